@@ -17,6 +17,7 @@ from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import to_plain
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.requests import library_version, request_bytes
 from resolvent.federation.site.site import Site
@@ -72,7 +73,8 @@ class Target:
     def _describe(self, data, party=0, seed=0, solver=SOLVER, sites=("aachen", "berlin", "celle"), model="logistic"):
         self.runs += 1
         text = EXPERIMENT.replace("{label: ill, test: 0.3}", data).replace(SOLVER, solver).replace("logistic", model)
-        site = Site("aachen", self.folder / "runs", SiteFile(table=str(self.path), limits=self.limits))
+        site = Site("aachen", self.folder / "runs", SiteFile(table=str(self.path), limits=self.limits),
+                    verify=lambda content, signature: "lead")
         return site, json.loads(site.handle(request_bytes(
             "describe", run=f"run-{self.runs}", party=party, version=library_version(), sites=list(sites),
             experiment=experiment_from_text(f"{text}seed: {seed}\n", "x").text)))
@@ -81,7 +83,8 @@ class Target:
         """The answer when the rounds are prepared."""
         site, _ = self._describe("{label: ill}", model=model)
         answer = json.loads(site.handle(request_bytes(
-            "prepare", run=f"run-{self.runs}", encoding=_encoding(["east", "west"]), decide_by=None, weights=None)))
+            "prepare", run=f"run-{self.runs}", plan=site._plan, encoding=_encoding(["east", "west"]), decide_by=None,
+            weights=None)))
         site.close()
         return answer
 
@@ -213,12 +216,13 @@ def test_a_guess_of_a_rare_level_changes_no_answer(tmp_path):
     ward[:2] = "ICU"
     target.write(target.frame.assign(ward=ward))
     text = experiment_from_text(EXPERIMENT, "x").text
-    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(target.path)))
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(target.path)), verify=lambda content, signature: "lead")
     site.handle(request_bytes("describe", run="a", party=0, experiment=text, version=library_version(),
                               sites=["aachen", "berlin", "celle"]))
     answers = []
     for levels in (["east", "west"], ["ICU", "east", "west"], ["Mars", "east", "west"]):
-        answers.append(json.loads(site.handle(request_bytes("prepare", run="a", encoding=_encoding(levels),
+        answers.append(json.loads(site.handle(request_bytes("prepare", run="a", plan=plan_digest("a", text, None, None),
+                                                            encoding=_encoding(levels),
                                                             decide_by=None, weights=None))))
     site.close()
     assert answers[0] == answers[1] == answers[2] == {"score": "accuracy"}

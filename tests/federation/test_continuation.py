@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, lead_note, limits
 from resolvent.cli import federation as commands
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.errors import InputError
@@ -85,7 +85,7 @@ class Federation(Consortium):
 
         with self.transport() as transport:
             experiment = experiment_from_text(job.experiment, job.run)
-            watched = WatchedTransport(transport, job.run, titles_of_runs(job.run, experiment), experiment.rounds,
+            watched = WatchedTransport(transport, job.run, titles_of_runs(job, experiment), experiment.rounds,
                                        SecondSessions(self.folder), observe)
             return serve_federation(job, experiment, watched, self.folder / "runs" / job.run, results, observe_all)
 
@@ -95,7 +95,7 @@ class Federation(Consortium):
             if engine == "flower":  # the server's steps are made in the process of the lead
                 self.observe(event)
 
-        note = SimpleNamespace(engine=engine, kit=self.folder)
+        note = lead_note(engine=engine, kit=self.folder)
         job = FederationJob("", self.experiment.text, SITES, **{"retries": 0, **rules})
         return federate(note, self.experiment, self.folder / "out", job, observe_all, notify=notify)
 

@@ -51,7 +51,7 @@ from resolvent.federation.protocol.requests import check_run_name, read_request,
 from resolvent.federation.protocol.stores import PartyStore, append_to_log
 from resolvent.federation.protocol.wire import Message, encode, run_of_message
 from resolvent.federation.server.serve import serve_federation
-from resolvent.federation.site import site as federation_site
+from resolvent.federation.site import site_run
 from resolvent.federation.site.check import check_site
 from resolvent.federation.site.site import Site
 from resolvent.simulator.record.model_folder import ModelFolder
@@ -72,6 +72,22 @@ LIMITS = Limits(min_rows=10, min_sites=2)  # the tables are small
 
 def limits(**changes):
     return replace(LIMITS, **changes)
+
+
+def lead_of(content, signature):
+    """Checks a signature as a kit does; the tests of signatures have real ones."""
+    if signature != {"signature": content.decode()}:
+        raise InputError("the plan is not signed")
+    return "lead@example.org"
+
+
+def signed(job):
+    return replace(job, signature={"signature": job.signed_content.decode()})
+
+
+def lead_note(**facts):
+    """The kit of a lead, without files."""
+    return SimpleNamespace(sign=lambda content: {"signature": content.decode()}, **facts)
 
 
 def pooled_table():
@@ -96,13 +112,13 @@ class Consortium:
                 "limits": NO_LIMITS if is_rehearsal else LIMITS, **(files or {}).get(site, {})})
 
     def site(self, name):
-        return Site(name, self.folder / name, self.files[name], is_rehearsal=self.is_rehearsal)
+        return Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal)
 
     def job(self, **changes):
         return FederationJob(**{"run": "mine-1", "experiment": self.experiment.text, "sites": SITES, **changes})
 
     def serve(self, job=None, observe=lambda event: None, results="out"):
-        job = self.job() if job is None else job
+        job = signed(self.job() if job is None else job)
         sites = {site: self.site(site) for site in job.sites}
         transport = InProcess({name: site.handle for name, site in sites.items()})
         try:
@@ -273,7 +289,7 @@ def test_settings_that_a_federation_does_not_have_are_refused(setting):
 
 def test_a_site_answers_no_message_that_is_not_its_own(tmp_path):
     site = Consortium(tmp_path)
-    handle = Site("aachen", tmp_path / "aachen", site.files["aachen"]).handle
+    handle = site.site("aachen").handle
     for message in (b"", b"method 0\nx", encode(Message("work", "mine-1/0")), b"request\n[]", b"request\n{}",
                     b"request\n{", b"\xff" * 50):
         with pytest.raises(InputError):
@@ -292,9 +308,9 @@ def test_a_run_name_cannot_leave_the_folder(name):
 
 
 def test_messages_of_the_rounds_are_no_requests():
-    message = encode(Message("work", run_of_method("mine-1", 12), 3))
+    message = encode(Message("work", run_of_method("mine-1", 12, "ab"), 3))
     assert read_request(message) is None
-    assert run_of_message(message) == "mine-1/12"
+    assert run_of_message(message) == "mine-1/12/ab"
     assert read_request(request_bytes("finish", run="mine-1")) == {"kind": "finish", "run": "mine-1"}
 
 
@@ -430,7 +446,7 @@ def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeyp
     write_report = report.write_report
     monkeypatch.setattr(report, "write_report", lambda folder: with_note.append((folder / "job.json").is_file()) or
                         write_report(folder))
-    summary = federate(SimpleNamespace(engine="nvflare"), consortium.experiment, out, consortium.job(),
+    summary = federate(lead_note(engine="nvflare"), consortium.experiment, out, consortium.job(),
                        lambda event: None, notify=notes.append)
     assert len(session.jobs) == 3
     assert len({job.run for job in session.jobs}) == 1
@@ -449,7 +465,7 @@ def test_a_command_whose_job_is_refused_ends(complete, tmp_path, monkeypatch):
     consortium, out = complete[0], tmp_path / "mine"
 
     def begin():
-        return federate(SimpleNamespace(engine="nvflare"), consortium.experiment, out, consortium.job(), print,
+        return federate(lead_note(engine="nvflare"), consortium.experiment, out, consortium.job(), print,
                         notify=pytest.fail)
 
     class Refusing(FakeSession):
@@ -563,10 +579,10 @@ def test_a_site_waits_for_the_store_of_an_earlier_job(tmp_path, monkeypatch):
     """Its engine ends the process of an earlier job some seconds after the next job may have begun."""
     earlier = PartyStore(tmp_path / "00")
     threading.Timer(0.2, earlier.close).start()
-    with federation_site._open_store(tmp_path / "00"):
-        monkeypatch.setattr(federation_site, "_LOCK_SECONDS", 0.0)
+    with site_run._open_store(tmp_path / "00"):
+        monkeypatch.setattr(site_run, "_LOCK_SECONDS", 0.0)
         with pytest.raises(Refusal, match="is being written by process"):
-            federation_site._open_store(tmp_path / "00")
+            site_run._open_store(tmp_path / "00")
 
 
 def test_sites_of_a_kit(tmp_path):

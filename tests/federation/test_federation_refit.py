@@ -2,14 +2,13 @@
 
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pandas as pd
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, limits
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
 from resolvent import load
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
@@ -135,7 +134,7 @@ def test_the_command_of_the_lead_continues_where_it_was_killed(consortium, monke
     session = FakeSession(consortium, {"stops": 0})
     monkeypatch.setattr(federation_watchdog, "open_session", session.open)
     run, notes = consortium.folder / "out", []
-    note = SimpleNamespace(engine="nvflare", kit=consortium.folder)
+    note = lead_note(engine="nvflare", kit=consortium.folder)
 
     def command(rounds=2):
         return federation_refit.refit_federation(note, RefitOrder(run, "FedAvg", rounds), lambda event: None,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, limits
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.held_out_rows import HeldOutRows
@@ -230,7 +230,7 @@ def test_the_lead_changes_the_sites_of_an_unfinished_run(tmp_path, monkeypatch):
     session = ChangedSession(consortium, {"stops": 1})
     monkeypatch.setattr(federation_watchdog, "open_session", session.open)
     out, notes = tmp_path / "runs" / "mine", []
-    note = type("Note", (), {"engine": "nvflare"})()
+    note = lead_note(engine="nvflare")
 
     def interrupt(seconds):
         raise KeyboardInterrupt
@@ -275,7 +275,7 @@ def test_a_job_that_a_participant_has_lost_is_started_again(kind, name, tmp_path
     monkeypatch.setattr(federation_watchdog, "open_session", session.open)
     monkeypatch.setattr(federation_watchdog, "_IDLE_CHECK", 0.0)
     monkeypatch.setattr(federation_watchdog, "_POLL", 0.0)
-    note = type("Note", (), {"engine": "nvflare"})()
+    note = lead_note(engine="nvflare")
     federate(note, consortium.experiment, tmp_path / "out-lead", consortium.job(), lambda event: None,
              notify=notes.append)
     assert len(session.jobs) == 2

@@ -10,7 +10,7 @@ import pytest
 import resolvent as rv
 from algorithms.test_admission import HUGE, Huge
 from federation.parts import Federation, quadratic
-from federation.test_federation_cli import EXPERIMENT
+from federation.test_federation_cli import EXPERIMENT, signed
 from federation.test_federation_sites import Growing
 from federation.test_in_process import check_trajectory
 from resolvent.algorithms.participation import Full
@@ -65,7 +65,7 @@ def test_the_lead_reads_which_site_sent_a_huge_reply(tmp_path, method):
     """The setting is in the experiment file. Without a limit the model is lost."""
     consortium = Growing(tmp_path)
     text = experiment_from_text(ONE_METHOD.replace("FedAvg: fedavg", f"FedAvg: {method}"), "mine").text
-    job = replace(consortium.job(sites=THREE), experiment=text)
+    job = signed(replace(consortium.job(sites=THREE), experiment=text))
     sites = {site: consortium.site(site) for site in THREE}
     handlers = {name: site.handle for name, site in sites.items()}
     transport = InProcess({**handlers, "baden": huge_replies(handlers["baden"])})

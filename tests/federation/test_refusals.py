@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits, pooled_table
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits, pooled_table, signed
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.tables.encoding_files import to_plain
 from resolvent.data.tables.table_settings import TableSettings
@@ -18,6 +18,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, read_refusal, refusing
 from resolvent.federation.protocol.requests import library_version, read_request, request_bytes
 from resolvent.federation.protocol.schema import agree
@@ -159,11 +160,12 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
     content = MALFORMED[case](pooled_table().drop(columns="site").head(60))
     table = tmp_path / "patients.csv"
     table.write_bytes(content if isinstance(content, bytes) else content.encode())
-    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_rows=1)))
-    transport, refused = Wiretap({"aachen": site.handle}), []
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_rows=1)),
+                verify=lambda content, signature: "lead")
+    transport, refused, plan = Wiretap({"aachen": site.handle}), [], [None]
 
     def ask(kind, **content):
-        request = request_bytes(kind, run="mine", **content)
+        request = request_bytes(kind, run="mine", plan=plan[-1], **content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pandas and the library warn at the site
             transport.broadcast({"aachen": request}, deadline=None, quorum=1, grace=0.0)
@@ -175,6 +177,7 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
     for settings in [*SETTINGS[:2], *others]:
         (tmp_path / "mine.yaml").write_text(ONE_METHOD.replace("label: ill", settings))
         text = experiment_of_file(str(tmp_path / "mine.yaml")).text
+        plan.append(plan_digest("mine", text, None, None))
         ask("describe", experiment=text, party=0, version=library_version(), sites=[*SITES])
         if refused[-1] is None:
             encodings = _encodings(settings.split(",")[0].removeprefix("label: "))
@@ -202,7 +205,7 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
     table.write_text("\n".join(lines))
     sites = {site: consortium.site(site) for site in SITES}
     transport = Wiretap({name: site.handle for name, site in sites.items()})
-    job = consortium.job()
+    job = signed(consortium.job())
     outcome = serve_federation(job, experiment_from_text(job.experiment, job.run), transport, tmp_path / "server",
                                tmp_path / "out", lambda event: None)
     for site in sites.values():
@@ -230,7 +233,8 @@ def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):
     table.write_text("age,ill\n1,yes\n,no\n")
     (tmp_path / "mine.yaml").write_text(EXPERIMENT)
     text = experiment_of_file(str(tmp_path / "mine.yaml")).text
-    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_cell=1)))
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_cell=1)),
+                verify=lambda content, signature: "lead")
     reply = json.loads(site.handle(request_bytes("describe", run="mine", experiment=text, party=0, sites=[*SITES],
                                                  version=library_version())))
     assert reply == {"refused": {"code": "missing values", "column": "age", "limits": {}}}

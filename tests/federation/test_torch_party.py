@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from federation.test_federation_cli import lead_of, signed
 from resolvent.comparisons.runs.load import load
 from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.data.tables.party_tables import from_frame
@@ -79,7 +80,9 @@ def check_models(folder, out, run):
 
 
 def serve(folder, experiment, job):
-    sites = {site: Site(site, folder / site / "runs", read_site(folder / site / "site.yaml")) for site in SITES}
+    job = signed(job)
+    sites = {site: Site(site, folder / site / "runs", read_site(folder / site / "site.yaml"), verify=lead_of)
+             for site in SITES}
     try:
         return serve_federation(job, experiment, InProcess({name: site.handle for name, site in sites.items()}),
                                 folder / "server", folder / "out", lambda event: None)

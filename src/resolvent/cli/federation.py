@@ -105,14 +105,16 @@ def server(
 
 
 def party(
-    action: Annotated[Literal["check", "start", "clean"], tyro.conf.Positional],
+    action: Annotated[Literal["check", "start", "plans", "approve", "reject", "clean"], tyro.conf.Positional],
+    plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")] = "",
     *,
     kit: Path,
     site: OptionalPath = None,
     experiment: OptionalPath = None,
+    reason: str = "",
     days: float = 7.0,
 ) -> None:
-    """Check a site's table and limits, or take part in a federation until the command is interrupted.
+    """Check a site's table and limits, decide about plans, or take part in a federation until it is interrupted.
 
     The action `check` reads the table and shows its columns, its rows, the limits and, with an experiment, all
     that would leave the site, by name and size. Nothing leaves the site.
@@ -121,10 +123,15 @@ def party(
     folder `runs` of the kit has, for each run, the site's models for `resolvent predict` and a log of all that left the
     site. A process that ends is started again.
 
+    The action `plans` lists the plans that leads have signed and sent. With the key `approval` in the site's file, a
+    plan beyond its rule waits until a person decides with `approve PLAN` or `reject PLAN`.
+
     Args:
-        action: check the table and the limits, start to take part, or clean: remove the engine's folders of jobs that
-            have ended, and no run.
+        action: check the table and the limits, start to take part, show the plans, approve or reject one of them, or
+            clean: remove the engine's folders of jobs that have ended, and no run.
+        plan: for approve and reject: the first characters of the plan's name, as `plans` shows it.
         kit: the site's kit.
+        reason: for approve and reject: a text for the site's own record.
         site: the site's file, for check and start: its table, names of columns that differ, and its limits.
         experiment: the lead's experiment file, for check.
         days: for clean: jobs of the last days are left.
@@ -137,6 +144,9 @@ def party(
     note = kit_note(kit, "site")
     if action == "clean":
         _clean(note, days)
+        return
+    if action in ("plans", "approve", "reject"):
+        _decide(note, action, plan, reason)
         return
     if site is None:
         raise InputError(f"party {action} needs --site, the site's file with its table and its limits")
@@ -158,6 +168,29 @@ def party(
         _supervise(note, {SITE_FILE: str(site.resolve())},
                    {**ENGINES[note.engine].site_news, SECOND_SESSION: "the server has refused a second process, such "
                     "as one with a copy of this kit, that connects as: "})
+
+
+def _decide(note: "KitNote", action: str, name: str, reason: str) -> None:
+    """Show the plans of a site, or decide about one of them."""
+    import getpass
+
+    from resolvent.cli import terminal
+    from resolvent.federation.protocol.names import PLANS, runs_of
+    from resolvent.federation.site.plans import Plans
+
+    plans = Plans(runs_of(note.kit) / PLANS)
+    if action != "plans":
+        decided = plans.decide(name, "approved" if action == "approve" else "rejected",
+                               f"{getpass.getuser()}{': ' if reason else ''}{reason}")
+        terminal.print_line(f"{decided.name} of {decided.lead} is {decided.decision}")
+        return
+    for plan in plans.all():
+        decision = f"{plan.decision} ({plan.reason})" if plan.reason else plan.decision
+        terminal.print_line(f"{plan.name}: {decision}; {plan.run} of {plan.lead}, received {plan.received}")
+        for line in plan.experiment.splitlines():
+            terminal.print_line(f"    {line}")
+    if not plans.all():
+        terminal.print_line("no plan has arrived")
 
 
 def federate(

@@ -90,7 +90,8 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
             progress = _continue_or_begin(work / _NOTE_FILE, job, experiment, has_sites=has_sites)
             for change in progress.changes():
                 notify(f"{change}: from the next round on")
-            outcome = _outcome(note, experiment, progress, work, observe, notify)
+            job = replace(progress.job, signature=note.sign(progress.job.signed_content))
+            outcome = _outcome(note, experiment, job, progress, work, observe, notify)
             if outcome["status"] == "refused":
                 _restore_note(work / _NOTE_FILE, progress)
             if outcome["status"] != "complete":
@@ -134,15 +135,15 @@ class _Progress(NamedTuple):
         return [*(f"{', '.join(names)} {verb}" for names, verb in members if names), *rules]
 
 
-def _outcome(note: KitNote, experiment: FederatedExperiment, progress: _Progress, work: Path, observe: Observer,
-             notify: Callable[[str], None]) -> Mapping[str, Any]:
+def _outcome(note: KitNote, experiment: FederatedExperiment, job: FederationJob, progress: _Progress, work: Path,
+             observe: Observer, notify: Callable[[str], None]) -> Mapping[str, Any]:
     if note.engine == "flower":
         from resolvent.federation.engines.flower.programs import FlowerServer
 
         # A run of Flower has no number that outlives the command.
         _write_note(work / _NOTE_FILE, progress.job, progress.jobs or [progress.job.run])
-        return FlowerServer(note, experiment, progress.job, work, observe, notify).run()
-    return Watchdog(note, progress.job, progress.jobs, is_changed=progress.is_changed, work=work, observe=observe,
+        return FlowerServer(note, experiment, job, work, observe, notify).run()
+    return Watchdog(note, job, progress.jobs, is_changed=progress.is_changed, work=work, observe=observe,
                     notify=notify, save=lambda jobs: _write_note(work / _NOTE_FILE, progress.job, jobs)).run()
 
 

@@ -6,7 +6,7 @@ the key and what is allowed.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from resolvent.errors import InputError, quote, shorten
 from resolvent.federation.protocol.kits import Engine
 from resolvent.federation.protocol.limits import Limits
 
-__all__ = ["Consortium", "SiteFile", "read_consortium", "read_site"]
+__all__ = ["Approval", "Consortium", "SiteFile", "read_consortium", "read_site"]
 
 _Settings = TypeVar("_Settings")
 # A name becomes a folder, the common name of a certificate and a name of the engine.
@@ -84,6 +84,33 @@ class Consortium:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Approval:
+    """The plans that run without the decision of a person at the site; all others wait for one.
+
+    Attributes:
+        leads: names of the leads whose plans need no decision, such as lead@example.org; with Flower it is server.
+        algorithms: the algorithms of such plans; None: all that the limits allow.
+        labels: the labels of such plans; None: all that the limits allow.
+        max_rounds: largest number of rounds of all methods and seeds of such a plan; None: any.
+    """
+
+    leads: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+    max_rounds: int | None = None
+
+    def obstacles(self, lead: str, label: str, algorithms: Collection[str], rounds: int) -> list[str]:
+        """Why a plan waits for a decision; empty if it runs without one."""
+        unknown = sorted({*algorithms} - {*(algorithms if self.algorithms is None else self.algorithms)})
+        checks = {f"approval.leads does not have {lead}": lead not in self.leads,
+                  f"approval.algorithms does not have {', '.join(unknown)}": bool(unknown),
+                  f"approval.labels does not have {label}": self.labels is not None and label not in self.labels,
+                  f"{rounds} rounds are more than approval.max_rounds {self.max_rounds}":
+                      self.max_rounds is not None and rounds > self.max_rounds}
+        return [reason for reason, is_obstacle in checks.items() if is_obstacle]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SiteFile:
     """A site's table and what the site allows.
 
@@ -99,6 +126,7 @@ class SiteFile:
         models: models of the user's own, ``module:function``, that an experiment may name. They are code: the site
             installs them, or has the module in the folder of this file.
         limits: what the site allows; an experiment beyond it is refused at the site.
+        approval: the plans that run without a person's decision; None: all that are signed and within the limits.
         folder: the folder of this file; ``read_site`` sets it.
 
     Raises:
@@ -114,6 +142,7 @@ class SiteFile:
     test: float = 0.2
     models: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    approval: Approval | None = None
     folder: Path | None = None
 
     def __post_init__(self) -> None:
@@ -151,7 +180,8 @@ def read_site(path: Path) -> SiteFile:
     def build(settings: Mapping[str, Any]) -> SiteFile:
         plain = dict(settings)
         limits = _bound(Limits, plain.pop("limits", None) or {}, "limits")
-        site = _bound(SiteFile, plain, limits=limits, folder=folder)
+        rule = _bound(Approval, plain.pop("approval") or {}, "approval") if "approval" in plain else None
+        site = _bound(SiteFile, plain, limits=limits, approval=rule, folder=folder)
         return replace(site, table=str((folder / site.table).resolve()))
 
     return _read(path, build)

@@ -1,13 +1,26 @@
 """The order of a lead to run an experiment, which a job of the engine carries to the server."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import RoundRules
 
-__all__ = ["FederationJob", "Observer"]
+__all__ = ["FederationJob", "Observer", "plan_digest", "signed_content"]
+
+def plan_digest(run: str, experiment: str, refit: Any, keeps_validation: Any) -> str:
+    """SHA-256 of a plan: all on which depends what the sites compute. The sites and the waits of a run can change."""
+    plan = {"run": run, "experiment": experiment, "refit": refit, "keeps_validation": keeps_validation}
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+
+
+def signed_content(plan: str, sites: Sequence[str]) -> bytes:
+    """The bytes that a lead signs: the digest of a plan, and the sites that take part."""
+    return json.dumps({"plan": plan, "sites": list(sites)}, sort_keys=True).encode()
+
 
 Observer = Callable[[Mapping[str, Any]], None]
 
@@ -29,6 +42,7 @@ class FederationJob:
         rehearsal: whether all participants are on one machine.
         refit: label -> number of rounds of the methods that are trained again on all rows; None: the experiment runs.
         keeps_validation: whether validation rows stay what they are in a refit.
+        signature: the lead's signature of ``signed_content``; None: there is none yet.
     """
 
     run: str
@@ -42,6 +56,17 @@ class FederationJob:
     rehearsal: bool = False
     refit: Mapping[str, int] | None = None
     keeps_validation: bool = False
+    signature: Mapping[str, str] | None = None
+
+    @property
+    def plan(self) -> str:
+        """The digest of the plan, see ``plan_digest``."""
+        return plan_digest(self.run, self.experiment, self.refit, self.keeps_validation)
+
+    @property
+    def signed_content(self) -> bytes:
+        """What the lead signs."""
+        return signed_content(self.plan, self.sites)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "FederationJob":

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError, locked
 from resolvent.errors import InputError
+from resolvent.federation.protocol.signatures import sign, verify
 
 __all__ = ["SERVER_KIT", "Engine", "KitNote", "kit_note", "started_once", "write_kit_note"]
 
@@ -18,6 +19,10 @@ Engine: TypeAlias = Literal["nvflare", "flower"]
 SERVER_KIT = "server"
 _RUNNING = "running"  # its lock is in the kit
 _NOTE_FILE = "kit.json"  # the note in kits for Flower
+# Private key and certificate of the lead, and the authority's certificate, in the folder ``startup``.
+_SIGNING_FILES: dict[Engine, tuple[str, str, str]] = {
+    "nvflare": ("client.key", "client.crt", "rootCA.pem"), "flower": ("server.key", "server.pem", "authority.pem")}
+_LEAD_ROLE = "lead"  # in a certificate of NVIDIA FLARE
 _TITLES = {"server": "the server", "site": "a site", "person": "a person, such as the lead"}
 _NVFLARE_FILES = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "person"}
 
@@ -55,6 +60,23 @@ class KitNote:
         else:
             self.address = content["servers"][0]["service"]["target"]
             self.name = "server" if self.kind == "server" else content["client"]["fqsn"]
+
+
+    def sign(self, content: bytes) -> dict[str, str]:
+        """Sign bytes as the lead. With Flower the lead works on the server's machine, and has the server's key."""
+        key, certificate, _ = _SIGNING_FILES[self.engine]
+        return sign(self.kit / "startup" / key, self.kit / "startup" / certificate, content)
+
+    def verify(self, content: bytes, signature: Any) -> str:
+        """Check the signature of the lead; returns the lead's name.
+
+        Raises:
+            InputError: it is no signature of these bytes by the lead of this federation.
+        """
+        signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
+        if not (signer.name == SERVER_KIT if self.engine == "flower" else signer.role == _LEAD_ROLE):
+            raise InputError(f"{signer.name} has signed the plan, and is not the lead of this federation")
+        return signer.name
 
 
 def kit_note(kit: Path, kind: str) -> KitNote:

@@ -4,8 +4,8 @@ import re
 import secrets
 from pathlib import Path
 
-__all__ = ["ALLOWED_CLASSES", "CODE_FOLDER", "LEDGER", "MODELS", "REHEARSAL", "SERVER_CLASS", "SITE_CLASS", "SITE_FILE",
-           "VERSIONS", "VERSION_FILE", "name_refit", "refitted_run", "runs_of"]
+__all__ = ["ALLOWED_CLASSES", "CODE_FOLDER", "LEDGER", "MODELS", "PLANS", "REHEARSAL", "SERVER_CLASS", "SITE_CLASS",
+           "SITE_FILE", "VERSIONS", "VERSION_FILE", "name_refit", "refitted_run", "runs_of"]
 
 # The only classes that a job may name.
 SERVER_CLASS, SITE_CLASS = ALLOWED_CLASSES = ("resolvent.federation.engines.nvflare.programs.FederationServer",
@@ -14,8 +14,8 @@ SERVER_CLASS, SITE_CLASS = ALLOWED_CLASSES = ("resolvent.federation.engines.nvfl
 SITE_FILE, REHEARSAL = "RESOLVENT_SITE_FILE", "RESOLVENT_REHEARSAL"
 MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
 
-# In the folder of a site's runs: the versions of its tables, and its ledger. In that of a run: its version.
-VERSIONS, LEDGER, VERSION_FILE = "table.versions", "rounds.jsonl", "table.json"
+# In the folder of a site's runs: the versions of its tables, its ledger, and the plans. In that of a run: its version.
+VERSIONS, LEDGER, PLANS, VERSION_FILE = "table.versions", "rounds.jsonl", "site.plans", "table.json"
 
 
 def name_refit(run: str) -> str:

@@ -36,6 +36,9 @@ class RefusalCode(StrEnum):
         CONFLICT: the message does not fit the experiment, or an earlier message.
         VERSION: the site has another version of the library.
         EXPERIMENT: the experiment is wrong, or has a part that the site does not have or does not allow.
+        UNSIGNED: the plan has no valid signature of the lead.
+        WAITING: a person at the site has to approve the plan.
+        REJECTED: a person at the site has rejected the plan.
         TABLE: the site's table cannot be read, has no rows, or has a column whose name cannot be one.
         ABSENT: the site's table does not have the column.
         COLUMN: the column is free text or an identifier, or the site does not list it.
@@ -57,6 +60,9 @@ class RefusalCode(StrEnum):
     CONFLICT = "conflict"
     VERSION = "version"
     EXPERIMENT = "experiment"
+    UNSIGNED = "not signed"
+    WAITING = "waits for approval"
+    REJECTED = "rejected"
     TABLE = "table"
     ABSENT = "absent column"
     COLUMN = "column not allowed"
@@ -82,6 +88,9 @@ _SENTENCES: Mapping[RefusalCode, str] = {
     RefusalCode.CONFLICT: "the message does not fit the site's experiment, or an earlier message",
     RefusalCode.VERSION: "the site has another version of resolvent than the server: install the same",
     RefusalCode.EXPERIMENT: "the experiment is wrong, or has a part that the site does not have or does not allow",
+    RefusalCode.UNSIGNED: "the plan has no valid signature of the lead of this federation",
+    RefusalCode.WAITING: "a person at the site has to approve the plan; run this command again afterwards",
+    RefusalCode.REJECTED: "a person at the site has rejected the plan",
     RefusalCode.TABLE: "the site's table cannot be read, has no rows, or has a column whose name cannot be one",
     RefusalCode.ABSENT: "the site's table does not have the column: the site can name its own in columns",
     RefusalCode.COLUMN: "the site does not let this column take part: exclude it, or ask the site to list it in "

@@ -13,7 +13,7 @@ from typing import Any
 
 from resolvent.errors import InputError, quote, shorten
 from resolvent.federation.protocol.exchange import FederationStoppedError
-from resolvent.federation.protocol.refusals import read_refusal
+from resolvent.federation.protocol.refusals import RefusalCode, read_refusal
 from resolvent.federation.protocol.transport import Transport
 
 __all__ = ["MAX_REQUEST", "FederationRefusedError", "RequestError", "ask_all", "ask_each",
@@ -63,14 +63,15 @@ def read_request(data: bytes | memoryview) -> dict[str, Any] | None:
     return content
 
 
-def run_of_method(run: str, number: int) -> str:
-    """The name in the messages of the rounds of a method.
+def run_of_method(run: str, number: int, plan: str) -> str:
+    """The name in the messages of the rounds of a method: the site answers only those of the plan that it has approved.
 
     Args:
         run: the name of the run.
+        plan: the digest of the plan.
         number: number of the method and seed; methods are numbered from 0, with one seed after the other.
     """
-    return f"{run}/{number}"
+    return f"{run}/{number}/{plan}"
 
 
 def check_run_name(run: Any) -> str:
@@ -89,11 +90,11 @@ def ask_all(transport: Transport, requests: Mapping[str, bytes], deadline: float
 
     Raises:
         FederationRefusedError: a site refuses; the message names all such sites.
-        FederationStoppedError: a site does not answer.
+        FederationStoppedError: a site does not answer, or waits for the approval of the plan.
     """
     answers, problems = ask_each(transport, requests, deadline)
     if problems:
-        lost = all(reason.startswith(_NO_ANSWER) for reason in problems.values())
+        lost = all(reason.startswith((_NO_ANSWER, f"refused ({RefusalCode.WAITING})")) for reason in problems.values())
         kind = FederationStoppedError if lost else FederationRefusedError
         raise kind("; ".join(f"{site}: {reason}" for site, reason in problems.items()))
     return answers

@@ -127,8 +127,9 @@ def _notes(reports: Mapping[str, TableReport], settings: TableSettings) -> Itera
 
 def _ask_for_reports(job: FederationJob, experiment: FederatedExperiment, transport: Transport,
                      sites: tuple[str, ...]) -> dict[str, TableReport]:
-    requests = {site: request_bytes("describe", run=job.run, party=sites.index(site), experiment=experiment.text,
-                                    version=library_version(), sites=list(job.sites), refit=experiment.refit,
+    requests = {site: request_bytes("describe", run=job.run, party=sites.index(site), experiment=job.experiment,
+                                    version=library_version(), sites=list(job.sites), signature=job.signature,
+                                    refit=experiment.refit,
                                     keeps_validation=experiment.keeps_validation) for site in job.sites}
     reports = {}
     for site, answer in ask_all(transport, requests, job.deadline).items():
@@ -170,5 +171,6 @@ def _prepare(job: FederationJob, experiment: FederatedExperiment, transport: Tra
         except InputError as error:
             raise FederationRefusedError(str(error)) from error
     plain = to_plain(encoding)
-    ask_all(transport, {site: request_bytes("prepare", run=job.run, encoding=plain, decide_by=decisive.name,
-                                            weights=weights.get(site)) for site in job.sites}, job.deadline)
+    ask_all(transport, {site: request_bytes("prepare", run=job.run, plan=job.plan, encoding=plain,
+                                            decide_by=decisive.name, weights=weights.get(site))
+                        for site in job.sites}, job.deadline)

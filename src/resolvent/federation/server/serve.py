@@ -91,11 +91,11 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
     return {"status": "complete"}
 
 
-def titles_of_runs(run: str, experiment: FederatedExperiment) -> dict[str, str]:
+def titles_of_runs(job: FederationJob, experiment: FederatedExperiment) -> dict[str, str]:
     """The name in the messages of each method with each seed, see ``run_of_method`` -> its title for the lead."""
     titles = [label if len(experiment.seeds) == 1 else f"{label}, seed {seed}"
               for seed in experiment.seeds for label in experiment.labels]
-    return {run_of_method(run, number): title for number, title in enumerate(titles)}
+    return {run_of_method(job.run, number, job.plan): title for number, title in enumerate(titles)}
 
 
 class _Rounds:
@@ -124,7 +124,7 @@ class _Rounds:
 
     def _run_method(self, number: int, label: str, seed: int) -> MethodRun:
         job, experiment = self._job, self._experiment
-        title = titles_of_runs(job.run, experiment)[run_of_method(job.run, number)]
+        title = titles_of_runs(job, experiment)[run_of_method(job.run, number, job.plan)]
         ends = [time.monotonic()]  # of rounds
 
         def report_event(report: Report) -> None:
@@ -139,7 +139,7 @@ class _Rounds:
                 rounds=experiment.rounds_of(label), seed=seed, participation=experiment.participation(),
                 evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
-                rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number))
+                rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number, job.plan))
             result = coordinator.run(report_event)
         record = result.record
         absent = next((r.absent for r in reversed(result.reports) if isinstance(r, FinishReport)), {})
@@ -212,7 +212,7 @@ def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, e
             for site, reasons in without_models.items() for title, reason in reasons.items()]
     if lost and job.quorum is None:
         raise FederationStoppedError(f"{'; '.join(lost)}: run the command again, with --quorum to do without the site")
-    request = request_bytes("finish", run=job.run)
+    request = request_bytes("finish", run=job.run, plan=job.plan)
     answers, problems = ask_each(transport, dict.fromkeys(job.sites, request), job.deadline)
     warnings = [f"{site} has not answered at the end, and has no models of this run: {reason}"
                 for site, reason in problems.items()]

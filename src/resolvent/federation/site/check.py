@@ -18,7 +18,7 @@ from resolvent.federation.protocol.limits import WHY
 from resolvent.federation.protocol.names import LEDGER, VERSIONS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
-from resolvent.federation.site.site import SiteRun
+from resolvent.federation.site.site_run import SiteRun
 
 __all__ = ["check_site"]
 

@@ -28,12 +28,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import PyTree
 
-from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply, algorithm_of_round
+from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.keys import GENERATOR
-from resolvent.algorithms.round import first_party_state
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.limits import (
     NO_LIMITS,
@@ -59,6 +58,7 @@ from resolvent.federation.protocol.wire import (
 )
 from resolvent.federation.site.round_ledger import RoundLedger
 from resolvent.federation.site.scores import round_scores, scores_of_model
+from resolvent.federation.site.steps import first_state, party_step, personal_model
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
@@ -68,7 +68,6 @@ from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
 
 __all__ = ["Departure", "Party"]
 
-_ZERO = np.int32(0)  # the party's own problem has one party
 
 
 class Departure(NamedTuple):
@@ -213,7 +212,7 @@ class Party:
             self._check_experiment(message)
             like = {"model": self._description.model, "key": _key_shape()}
             content = self._restored(message, like)
-            first = _first_state(self._algorithm, self._problem, content["model"], content["key"])
+            first = first_state(self._algorithm, self._problem, content["model"], content["key"])
             # In an older folder that was restored, phases stay answered: no message gets a second answer.
             position = (-1, 0) if record is None else (record.round, record.phase)
             self._write(PartyRecord(message.run, identity, first, *position), b"")
@@ -254,7 +253,7 @@ class Party:
         before = _state_after(record, message)
         payload = with_weak_scalars(content["payload"], like["payload"])
         key = system_key() if self._draws_own_noise else jax.random.wrap_key_data(content["key"], impl=GENERATOR)
-        after, reply = _party_step(self._algorithm, self._problem, before, payload, key, content["effort"],
+        after, reply = party_step(self._algorithm, self._problem, before, payload, key, content["effort"],
                                    np.int32(message.round), phase=message.phase)
         if self._limits.clip is not None:
             reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
@@ -304,7 +303,7 @@ class Party:
         like = {"payload": self._description.model_message, "shared": self._description.shared}
         content = self._restored(message, like)
         payload = with_weak_scalars(content["payload"], like["payload"])
-        return partial(_personal_model, self._algorithm, _state_after(record, message), payload), content["shared"]
+        return partial(personal_model, self._algorithm, _state_after(record, message), payload), content["shared"]
 
     @property
     def _scored(self) -> tuple[str, ...]:
@@ -384,23 +383,3 @@ def _key_shape() -> jax.ShapeDtypeStruct:
 
 def _scalar_shape() -> jax.ShapeDtypeStruct:
     return jax.eval_shape(lambda: jnp.zeros(()))  # type: ignore[no-any-return]
-
-
-@jax.jit
-def _first_state(algorithm: Algorithm, problem: Problem, w0: Vector, key: Array) -> PartyState:
-    oracle = problem.at(jnp.array(0)).oracle(jnp.asarray(_ZERO))
-    return first_party_state(algorithm, w0, oracle, jax.random.wrap_key_data(key, impl=GENERATOR))
-
-
-@partial(jax.jit, static_argnames="phase")
-def _party_step(algorithm: Algorithm, problem: Problem, state: PartyState, payload: PyTree[Any], key: Array,
-                effort: Float[Array, ""], t: Int[Array, ""], *, phase: int) -> tuple[PartyState, Reply]:
-    oracle = problem.at(t).oracle(jnp.asarray(_ZERO))
-    after, reply, _ = algorithm_of_round(algorithm, t).phases[phase].party(
-        state, payload, oracle, key, effort)
-    return jax.tree.map(lambda new, old: new.astype(old.dtype), after, state), reply
-
-
-@jax.jit
-def _personal_model(algorithm: Algorithm, state: PartyState, payload: PyTree[Any], problem: Problem) -> Vector:
-    return algorithm.personal_model(state, payload, problem.oracle(jnp.asarray(_ZERO)))

@@ -94,7 +94,7 @@ class FlowerServer:
         with link.open_run() as grid:
             transport = FlowerTransport(grid, {site: nodes[site] for site in self._job.sites})
             watched = WatchedTransport(
-                transport, self._job.run, titles_of_runs(self._job.run, self._experiment), self._experiment.rounds,
+                transport, self._job.run, titles_of_runs(self._job, self._experiment), self._experiment.rounds,
                 SecondSessions(self._note.kit), self._waits.observe)
             self._waits.expect(watched.waiting)
             outcome = serve_federation(self._job, self._experiment, watched, runs_of(self._note.kit) / self._job.run,
@@ -146,7 +146,8 @@ def _run_site(note: KitNote) -> None:
     secret_file, secret, port = engine / "secret", secrets.token_bytes(32), free_port()
     secret_file.touch(mode=0o600)
     secret_file.write_bytes(secret)
-    site = Site(note.name, runs_of(note.kit), file, is_rehearsal=os.environ.get(REHEARSAL) == "1")
+    site = Site(note.name, runs_of(note.kit), file, verify=note.verify,
+                is_rehearsal=os.environ.get(REHEARSAL) == "1")
     supernode = subprocess.Popen(
         [sys.executable, "-u", "-m", f"{_PACKAGE}.start", str(os.getpid()), str(note.kit), str(port), str(secret_file)],
         stdin=subprocess.DEVNULL)

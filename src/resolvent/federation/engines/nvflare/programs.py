@@ -14,6 +14,7 @@ from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProg
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
 from resolvent.federation.protocol.requests import check_run_name
 from resolvent.federation.protocol.second_sessions import SecondSessions
@@ -44,7 +45,7 @@ class FederationServer(ServerProgram):
                                               models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
             experiment = experiment.with_refit(plan.refit, plan.keeps_validation)
             folder = runs_of(kit) / check_run_name(plan.run)
-            self._watched = WatchedTransport(transport, plan.run, titles_of_runs(plan.run, experiment),
+            self._watched = WatchedTransport(transport, plan.run, titles_of_runs(plan, experiment),
                                              experiment.rounds, SecondSessions(kit), observe)
             outcome = serve_federation(plan, experiment, self._watched, folder, results, observe)
         except InputError as error:
@@ -68,7 +69,7 @@ class FederationSite(SiteProgram):
             raise InputError("this process has no site file: start the site with resolvent party start")
         file = read_site(Path(path))
         file = replace(file, folder=_code_folder() or file.folder)
-        self._site = Site(site, runs_of(kit), file, is_rehearsal=_is_rehearsal())
+        self._site = Site(site, runs_of(kit), file, verify=KitNote(kit).verify, is_rehearsal=_is_rehearsal())
         return self._site.handle
 
     @override

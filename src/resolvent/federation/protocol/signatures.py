@@ -1,0 +1,70 @@
+"""Signatures with the keys and certificates (X.509) of a federation's kits.
+
+The functions need the package ``cryptography``, which both engines install.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resolvent.errors import InputError
+
+__all__ = ["Signer", "sign", "verify"]
+
+
+class Signer(NamedTuple):
+    """Whose certificate a signature has: the name, and the role, which only the engine NVIDIA FLARE has."""
+
+    name: str
+    role: str
+
+
+def sign(key_file: Path, certificate_file: Path, content: bytes) -> dict[str, str]:
+    """Sign bytes with a private key; returns the certificate (PEM) and the signature (hexadecimal)."""
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+    key: Any = serialization.load_pem_private_key(key_file.read_bytes(), None)
+    signature = (key.sign(content, padding.PKCS1v15(), hashes.SHA256()) if isinstance(key, rsa.RSAPrivateKey)
+                 else key.sign(content, ec.ECDSA(hashes.SHA256())))
+    return {"certificate": certificate_file.read_text("utf-8"), "signature": signature.hex()}
+
+
+def verify(authority_file: Path, content: bytes, signature: Any) -> Signer:
+    """Check a signature; returns whose it is.
+
+    Args:
+        authority_file: the certificate of the federation's authority.
+        content: the bytes that were signed.
+        signature: what ``sign`` has returned, as it has arrived.
+
+    Raises:
+        InputError: it is no signature of these bytes with a valid certificate of the authority.
+    """
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+
+    if not isinstance(signature, Mapping):
+        raise InputError("the plan is not signed")
+    try:
+        certificate = x509.load_pem_x509_certificate(str(signature["certificate"]).encode())
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority_file.read_bytes()))
+        key: Any = certificate.public_key()
+        data = bytes.fromhex(str(signature["signature"]))
+        if isinstance(key, rsa.RSAPublicKey):
+            key.verify(data, content, padding.PKCS1v15(), hashes.SHA256())
+        else:
+            key.verify(data, content, ec.ECDSA(hashes.SHA256()))
+    except (KeyError, ValueError, TypeError, AttributeError, InvalidSignature) as error:
+        raise InputError(f"the plan has no valid signature of this federation ({type(error).__name__})") from error
+    if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
+        raise InputError("the certificate of the signature has expired, or is not valid yet: check the clock, or make "
+                         "new kits")
+
+    def attribute(oid: Any) -> str:
+        return next((str(item.value) for item in certificate.subject.get_attributes_for_oid(oid)), "")
+
+    return Signer(attribute(x509.NameOID.COMMON_NAME), attribute(x509.NameOID.UNSTRUCTURED_NAME))

@@ -1,0 +1,276 @@
+"""One run at a site: the experiment, the table, and after the agreement a party for each method and seed."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.comparisons.after.refit_folder import write_refit_of_site
+from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
+from resolvent.comparisons.judgement.row_values import RowValues, baseline_name, measure_models
+from resolvent.comparisons.judgement.verdict import judge
+from resolvent.comparisons.runs.summary import plain_site
+from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.folder_lock import RunningError
+from resolvent.data.partition.splits import Resplit, resplit
+from resolvent.data.tables.drift import summarize
+from resolvent.data.tables.encoding import TableEncoding
+from resolvent.data.tables.encoding_files import write_encoding
+from resolvent.errors import shorten
+from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import check_parts, reasons_to_refuse, refusal_of_limits
+from resolvent.federation.protocol.names import LEDGER, VERSION_FILE, VERSIONS, refitted_run
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.federation.protocol.results import (
+    FederationRun,
+    MethodRun,
+    evidence_of_run,
+    score_of,
+    write_run_folder,
+)
+from resolvent.federation.protocol.stores import PartyStore
+from resolvent.federation.site.party import Departure, Party
+from resolvent.federation.site.round_ledger import RoundLedger
+from resolvent.federation.site.scores import round_scores, scores_of_model
+from resolvent.federation.site.table import SiteTable, read_site_table
+from resolvent.math.tree import Vector
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.metrics.metric import name_metrics
+from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.record.metrics_table import MetricsTable
+from resolvent.simulator.record.model_folder import SavedModels
+from resolvent.simulator.record.party_metrics import PartyMetrics
+
+__all__ = ["SiteRun"]
+
+_LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
+
+
+class _SeedRows(NamedTuple):
+    """The rows of the site in the run of one seed, which splits them again.
+
+    Attributes:
+        seed: the seed.
+        data: the samples.
+        problem: the problem of the site alone.
+        rows: [total] the number of each sample with the first seed.
+    """
+
+    seed: int
+    data: FederatedData
+    problem: LearningProblem
+    rows: NDArray[np.integer]
+
+
+class SiteRun:
+    """One run at a site: the experiment, the table, and after the agreement a party for each method.
+
+    Attributes:
+        experiment: the experiment, bound with the parts that are installed at the site.
+        table: the site's table.
+    """
+
+    def __init__(self, folder: Path, site: SiteFile, name: str, experiment: FederatedExperiment, party: int) -> None:
+        self.experiment, self._folder, self._site, self._name, self._party = experiment, folder, site, name, party
+        self.table: SiteTable = read_site_table(
+            site, experiment.table, name, party, folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
+            held_out=experiment.held_out(with_test=not site.limits.refit_with_test_rows))
+        self._ledger = RoundLedger(folder.parent / LEDGER, site.table)
+        self._parties: list[Party] = []
+        self._stores: list[PartyStore] = []
+        self._seeds: list[_SeedRows] = []
+        self._metrics: PartyMetrics | None = None
+        self._decisive = DecisiveMetric("", {}, "")
+
+    def check_limits(self, sites: int) -> None:
+        """Check the experiment against the site's limits, before anything about the table leaves the site.
+
+        A party checks again, with what follows from the agreed encoding.
+
+        Args:
+            sites: number of sites of the run.
+
+        Raises:
+            Refusal: the site does not take part; the message has every reason.
+        """
+        reasons: dict[str, str] = {}
+        with self.experiment.file.precision():
+            for label in self.experiment.labels:
+                algorithm = self.experiment.algorithm(label)
+                with refusing(RefusalCode.EXPERIMENT):
+                    check_parts(algorithm, rehearsal=self.experiment.is_rehearsal)
+                reasons |= reasons_to_refuse(
+                    self._site.limits, algorithm, method=self.experiment.file.preset_of(label),
+                    rounds=self.experiment.rounds_of(label), samples=self.table.training_rows)
+        limits, label = self._site.limits, self.experiment.table.label
+        if sites < limits.min_sites:
+            reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
+        if limits.labels is not None and label not in limits.labels:
+            reasons["labels"] = f"{shorten(repr(label))} may not be the label; allowed: {', '.join(limits.labels)}"
+        limit, experiment = limits.max_total_rounds, self.experiment
+        needed = experiment.total_rounds
+        others = self._ledger.used - self._ledger.used_by(self._folder.name)
+        if limit is not None and others + needed > limit:
+            reasons["max_total_rounds"] = (f"the experiment has {needed} rounds, and {others} of the allowed {limit} "
+                                           "have been used by other runs")
+        if reasons:
+            raise refusal_of_limits(reasons, self._site.limits)
+
+    def report(self) -> dict[str, Any]:
+        """The report on the table, which leaves the site."""
+        return self.table.report(with_weights=self.experiment.has_weights).plain()
+
+    def prepare(self, encoding: TableEncoding, decide_by: str | None = None,
+                weights: Mapping[str, float] | None = None) -> str:
+        """Encode the rows, and make a party for each method and seed; returns the name of the model's score.
+
+        Args:
+            encoding: on which the sites have agreed.
+            decide_by: the metric that compares methods; None: the model's score.
+            weights: class -> factor of the weights of its rows; None: rows have no weights.
+
+        Raises:
+            InputError: a row does not fit the encoding, or the experiment is beyond the site's limits.
+        """
+        self.close()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_encoding(self._folder / "encoding.json", encoding)
+        write_text(self._folder / VERSION_FILE, json.dumps({"version": self.table.version}))
+        with self.experiment.file.precision():
+            model, data = self.experiment.model(encoding), self.table.encode(encoding, weights)
+            score = model.loss.score_name
+            self._decisive = choose_by_share(0.0, "", score, self.experiment.metrics, decide_by or score)
+            named = name_metrics(self._decisive.metrics, score)
+            self._metrics = PartyMetrics(named, model, data) if named else None
+            for seed in self.experiment.seeds:
+                # A further split of the same rows would be another question about the table.
+                has_own_split = self.table.version is not None or seed == self.experiment.seed
+                again = (Resplit(data, np.arange(len(data.x))) if has_own_split
+                         else resplit(data, seed, first_party=self._party))
+                self._seeds.append(_SeedRows(seed, again.data, LearningProblem(model, again.data), again.rows))
+                for label in self.experiment.labels:
+                    self._add_party(label, self._seeds[-1].problem)
+        return score
+
+    def _add_party(self, label: str, problem: LearningProblem) -> None:
+        experiment = self.experiment
+        self._stores.append(_open_store(self._folder / "stores" / f"{len(self._stores):02d}"))
+        party = Party(experiment.algorithm(label), problem, self._stores[-1], rounds=experiment.rounds_of(label),
+                      method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
+                      ledger=self._ledger, rehearsal=experiment.is_rehearsal,
+                      metrics=self._metrics)
+        party.check()
+        self._parties.append(party)
+
+    def preview(self) -> list[Departure]:
+        """The arrays and numbers that would leave the site in the rounds, by name and size."""
+        return [departure._replace(message=f"{label}: {departure.message}")
+                for label, party in zip(self.experiment.labels, self._parties, strict=False)  # of the first seed
+                for departure in party.preview()]
+
+    def handle(self, number: int, message: bytes | memoryview) -> bytes:
+        """Answer a message of the rounds of a method with a seed, see ``run_of_method``."""
+        with self.experiment.file.precision():
+            return self._parties[number].handle(message)
+
+    @property
+    def size(self) -> int:
+        """Number of methods times number of seeds."""
+        return len(self._parties)
+
+    def finish(self) -> dict[str, Any]:
+        """Write the models and the site's own report; returns the judgement of the methods that are complete.
+
+        Returns:
+            ``methods``, their labels; ``judgement``, that of this site, or None if its scores do not leave it.
+        """
+        with self.experiment.file.precision():
+            models = self._read_models()
+            labels = [label for label in self.experiment.labels
+                      if all((label, of_seed.seed) in models for of_seed in self._seeds)]
+            if not labels:
+                return {"methods": [], "judgement": None}
+            methods = {label: MethodRun.join([self._method(label, of_seed, *models[label, of_seed.seed])
+                                              for of_seed in self._seeds]) for label in labels}
+            if self.experiment.refit is not None:
+                write_refit_of_site(self._folder.parent / str(refitted_run(self._folder.name)), self._name,
+                                    {label: method.models for label, method in methods.items()},
+                                    (self.table.training_rows, self.table.rows))
+                return {"methods": labels, "judgement": None}
+            run = self._judged(methods, models)
+            write_run_folder(self._folder, run)
+        judged = next(iter(run.verdict.sites.sites), None)
+        if not self._site.limits.scores or min(run.test) < self._site.limits.min_cell:
+            judged = None
+        return {"methods": labels, "judgement": None if judged is None else
+                round_scores(plain_site(judged), self._site.limits.score_digits)}
+
+    def _read_models(self) -> dict[tuple[str, int], tuple[Vector, Vector | None]]:
+        """(label, seed) -> the personal and the shared model after the last round."""
+        like = jax.eval_shape(self._seeds[0].problem.init, jax.random.key(0))
+        keys = [(label, of_seed.seed) for of_seed in self._seeds for label in self.experiment.labels]
+        models = {key: store.read_models(like) for key, store in zip(keys, self._stores, strict=True)}
+        return {key: pair for key, pair in models.items() if pair is not None}
+
+    def _judged(self, methods: Mapping[str, MethodRun],
+                models: Mapping[tuple[str, int], tuple[Vector, Vector | None]]) -> FederationRun:
+        """The site's own results: the methods are judged on its test rows."""
+        first, experiment = self._seeds[0], self.experiment
+        loss = first.problem.model.loss
+        score = score_of(self._decisive, loss)
+        measured = [measure_models({label: models[label, of_seed.seed][0] for label in methods}, of_seed.problem,
+                                   of_seed.data, score, seed=of_seed.seed, party=self._party, rows=of_seed.rows)
+                    for of_seed in self._seeds]
+        rows = RowValues.concatenate([part for part in measured if part is not None]) if measured[0] else None
+        baseline = baseline_name(first.data, dict(methods))
+        of_party = {label: replace(method, metrics=method.metrics.assign(party=self._party))
+                    for label, method in methods.items()}
+        evidence = evidence_of_run(experiment, self._decisive, of_party, loss, {self._party: self._name}, rows,
+                                   baseline if rows is not None and baseline in rows.values else None)
+        sizes = {split: [int(first.data.sizes(split)[0])] for split in SPLITS}
+        return FederationRun(experiment, (self._name,), sizes["train"], sizes["test"], methods, judge(evidence),
+                             party=self._party, digest=fingerprint_of(replace(first.data, weights=None)),
+                             name=self._folder.name)
+
+    def _method(self, label: str, of_seed: "_SeedRows", personal: Vector, shared: Vector | None) -> MethodRun:
+        """The models of a method with one seed, and their scores on the site's rows."""
+        metrics, rounds = MetricsTable(label), self.experiment.rounds_of(label)
+        for prefix, model in (("", personal), ("global_", shared)):
+            if model is not None:
+                for name, by_split in scores_of_model(of_seed.problem, model, self._metrics).items():
+                    for split, value in by_split.items():
+                        metrics.add(rounds, 0, split, f"{prefix}{name}", np.nan if value is None else value)
+        models = SavedModels(label, rounds, (self._name,), jax.tree.map(lambda leaf: np.asarray(leaf)[None], personal),
+                             shared, of_seed.problem.model, of_seed.data.encoding,
+                             training=summarize(of_seed.data))
+        return MethodRun(models, metrics.table().assign(seed=of_seed.seed))
+
+    def close(self) -> None:
+        """Close the stores, and drop the states of the parties from memory."""
+        for store in self._stores:
+            store.close()
+        self._stores, self._parties, self._seeds = [], [], []
+
+
+def _open_store(folder: Path) -> PartyStore:
+    """The store of a party. The process of an earlier job may have it: its engine ends it after some seconds.
+
+    Raises:
+        Refusal: another process has used it for 30 seconds.
+    """
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return PartyStore(folder)
+        except RunningError as error:
+            if time.monotonic() > end:
+                raise Refusal(RefusalCode.BUSY, str(error)) from error
+        time.sleep(_LOCK_PAUSE)

@@ -1,0 +1,168 @@
+"""A site acts on plans that the lead has signed and that the site has approved, and answers only what they contain."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from federation.test_federation_cli import EXPERIMENT, LIMITS, SITES, Consortium, signed
+from resolvent.cli import federation as commands
+from resolvent.errors import InputError
+from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.files import Approval, SiteFile, read_site
+from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.names import PLANS
+from resolvent.federation.protocol.refusals import read_refusal
+from resolvent.federation.protocol.requests import library_version, request_bytes
+from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.site.plans import Plans
+from resolvent.federation.site.site import Site
+
+ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
+
+
+def waiting(folder, rule):
+    """A consortium in which berlin has a rule of approval."""
+    return Consortium(folder, {"berlin": {"approval": rule}}, text=ONE_METHOD)
+
+
+def test_a_plan_waits_for_a_person_and_then_runs_with_the_name_that_it_had(tmp_path):
+    consortium = waiting(tmp_path, Approval())
+    outcome = consortium.serve()
+    assert outcome["status"] == "stopped"  # the lead's command keeps the run, and continues it
+    assert "berlin: refused (waits for approval): a person at the site has to approve the plan" in outcome["message"]
+    sent = [json.loads(line)["content"] for line in (tmp_path / "berlin" / "sent.jsonl").read_text().splitlines()]
+    assert [[*content] for content in sent] == [["refused"]]
+    plans = Plans(tmp_path / "berlin" / PLANS)
+    (plan,) = plans.all()
+    assert (plan.run, plan.lead, plan.decision) == ("mine-1", "lead@example.org", "waiting")
+    assert plan.digest == consortium.job().plan
+    plans.decide(plan.name, "approved", "officer")
+    assert consortium.serve() == {"status": "complete"}
+    assert consortium.serve(consortium.job(run="mine-2"))["status"] == "stopped"  # another run is another plan
+
+
+def test_a_rejected_plan_ends_the_run(tmp_path):
+    consortium = waiting(tmp_path, Approval())
+    consortium.serve()
+    plans = Plans(tmp_path / "berlin" / PLANS)
+    plans.decide(plans.all()[0].name, "rejected", "officer: not our question")
+    outcome = consortium.serve()
+    assert outcome["status"] == "refused"
+    assert "berlin: refused (rejected)" in outcome["message"]
+    assert "question" not in outcome["message"]
+
+
+@pytest.mark.parametrize(("rule", "decision"), [
+    (Approval(leads=("lead@example.org",)), "approved"), (Approval(leads=("other@example.org",)), "waiting"),
+    (Approval(leads=("lead@example.org",), algorithms=("fedprox",)), "waiting"),
+    (Approval(leads=("lead@example.org",), labels=("dead",)), "waiting"),
+    (Approval(leads=("lead@example.org",), max_rounds=2), "waiting"),
+    (Approval(leads=("lead@example.org",), algorithms=("fedavg",), labels=("ill",), max_rounds=3), "approved"),
+    (None, "approved")])
+def test_a_rule_of_the_site_approves_plans_within_it(rule, decision, tmp_path):
+    waiting(tmp_path, rule).serve()
+    assert [plan.decision for plan in Plans(tmp_path / "berlin" / PLANS).all()] == [decision]
+
+
+def test_the_rule_is_read_from_the_file_of_the_site(tmp_path):
+    path = tmp_path / "site.yaml"
+    for text, rule in (("", None), ("approval: {}\n", Approval()),
+                       ("approval: {leads: [a@b.org], max_rounds: 9}\n", Approval(leads=("a@b.org",), max_rounds=9))):
+        path.write_text(f"table: x.csv\n{text}")
+        assert read_site(path).approval == rule
+    path.write_text("table: x.csv\napproval: {lead: [a@b.org]}\n")
+    with pytest.raises(InputError, match=r"site\.yaml:2: approval\.lead: unknown key"):
+        read_site(path)
+
+
+CHANGES = {
+    "another experiment": lambda job: replace(job, experiment=job.experiment.replace("rounds: 3", "rounds: 300")),
+    "another run": lambda job: replace(job, run="mine-9"),
+    "other sites": lambda job: replace(job, sites=(*job.sites, "celle")),
+    "a refit": lambda job: replace(job, refit={"FedAvg": 2}),
+    "no signature": lambda job: replace(job, signature=None),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_server_cannot_change_what_the_lead_has_signed(change, tmp_path):
+    """The sites are asked by a server that sends its own order with the lead's signature."""
+    consortium = Consortium(tmp_path, text=ONE_METHOD)
+    job = CHANGES[change](signed(consortium.job()))
+    sites = {name: consortium.site(name) for name in SITES}
+    handlers = {name: sites.get(name, sites["aachen"]).handle for name in job.sites}
+    outcome = serve_federation(job, experiment_from_text(job.experiment, job.run), InProcess(handlers),
+                               tmp_path / "server", tmp_path / "out", lambda event: None)
+    assert outcome["status"] == "refused"
+    assert "aachen: refused (not signed)" in outcome["message"]
+    assert not (tmp_path / "aachen" / PLANS).exists()
+
+
+def test_messages_of_another_plan_get_no_answer(tmp_path):
+    """After the describing request, everything else names the digest of the plan."""
+    consortium = Consortium(tmp_path, text=ONE_METHOD)
+    job = signed(consortium.job())
+    site = consortium.site("aachen")
+    request = {"run": job.run, "party": 0, "experiment": job.experiment, "sites": [*job.sites],
+               "version": library_version(), "signature": job.signature, "refit": None, "keeps_validation": False}
+    assert "table" in json.loads(site.handle(request_bytes("describe", **request)))
+    for plan in (None, "", job.plan[:-1], "0" * 64):
+        for kind in ("prepare", "finish"):
+            refused = json.loads(site.handle(request_bytes(kind, run=job.run, plan=plan)))["refused"]
+            assert read_refusal(refused)[1].startswith("refused (conflict)")
+    site.close()
+
+
+def test_a_site_without_a_way_to_check_signatures_does_not_start(tmp_path):
+    with pytest.raises(ValueError, match="signed plans only"):
+        Site("aachen", tmp_path, SiteFile(table="x.csv", limits=LIMITS), verify=None)
+
+
+def test_the_commands_show_plans_and_decide(tmp_path, monkeypatch, capsys):
+    consortium = waiting(tmp_path, Approval())
+    consortium.serve()
+    plan = consortium.job().plan
+    kit = tmp_path / "kit"
+    kit.mkdir()
+    (tmp_path / "berlin").rename(kit / "runs")
+    note = type("Note", (), {"kit": kit, "name": "berlin"})()
+    monkeypatch.setattr("resolvent.federation.protocol.kits.kit_note", lambda kit, kind: note)
+    commands.party("plans", kit=kit)
+    shown = capsys.readouterr().out
+    assert f"{plan[:12]}: waiting; mine-1 of lead@example.org" in shown
+    assert "label: ill" in shown
+    commands.party("reject", plan[:4], kit=kit, reason="not our question")
+    assert f"{plan[:12]} of lead@example.org is rejected" in capsys.readouterr().out
+    commands.party("approve", plan[:12], kit=kit)
+    commands.party("plans", kit=kit)
+    assert f"{plan[:12]}: approved" in capsys.readouterr().out
+    for name in ("", "zz"):
+        with pytest.raises(InputError, match="name one of those that have arrived"):
+            commands.party("approve", name, kit=kit)
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory):
+    """Kits of two federations over Flower, whose signatures need no engine."""
+    pytest.importorskip("cryptography")
+    from resolvent.federation.engines.flower.kits import make_flower_kits
+
+    folder = tmp_path_factory.mktemp("kits")
+    return [make_flower_kits(folder / name, name=name, host="localhost", port=1, sites=SITES) for name in ("a", "b")]
+
+
+def test_a_signature_is_that_of_the_federations_lead(kits):
+    lead, site, stranger = (KitNote(kits[0]["server"]), KitNote(kits[0]["aachen"]), KitNote(kits[1]["server"]))
+    job = FederationJob("mine-1", "text", SITES)
+    signature = json.loads(json.dumps(lead.sign(job.signed_content)))
+    assert site.verify(job.signed_content, signature) == "server"
+    for content, wrong in ((replace(job, run="mine-2").signed_content, signature),
+                           (job.signed_content, stranger.sign(job.signed_content)), (job.signed_content, None),
+                           (job.signed_content, {}), (job.signed_content, {**signature, "signature": "zz"}),
+                           (job.signed_content, {**signature, "certificate": "x"}),
+                           (job.signed_content, {**signature, "certificate": stranger.sign(b"")["certificate"]})):
+        with pytest.raises(InputError, match=r"sign(ed|ature)"):
+            site.verify(content, wrong)
