@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, lead_note, limits
+from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, lead_note, limits, signed
 from resolvent.cli import federation as commands
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.errors import InputError
@@ -191,7 +191,7 @@ def federation(tmp_path, monkeypatch):
 def undisturbed(tmp_path_factory):
     """The digests of the server's states after a run without a fault."""
     consortium = Federation(tmp_path_factory.mktemp("undisturbed") / "federation")
-    job = FederationJob("mine", consortium.experiment.text, SITES)
+    job = signed(FederationJob("mine", consortium.experiment.text, SITES))
     assert consortium.serve(job, consortium.folder / "out") == {"status": "complete"}
     return read_summary(consortium.folder / "out")["methods"]["Scaffold"]["digests"]
 
