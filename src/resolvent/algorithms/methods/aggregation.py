@@ -1,27 +1,25 @@
-r"""Model aggregation: FedAvg, FedProx, RFA and the coordinate median.
+"""Averages and other aggregates of the parties' models: FedAvg, FedProx, robust aggregation, FedExP and FedNova."""
 
-.. math:: w_k \approx \arg\min f_k(w) + \tfrac\mu2\|w-\tilde w\|^2 \text{ from } \tilde w, \qquad
-          \tilde w \leftarrow \mathcal A(w_1, \dots, w_N)
-
-mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 is FedProx (Li et al., Algorithm 2), the geometric median is RFA
-(Pillutla et al.) and the coordinate median is that of Yin et al. A party stores nothing.
-"""
-
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
+import optax
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
 from resolvent.algorithms.algorithm import Info, PartyState, Replies, SharedModelMethod, local_work
-from resolvent.errors import check_range
+from resolvent.errors import InputError, check_range
+from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers import LocalSolver
+from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.problem.solvers.optax_solvers import OptaxSolver
+from resolvent.problem.solvers.optimizers import TracedOptimizer
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["AggregatingMethod", "ModelAggregation"]
+__all__ = ["AggregatingMethod", "FedExP", "FedNova", "MeasuredUpdate", "ModelAggregation", "NormalizedUpdate"]
 
 
 class AggregatingMethod(SharedModelMethod):
@@ -44,7 +42,13 @@ class AggregatingMethod(SharedModelMethod):
 
 
 class ModelAggregation(AggregatingMethod):
-    """Every party trains from the shared model; the server aggregates the models.
+    r"""Model aggregation: FedAvg, FedProx, RFA and the coordinate median.
+
+    .. math:: w_k \approx \arg\min f_k(w) + \tfrac\mu2\|w-\tilde w\|^2 \text{ from } \tilde w, \qquad
+              \tilde w \leftarrow \mathcal A(w_1, \dots, w_N)
+
+    mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 is FedProx (Li et al., Algorithm 2), the geometric median is
+    RFA (Pillutla et al.) and the coordinate median is that of Yin et al. A party stores nothing.
 
     Attributes:
         mu: weight of the proximal term.
@@ -62,3 +66,114 @@ class ModelAggregation(AggregatingMethod):
               effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
         w, info = local_work(self.solver, Subproblem(oracle, shared, self.mu), shared, key, effort)
         return state, w, info
+
+
+class MeasuredUpdate(NamedTuple):
+    """A party's reply."""
+
+    change: Vector  # d_k
+    squared_norm: Float[Array, ""]  # |d_k|^2
+
+
+class FedExP(SharedModelMethod):
+    """FedExP: FedAvg with an extrapolated server step.
+
+    .. code-block:: text
+
+        party:   d_k = w_k - w~ after the local work on f_k;   reply d_k and |d_k|^2
+        server:  w~ <- w~ + step * mean(d_k),   step = max(1, mean(|d_k|^2) / (2 (|mean(d_k)|^2 + epsilon)))
+
+    Source: Jhunjhunwala, Wang, Joshi, *FedExP: Speeding Up Federated Averaging via Extrapolation*, Algorithm 1. The
+    parties send their squared norms, so that the server needs means only.
+
+    Attributes:
+        epsilon: added to the denominator, positive.
+    """
+
+    solver: LocalSolver
+    epsilon: ArrayLike = 1e-3
+    needs_individual_replies: ClassVar[bool] = False
+    replies_models: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", epsilon=self.epsilon)
+
+    @override
+    def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, MeasuredUpdate, Info]:
+        w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
+        change = tree.sub(w, shared)
+        return state, MeasuredUpdate(change, tree.full_dot(change, change)), info
+
+    @override
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        mean = replies.mean()
+        squared = tree.full_dot(mean.change, mean.change)
+        step = jnp.maximum(1, mean.squared_norm / (2 * (squared + self.epsilon)))
+        return tree.axpy(step, mean.change, shared), {"server_step": step}
+
+
+class NormalizedUpdate(NamedTuple):
+    """A party's reply."""
+
+    direction: Vector  # d_k, the mean step
+    total: Float[Array, ""]  # |a_k|, the total weight of the gradients
+
+
+class FedNova(SharedModelMethod):
+    """FedNova: averaging that does not weigh parties by their number of steps.
+
+    .. code-block:: text
+
+        party:   w_k = tau_k gradient steps on f_k from w~;   d_k = (w_k - w~) / |a_k|
+        server:  w~ <- w~ + mean(|a_k|) * mean(d_k)
+
+    |a_k| is the sum of the weights with which the tau_k gradients enter w_k. With plain steps it is tau_k; with
+    momentum of factor rho, which begins at zero, it is (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho).
+
+    Source: Wang, Liu, Liang, Joshi, Poor, *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+    Optimization*, section 4, with plain steps and with local momentum. Both means are over the replies, with their
+    weights.
+
+    Attributes:
+        solver: ``SGD``, ``GD``, or ``rv.solvers.momentum`` with momentum that begins at zero in every round.
+    """
+
+    solver: LocalSolver
+    needs_individual_replies: ClassVar[bool] = False
+    replies_models: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.solver, SGD | GD) and _momentum(self.solver) is None:
+            raise InputError(f"FedNova needs plain gradient steps, got {type(self.solver).__name__}: use SGD or GD, or "
+                             "rv.solvers.momentum(..., keep=False)")
+
+    @override
+    def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, NormalizedUpdate, Info]:
+        w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
+        total = _total_weight(info["steps"], _momentum(self.solver))
+        direction = tree.map2(lambda a, b: (a - b) / jnp.maximum(total, 1), w, shared)
+        return state, NormalizedUpdate(direction, total), info
+
+    @override
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        mean = replies.mean()
+        return tree.axpy(mean.total, mean.direction, shared), {}
+
+
+def _momentum(solver: LocalSolver) -> ArrayLike | None:
+    """rho of steps with momentum; None for other steps."""
+    if not isinstance(solver, OptaxSolver) or solver.keep or not isinstance(solver.optimizer, TracedOptimizer):
+        return None
+    optimizer = solver.optimizer
+    is_momentum = optimizer.factory is optax.sgd and set(optimizer.hyperparams) == {"learning_rate", "momentum"}
+    return optimizer.hyperparams["momentum"] if is_momentum and not optimizer.options else None
+
+
+def _total_weight(steps: Float[Array, ""], momentum: ArrayLike | None) -> Float[Array, ""]:
+    """|a_k|, the sum of the weights of the gradients after this number of steps."""
+    if momentum is None:
+        return steps
+    rho = jnp.asarray(momentum, steps.dtype)
+    return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)

@@ -1,10 +1,9 @@
 """Methods that the papers compare with."""
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.methods.averaging import FedNova
-from resolvent.algorithms.methods.control_variates import Option, Scaffold
+from resolvent.algorithms.methods.aggregation import FedNova
+from resolvent.algorithms.methods.corrections import FedDANE, Option, Scaffold
 from resolvent.algorithms.methods.ditto import Ditto
-from resolvent.algorithms.methods.feddane import FedDANE
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked

@@ -2,10 +2,9 @@
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.replies import StaleReplies
-from resolvent.algorithms.methods.averaging import FedExP
-from resolvent.algorithms.methods.control_variates import Scaffnew
+from resolvent.algorithms.methods.aggregation import FedExP
+from resolvent.algorithms.methods.corrections import FedDANE, Scaffnew
 from resolvent.algorithms.methods.dual_variables import ConsensusADMM, FedDyn, PrimalDual
-from resolvent.algorithms.methods.feddane import FedDANE
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.operators import splitting
 from resolvent.arguments import checked

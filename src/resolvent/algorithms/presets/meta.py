@@ -5,8 +5,7 @@ from typing import Literal
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.objectives import MetaLearned
 from resolvent.algorithms.methods.aggregation import ModelAggregation
-from resolvent.algorithms.methods.apfl import APFL
-from resolvent.algorithms.methods.pfedme import PFedMe
+from resolvent.algorithms.methods.personal_models import APFL, PFedMe
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked

@@ -6,8 +6,8 @@ from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.compressed import Compressed
 from resolvent.algorithms.combinators.objectives import ExplicitMixture
 from resolvent.algorithms.methods.gradient import DistributedGradient
-from resolvent.algorithms.methods.l2gd import L2GD
 from resolvent.algorithms.methods.own_optimum import OneShot
+from resolvent.algorithms.methods.personal_models import L2GD
 from resolvent.algorithms.presets.gradient_solvers import require_gradient_steps
 from resolvent.algorithms.presets.scale_free import default_sigma
 from resolvent.arguments import checked

@@ -1,0 +1,295 @@
+"""Personal models beside a shared one: pFedMe, APFL and L2GD."""
+
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, inexactness_if_recorded, local_work
+from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.methods.aggregation import AggregatingMethod
+from resolvent.errors import InputError, check_range
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.maps import Mixture, through
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.problem.solvers.minibatches import scale_budget
+from resolvent.problem.subproblem import Subproblem
+
+__all__ = ["APFL", "L2GD", "APFLPartyState", "L2GDState", "PFedMe"]
+
+
+class _EnvelopeDescent(NamedTuple):
+    """The loop state of the steps on the envelope."""
+
+    w: Vector  # w_k
+    theta: Vector  # the last proximal point
+    center: Vector  # w_k before the last step
+    key: Array  # key of the next solve
+    steps: Float[Array, ""]  # gradient steps of the solver so far
+
+
+class PFedMe(AggregatingMethod):
+    """pFedMe: the shared model descends on the parties' Moreau envelopes; a party uses its proximal point.
+
+    .. code-block:: text
+
+        party:   w_k = w~;  R times:  theta_k ~ argmin f_k + lam/2 |. - w_k|^2,  w_k <- w_k - eta*lam*(w_k - theta_k)
+        server:  w~ <- (1 - beta) w~ + beta * mean(w_k)
+
+    A straggler makes effort*R steps on the envelope, of which the last one may be solved with a part of the solver's
+    work. lam (w - theta_k) is the gradient of the envelope min_theta f_k(theta) + lam/2 |theta - w|^2.
+    A party stores theta_k.
+
+    Source: T Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes*, Algorithm 1. In the paper
+    every party works and a sample of them replies; here only the sample works. As in the authors' code the first
+    theta_k starts at w~ and each later one at its predecessor; the paper leaves it open.
+
+    Attributes:
+        solver: approximates theta_k.
+        lam: weight of the distance between theta_k and w_k.
+        eta: step size on the envelope.
+        steps: R, number of steps on the envelope; a straggler makes ceil(effort * R).
+        beta: step size of the server towards the mean; may exceed 1.
+    """
+
+    solver: LocalSolver
+    lam: ArrayLike = 15.0
+    eta: ArrayLike = 0.005
+    steps: ArrayLike = 20
+    beta: ArrayLike = 1.0
+    replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", lam=self.lam, eta=self.eta, steps=self.steps, beta=self.beta)
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        return w0
+
+    @override
+    def party(self, state: Vector, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        def descend(i: Array, carry: _EnvelopeDescent) -> _EnvelopeDescent:
+            w, theta, _, key, total = carry
+            work = jnp.clip(effort * self.steps - i, 0, 1).astype(effort.dtype)
+            theta, steps = self.solver(Subproblem(oracle, w, self.lam), theta, key, work)
+            # The key changes after the solve, so that the first solve draws FedProx's minibatches.
+            return _EnvelopeDescent(tree.lerp(w, theta, self.eta * self.lam), theta, w, substep_key(key, 1),
+                                    total + steps.astype(total.dtype))
+
+        start = _EnvelopeDescent(shared, shared, shared, key, jnp.zeros((), tree.dtype(shared)))
+        w, theta, center, _, total = jax.lax.fori_loop(0, scale_budget(self.steps, effort), descend, start)
+        inexactness = inexactness_if_recorded(Subproblem(oracle, center, self.lam), theta, shared)
+        return theta, w, {"model": theta, "steps": total, **inexactness}
+
+    @override
+    def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
+        mean, info = self.aggregator(replies, shared, key)
+        return tree.lerp(shared, mean, self.beta), info
+
+    @override
+    def personal_model(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
+        return state
+
+
+class APFLPartyState(NamedTuple):
+    """A party's state."""
+
+    model: Vector  # v_k
+    alpha: Float[Array, ""]  # alpha_k, the weight of v_k in the mixture
+
+
+class _ModelPair(NamedTuple):
+    """The models that one local step moves together."""
+
+    shared: Vector  # w_k
+    personal: Vector  # v_k
+
+
+class _JointObjective(Oracle):
+    """f_k(w), and f_k(alpha v + (1 - alpha) w) as a function of v alone: a step on (w, v) descends both.
+
+    Attributes:
+        inner: f_k.
+        alpha: the weight of v.
+    """
+
+    inner: Oracle
+    alpha: Float[Array, ""]
+
+    def _personal(self, w: Vector) -> Oracle:
+        return through(self.inner, Mixture(self.alpha, w))
+
+    @property
+    @override
+    def has_random_layers(self) -> bool:
+        return self.inner.has_random_layers
+
+    @property
+    @override
+    def replaces_slow_operations(self) -> bool:
+        return self.inner.replaces_slow_operations
+
+    @override
+    def at_step(self, key: Array) -> "_JointObjective":
+        return replace(self, inner=self.inner.at_step(key))
+
+    @override
+    def value(self, w: _ModelPair) -> Float[Array, ""]:
+        """The sum. Its gradient in w differs from ``grad``, which holds w fixed in the second term."""
+        return self.inner.value(w.shared) + self._personal(w.shared).value(w.personal)
+
+    @override
+    def grad(self, w: _ModelPair) -> _ModelPair:
+        return _ModelPair(self.inner.grad(w.shared), self._personal(w.shared).grad(w.personal))
+
+    @override
+    def batch_grad(self, w: _ModelPair, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _ModelPair:
+        return _ModelPair(self.inner.batch_grad(w.shared, positions, mask),
+                          self._personal(w.shared).batch_grad(w.personal, positions, mask))
+
+
+class APFL(AggregatingMethod):
+    """APFL: a party's model is a mixture of its own and the shared one, in a proportion that it learns.
+
+    .. code-block:: text
+
+        party:   w_k = w~;   alpha_k <- clip(alpha_k - rate <v_k - w_k, grad f_k(m_k)>, 0, 1), once a round
+                 each local step:  w_k <- w_k - eta grad f_k(w_k)  and  v_k <- v_k - eta alpha_k grad f_k(m_k)
+        server:  w~ <- mean(w_k)
+
+    with m_k = alpha_k v_k + (1 - alpha_k) w_k. The personal model is m_k with w~ for w_k. A party stores
+    v_k and alpha_k.
+
+    Source: Deng, Kamani, Mahdavi, *Adaptive Personalized Federated Learning*, Algorithm 1. Both steps start from the
+    same w_k and v_k and use the same minibatch; alpha_k's gradient is over all samples, at the first models of the
+    round.
+
+    Attributes:
+        solver: gradient steps, taken by both models together.
+        alpha: first weight of the own model in the mixture.
+        alpha_rate: step size of alpha, one step a round; 0 keeps alpha fixed.
+    """
+
+    solver: SGD | GD
+    alpha: ArrayLike = 0.5
+    alpha_rate: ArrayLike = 0.1
+    replies_models: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        check_range(self, "[0, 1]", alpha=self.alpha)
+        check_range(self, "[0, inf)", alpha_rate=self.alpha_rate)
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> APFLPartyState:
+        return APFLPartyState(w0, jnp.asarray(self.alpha, tree.dtype(w0)))
+
+    @override
+    def party(self, state: APFLPartyState, shared: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[APFLPartyState, Vector, Info]:
+        v, alpha = state
+        slope = tree.full_dot(tree.sub(v, shared), oracle.grad(tree.lerp(shared, v, alpha)))
+        alpha = jnp.clip(alpha - self.alpha_rate * slope, 0, 1).astype(alpha.dtype)
+        start = _ModelPair(shared, v)
+        joint = Subproblem(_JointObjective(oracle.samples, oracle, alpha, recording=oracle.recording), start)
+        (w, v), info = local_work(self.solver, joint, start, key, effort)
+        return APFLPartyState(v, alpha), w, info | {"model": tree.lerp(w, v, alpha)}
+
+    @override
+    def personal_model(self, state: APFLPartyState, message: Vector, oracle: Oracle) -> Vector:
+        return tree.lerp(message, state.model, state.alpha)
+
+
+class L2GDState(NamedTuple):
+    """The server's state, which is also the message to every party."""
+
+    mean: Vector  # y_bar
+    pulls: Int[Array, ""]  # length of the next run of heads
+    steps: Int[Array, ""]  # length of the next run of tails
+
+
+class L2GD(OnePhaseMethod):
+    """L2GD: loopless local gradient descent; parties keep their own models, which are pulled to their mean.
+
+    .. code-block:: text
+
+        min over y_1, ..., y_N of sum_k lambda_k (f_k(y_k) + lam/2 |y_k - y_bar|^2),   y_bar = sum_k lambda_k y_k
+
+        flip a coin:  heads (p):    y_k <- y_k - (eta lam / p) (y_k - y_bar)
+                      tails (1-p):  y_k <- y_k - eta / (1-p) grad f_k(y_k)
+
+    Communication is only needed after a run of tails. So a round here is one run of heads, which leaves y_bar
+    unchanged, so that its pulls are y_bar + (1 - eta lam/p)^pulls (y_k - y_bar), followed by one run of tails. The
+    server draws the lengths of both runs. The first run is one step. Source: Hanzely, Richtarik, *Federated Learning of
+    a Mixture of Global and Local Models*, Algorithm 1, with eta for their step over n; FedMix, (IPFL).
+
+    A party stores its model y_k. The server's y_bar is the mean of all N parties' models after every round, under any
+    participation.
+
+    Attributes:
+        solver: gradient steps; its learning rate is eta, and its number of steps is replaced by the drawn one.
+        lam: weight of the distance to the mean; 0 is local training.
+        p: probability of a pull, in (0, 1); the expected number of steps between two exchanges is 1/p.
+    """
+
+    solver: SGD | GD
+    lam: ArrayLike = 0.1
+    p: ArrayLike = 0.2
+    needs_individual_replies: ClassVar[bool] = False
+    replies_models: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, 1)", advice="use local(...) for 0 and dgd(...) for 1", p=self.p)
+        check_range(self, "[0, inf)", lam=self.lam)
+        pull = self._pull
+        if isinstance(pull, int | float) and pull > 1:
+            raise InputError(f"L2GD pulls by learning_rate*lam/p = {pull:.3g}, beyond the mean: lower the learning "
+                             "rate or lam, or raise p")
+
+    @property
+    def _pull(self) -> ArrayLike:
+        return self.solver.learning_rate * self.lam / self.p
+
+    @override
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> L2GDState:
+        return L2GDState(w0, jnp.array(0, jnp.int32), jnp.array(1, jnp.int32))
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        return w0
+
+    @override
+    def party(self, model: Vector, message: L2GDState, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
+        distance = jnp.power(1 - jnp.asarray(self._pull, tree.dtype(model)), message.pulls)
+        pulled = tree.lerp(message.mean, model, distance)
+        w, info = local_work(self._steps(message.steps), Subproblem(oracle, pulled), pulled, key, effort)
+        return w, tree.sub(w, model), info
+
+    def _steps(self, steps: Int[Array, ""]) -> SGD | GD:
+        rate = self.solver.learning_rate / (1 - self.p)
+        if isinstance(self.solver, SGD):
+            return replace(self.solver, learning_rate=rate, steps=steps, epochs=None)
+        return replace(self.solver, learning_rate=rate, steps=steps)
+
+    @override
+    def server(self, state: L2GDState, replies: Replies, key: Array) -> tuple[L2GDState, Info]:
+        mean = tree.axpy(1, replies.total(replies.payload), state.mean)
+        # In float32, so that the same lengths are drawn in both precisions.
+        p = jnp.asarray(self.p, jnp.float32)
+        pulls = jax.random.geometric(substep_key(key, 0), 1 - p, dtype=jnp.int32)
+        steps = jax.random.geometric(substep_key(key, 1), p, dtype=jnp.int32)
+        return L2GDState(mean, pulls, steps), {"pulls": state.pulls, "local_steps": state.steps}
+
+    @override
+    def personal_model(self, state: Vector, message: L2GDState, oracle: Oracle) -> Vector:
+        return state
+
+    @override
+    def server_model(self, state: L2GDState) -> Vector:
+        return state.mean
