@@ -8,7 +8,7 @@ import pytest
 from helpers import equal, trajectory
 
 import resolvent as rv
-from resolvent.algorithms.combinators.fedplus_defaults import AbstentionState
+from resolvent.algorithms.combinators.adaptive import AbstentionState
 from resolvent.algorithms.methods.fedplus import AnchorMessage
 
 SOLVER = rv.solvers.GD(0.1, steps=5)

@@ -11,7 +11,7 @@ from helpers import SEED, classification, equal, quadratic, trajectory
 
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.algorithms.combinators.adaptive_mu import MuRule
+from resolvent.algorithms.combinators.adaptive import MuRule
 from resolvent.simulator.record.diagnostics import pooled_optimum
 
 UNIFORM = rv.participation.Full("uniform")

@@ -1,9 +1,12 @@
-"""Algorithms: their base classes, and the local work that most of them share."""
+"""Algorithms: their base classes, the local work that most of them share, and the origin of updates."""
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.algorithms.exchange import (
@@ -26,7 +29,7 @@ from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Message", "Method", "OnePhaseMethod", "PartyState", "Phase",
            "Replies", "Reply", "ServerState", "SharedModelMethod", "StragglerPolicy", "algorithm_of_round",
-           "inexactness_if_recorded", "local_solvers", "local_work"]
+           "inexactness_if_recorded", "local_solvers", "local_work", "update_origin"]
 
 _MAX_REPR = 300  # characters
 
@@ -150,3 +153,19 @@ def algorithm_of_round(algorithm: Algorithm, t: Int[Array, ""]) -> Algorithm:
 def local_solvers(algorithm: Algorithm) -> list[LocalSolver]:
     """All local solvers of an algorithm and of those inside it."""
     return tree.parts(algorithm, LocalSolver)
+
+
+def update_origin(algorithm: Algorithm, message: Message, reply: PyTree[Any], phase: int) -> Vector:
+    """The first part of the message with the reply's shape if the phase replies models, otherwise zero.
+
+    The update of a party is its reply minus this origin.
+    """
+    def has_shape(part: Any) -> bool:
+        same: bool = jax.tree.structure(part) == jax.tree.structure(reply)  # type: ignore[operator]
+        return same and all(a.shape == b.shape
+                            for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(reply), strict=True))
+
+    is_model = algorithm.replies_models and phase == len(algorithm.phases) - 1
+    parts = jax.tree.leaves(message, is_leaf=has_shape) if is_model else []
+    models = [part for part in parts if has_shape(part)]
+    return models[0] if models else jax.tree.map(jnp.zeros_like, reply)

@@ -1,12 +1,10 @@
 """Combinators: functions from one algorithm to another, such as acceleration and compression."""
 
-from resolvent.algorithms.combinators.adaptive_mu import AdaptiveMu
+from resolvent.algorithms.combinators.adaptive import Abstention, AdaptiveMu, RelativeDelta
 from resolvent.algorithms.combinators.anderson import Anderson, DecentralisedAnderson
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.combinators.combinator import Combinator
 from resolvent.algorithms.combinators.compressed import Compressed, CompressedMessages
-from resolvent.algorithms.combinators.ergodic import ErgodicAveraging
-from resolvent.algorithms.combinators.fedplus_defaults import Abstention, RelativeDelta
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection
 from resolvent.algorithms.combinators.momentum import Momentum
 from resolvent.algorithms.combinators.objectives import ExplicitMixture, MetaLearned, SharpnessAware
@@ -15,7 +13,7 @@ from resolvent.algorithms.combinators.personal_use import FineTuned, SharedUntil
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.combinators.replies import NormLimit, StaleReplies
-from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
+from resolvent.algorithms.combinators.server_steps import ErgodicAveraging, ServerOptimizer
 from resolvent.algorithms.combinators.warm_start import WarmStart
 
 __all__ = ["Abstention", "AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "CompressedMessages",

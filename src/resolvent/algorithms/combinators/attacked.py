@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, ServerState, update_origin
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
@@ -22,7 +22,6 @@ from resolvent.algorithms.combinators.combinator import (
 )
 from resolvent.algorithms.keys import attack_key, root_key
 from resolvent.algorithms.participation import as_ids, check_ids_exist
-from resolvent.algorithms.updates import update_origin
 from resolvent.errors import BreakdownWarning, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply, update_origin
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, layers
 from resolvent.algorithms.combinators.compressed import CompressedMessages
 from resolvent.algorithms.round import reply_shapes
-from resolvent.algorithms.updates import update_origin
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.codecs import Codec

@@ -7,7 +7,7 @@ import optax
 from resolvent.algorithms.aggregators import MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection, Measure
-from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
+from resolvent.algorithms.combinators.server_steps import ServerOptimizer
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.presets.personal import Aggregated, aggregate_parties, fedplus
 from resolvent.arguments import checked

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.fedplus_defaults import Abstention, RelativeDelta
+from resolvent.algorithms.combinators.adaptive import Abstention, RelativeDelta
 from resolvent.algorithms.methods.fedplus import FedPlus
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.math.penalties import Penalty

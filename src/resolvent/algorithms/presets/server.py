@@ -8,7 +8,7 @@ import optax
 from jaxtyping import ArrayLike
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.combinators.server_optimizer import ServerOptimizer
+from resolvent.algorithms.combinators.server_steps import ServerOptimizer
 from resolvent.algorithms.presets.shared import fedavg
 from resolvent.arguments import checked
 from resolvent.errors import check_range

@@ -3,7 +3,7 @@
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.attacks import Attack
-from resolvent.algorithms.combinators.adaptive_mu import AdaptiveMu
+from resolvent.algorithms.combinators.adaptive import AdaptiveMu
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.methods.aggregation import ModelAggregation

@@ -1,10 +1,11 @@
-"""Ergodic averaging: the average of the server's shared models over all rounds."""
+"""What the server does with the iterate: an optimizer's step, and an average over the rounds."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
@@ -17,15 +18,61 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
     innermost,
 )
-from resolvent.algorithms.combinators.iterates import advice_for_own, server_iterate
+from resolvent.algorithms.combinators.iterates import ServerIterate, advice_for_own, one_phase_iterate, server_iterate
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.schedules import Schedule, as_schedule
+from resolvent.problem.solvers.optimizers import Optimizer, as_optimizer
 
-__all__ = ["ErgodicAveraging", "ErgodicState"]
+__all__ = ["ErgodicAveraging", "ErgodicState", "ServerOptimizer"]
+
+
+class ServerOptimizer(Combinator):
+    """The server makes an optimizer's step along the pseudo-gradient. The server stores the optimizer's state.
+
+    If w+ is the inner server's next model, w - w+ is the pseudo-gradient. A rate of 1 without momentum is the inner
+    algorithm; a rate below 1 on FedAvg is Reptile's server step. Source: Reddi et al., *Adaptive Federated
+    Optimization*; Hsu et al. (FedAvgM); Nichol et al. (Reptile).
+
+    Attributes:
+        inner: an algorithm of one phase whose server holds the iterate.
+        optimizer: an ``optax.GradientTransformation``, or ``rv.solvers.traced_optimizer(...)``, with which another
+            learning rate does not compile again.
+
+    Raises:
+        InputError: the inner algorithm's server holds no iterate, or ``optimizer`` is not an optimizer.
+
+    Example:
+        >>> import optax
+        >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
+        >>> algorithm = rv.combinators.ServerOptimizer(rv.fedavg(solver), optax.adam(0.01))
+    """
+
+    optimizer: Optimizer = eqx.field(converter=as_optimizer)
+
+    def __check_init__(self) -> None:
+        _ = self._iterate
+
+    @property
+    def _iterate(self) -> ServerIterate:
+        return one_phase_iterate(self.inner, "ServerOptimizer", "fedavg(...), fedprox(...) or rfa(...)")
+
+    @override
+    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Any:
+        return self.optimizer.build().init(self._iterate.read(inner))
+
+    @override
+    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
+               phase: int) -> tuple[CombinatorState, Info]:
+        after, info = inner(state.inner, replies, key)
+        point = self._iterate.read(state.inner)
+        pseudo_gradient = tree.sub(point, self._iterate.read(after))
+        update, optimizer_state = self.optimizer.build().update(pseudo_gradient, state.extra, point)
+        moved = optax.apply_updates(point, update)
+        return CombinatorState(self._iterate.replace(after, moved), optimizer_state), info
 
 
 class ErgodicState(NamedTuple):

@@ -1,10 +1,11 @@
-"""The defaults of Fed+ without settings: delta in median distances, and parties that abstain."""
+"""Settings that adapt during a run: FedProx's mu, Fed+'s delta, and parties of Fed+ that abstain."""
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import MoreauCentre, median_threshold
@@ -17,14 +18,135 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
 )
 from resolvent.algorithms.combinators.iterates import PartyIterate, party_iterate, through_combinator, work_from_state
+from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.fedplus import AnchorMessage, FedPlus, ProxAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Abstention", "AbstentionState", "RelativeDelta", "RelativeDeltaMessage"]
+__all__ = ["Abstention", "AbstentionState", "AdaptiveMu", "AdaptiveMuState", "MuMessage", "MuReply", "MuRule",
+           "RelativeDelta", "RelativeDeltaMessage"]
+
+
+class MuRule(eqx.Module):
+    """The proximal weight and the state of its rule."""
+
+    mu: Float[Array, ""]
+    loss: Float[Array, ""]  # the last loss; infinite before the first
+    streak: Int[Array, ""]  # number of consecutive decreases since the last change of mu
+
+    def update(self, loss: Float[Array, ""], step: ArrayLike, patience: ArrayLike) -> "MuRule":
+        """The rule after the next loss; a loss that is not a number counts as an increase."""
+        is_first = jnp.isinf(self.loss)
+        grew = ~is_first & ~(loss <= self.loss)
+        streak = jnp.where(~is_first & (loss < self.loss), self.streak + 1, 0)
+        enough = streak >= patience
+        change = jnp.where(grew, step, jnp.where(enough, -jnp.asarray(step), 0))
+        return MuRule(jnp.maximum(self.mu + change, 0).astype(self.mu.dtype),
+                      jnp.where(jnp.isnan(loss), self.loss, loss).astype(self.loss.dtype),
+                      jnp.where(enough, 0, streak))
+
+
+class AdaptiveMuState(NamedTuple):
+    """The combinator's part of the server state."""
+
+    rule: MuRule
+    last: tuple[Vector, ...]  # the last round's model if losses are paired, else ()
+
+
+class MuMessage(NamedTuple):
+    """The message to a party."""
+
+    model: Vector  # the shared model
+    mu: Float[Array, ""]  # the proximal weight
+    last: tuple[Vector, ...]  # the last round's model if losses are paired, else ()
+
+
+class MuReply(NamedTuple):
+    """A party's reply."""
+
+    model: Vector  # w_k
+    losses: tuple[Float[Array, ""], ...]  # f_k at the shared model and, if losses are paired, at the last round's model
+
+
+class AdaptiveMu(Combinator):
+    """Model aggregation whose mu the server adapts; the inner algorithm's mu is the first value.
+
+    .. code-block:: text
+
+        party:   w_k = argmin f_k(w) + mu/2 |w - w~|^2;   it replies w_k and f_k(w~)
+        server:  F = sum_k weight_k f_k(w~);   mu <- mu + step                if F has grown
+                                               mu <- max(mu - step, 0)        after ``patience`` consecutive decreases
+
+    The loss of the model sent in round t arrives with the replies of round t, so mu follows it one round later than
+    with a separate exchange for the loss. A party sends one number in addition to the model. With cohorts drawn in each
+    round, F is of different parties in every round and fluctuates if they are heterogeneous, which raises mu.
+    ``paired`` instead compares f_k at this round's and at the last round's model in the same parties, and sends one
+    more model to them.
+
+    Source: FedProx (Li et al.), section 5.3.2, Figure 3 and appendix C.3.3.
+
+    Attributes:
+        inner: a ``ModelAggregation``: fedprox, with any aggregator.
+        step: change of mu, at least 0.
+        patience: number of consecutive decreases after which mu falls, at least 1.
+        paired: compare the losses of this and the last round's model in the same parties.
+
+    Raises:
+        InputError: the inner algorithm has no proximal weight.
+
+    Example:
+        >>> algorithm = rv.combinators.AdaptiveMu(rv.fedprox(rv.SGD(0.1), mu=1.0), step=0.1, patience=5)
+    """
+
+    inner: ModelAggregation
+    step: ArrayLike = 0.1
+    patience: ArrayLike = 5
+    paired: bool = eqx.field(static=True, default=False)
+    replies_models: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.inner, ModelAggregation):
+            raise InputError(f"AdaptiveMu needs an algorithm with a proximal weight, got {type(self.inner).__name__}: "
+                             "use fedprox(...), and put other combinators around")
+        check_range(self, "[0, inf)", step=self.step)
+        check_range(self, "[1, inf)", patience=self.patience)
+
+    @override
+    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> AdaptiveMuState:
+        dtype = tree.dtype(w0)
+        rule = MuRule(jnp.asarray(self.inner.mu, dtype), jnp.array(jnp.inf, dtype), jnp.array(0))
+        return AdaptiveMuState(rule, (w0,) if self.paired else ())
+
+    @override
+    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> MuMessage:
+        return MuMessage(inner(state.inner, k), state.extra.rule.mu, state.extra.last)
+
+    @override
+    def party(self, inner: InnerParty, state: PartyState, message: MuMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[PartyState, MuReply, Info]:
+        with_mu = replace(self.inner, mu=message.mu)
+        state, w, info = with_mu.party(state, message.model, oracle, key, effort)
+        return state, MuReply(w, tuple(oracle.value(v) for v in (message.model, *message.last))), info
+
+    @override
+    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
+               phase: int) -> tuple[CombinatorState, Info]:
+        after, info = inner(state.inner, replace(replies, payload=replies.payload.model), key)
+        loss, *paired = map(replies.mean, replies.payload.losses)
+        rule, _ = state.extra
+        for last_loss in paired:
+            rule = replace(rule, loss=jnp.where(jnp.isinf(rule.loss), rule.loss, last_loss))
+        rule = rule.update(loss, self.step, self.patience)
+        last = (self.inner.server_model(state.inner),) if self.paired else ()
+        info = {**info, "mu": state.extra.rule.mu, "training_loss": loss}
+        return CombinatorState(after, AdaptiveMuState(rule, last)), info
+
+    @override
+    def personal_model(self, state: PartyState, message: MuMessage, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state, message.model, oracle)
 
 
 class RelativeDeltaMessage(NamedTuple):
