@@ -1,4 +1,4 @@
-"""Personal models beside a shared one: pFedMe, APFL and L2GD."""
+"""Personal models and a shared one: pFedMe, APFL and L2GD."""
 
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
