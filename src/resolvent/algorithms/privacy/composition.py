@@ -152,13 +152,8 @@ def rounds_within(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int[A
             dp-accounting is not installed.
 
     Example:
-        >>> data = rv.datasets.digits(parties=4)
-        >>> solver = rv.solvers.DPSGD(0.1, noise_multiplier=2.0, batch_size=16, steps=5)
-        >>> model = rv.models.logistic(64, 10)
-        >>> w0 = model.init(jax.random.key(0))
-        >>> rv.privacy.check_private_records(rv.fedavg(solver), w0).calls
-        1
-        >>> rv.privacy.rounds_within(rv.fedavg(solver), w0, data.sizes(), epsilon=3, delta=1e-4)  # doctest: +SKIP
+        >>> solver, w0 = rv.solvers.DPSGD(0.1, batch_size=16, steps=5), {"weight": jnp.zeros((10, 64))}
+        >>> rv.privacy.rounds_within(rv.fedavg(solver), w0, [100, 300], epsilon=3, delta=1e-4)  # doctest: +SKIP
     """
     check_range("rounds_within", "(0, inf)", epsilon=epsilon)
     work = check_private_records(algorithm, w0)
