@@ -1,7 +1,7 @@
 """Algorithms: their base classes, the local work that most of them share, and the origin of updates."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -56,16 +56,12 @@ class Method(Algorithm):
     """
 
     stragglers: StragglerPolicy = eqx.field(static=True, default="keep", kw_only=True)
+    steps_without_replies: ClassVar[bool] = False
 
     @property
     @override
     def straggler_policy(self) -> StragglerPolicy:
         return self.stragglers
-
-    @property
-    @override
-    def steps_without_replies(self) -> bool:
-        return False
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:

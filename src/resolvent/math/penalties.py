@@ -16,7 +16,7 @@ To write a penalty of your own, derive from ``Penalty`` and define ``value`` and
 """
 
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -81,10 +81,7 @@ class L1(Penalty):
         [2.5, -0.5]
     """
 
-    @property
-    @override
-    def has_bounded_pull(self) -> bool:
-        return True
+    has_bounded_pull: ClassVar[bool] = True
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
@@ -122,10 +119,7 @@ class L2Norm(Penalty):
         [1.5, 2.0]
     """
 
-    @property
-    @override
-    def has_bounded_pull(self) -> bool:
-        return True
+    has_bounded_pull: ClassVar[bool] = True
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:

@@ -78,6 +78,7 @@ class Compressed(Combinator):
     step: ArrayLike | None
     has_shift: bool = eqx.field(static=True)
     replies_models: ClassVar[bool] = False
+    needs_individual_replies: ClassVar[bool] = True
 
     def __init__(self, inner: Algorithm, codec: Codec, step: ArrayLike | None = None) -> None:
         self.inner, self.codec, self.step = inner, codec, step
@@ -89,11 +90,6 @@ class Compressed(Combinator):
         if self.has_shift and inner.needs_individual_replies:
             raise InputError(f"Compressed(step={step}) needs a linear aggregator, got {_nonlinear_part(inner)}: "
                              "the server stores only the mean of h_k. Use Mean() or step=0.")
-
-    @property
-    @override
-    def needs_individual_replies(self) -> bool:
-        return True
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Shifts:

@@ -119,6 +119,9 @@ class PrivateParties(Combinator):
     quantile_rate: ArrayLike = eqx.field(kw_only=True, default=0.2)
     quantile_noise: ArrayLike | None = eqx.field(kw_only=True, default=None)
     replies_models: ClassVar[bool] = False
+    steps_without_replies: ClassVar[bool] = True
+    # Updates are clipped; with a median as the limit, one party could change whose replies count.
+    norm_multiple: ClassVar[None] = None
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", cohort=self.cohort, clip=self.clip, quantile_rate=self.quantile_rate,
@@ -131,12 +134,6 @@ class PrivateParties(Combinator):
         if len(inner.phases) != 1 or not inner.replies_models or inner.needs_individual_replies:
             raise InputError(f"PrivateParties needs an algorithm of one phase whose replies are models and whose "
                              f"server averages them, got {type(inner).__name__}: use fedavg or fedprox")
-
-    @property
-    @override
-    def norm_multiple(self) -> None:
-        """None: updates are clipped. With a median as the limit, one party could change whose replies count."""
-        return
 
     @property
     def effective_multiplier(self) -> float:
@@ -152,11 +149,6 @@ class PrivateParties(Combinator):
             return z
         of_count = 2 * float(self._count_noise)  # type: ignore[arg-type]
         return 1 / math.sqrt(z**-2 + of_count**-2)
-
-    @property
-    @override
-    def steps_without_replies(self) -> bool:
-        return True
 
     @property
     def _count_noise(self) -> ArrayLike:

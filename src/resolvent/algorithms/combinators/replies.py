@@ -1,6 +1,6 @@
 """Which replies the server aggregates: those below another limit of length, and the last ones of absent parties."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -68,6 +68,8 @@ class StaleReplies(Combinator):
         >>> algorithm = rv.combinators.StaleReplies(rv.fedavg(rv.SGD(0.1)))
     """
 
+    needs_individual_replies: ClassVar[bool] = True
+
     def __check_init__(self) -> None:
         if not self.inner.replies_models or len(self.inner.phases) != 1:
             raise InputError(f"StaleReplies needs an algorithm of one phase whose replies are models, got "
@@ -75,11 +77,6 @@ class StaleReplies(Combinator):
                              "yet")
         if contains(self.inner, StaleReplies):
             raise InputError("StaleReplies got an algorithm whose server stores every reply already: use it once")
-
-    @property
-    @override
-    def needs_individual_replies(self) -> bool:
-        return True
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> StaleRepliesState:
