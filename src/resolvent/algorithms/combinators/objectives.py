@@ -21,10 +21,12 @@ __all__ = ["ExplicitMixture", "MetaLearned", "MixtureMessage", "MixturePartyStat
 
 
 class MetaLearned(Combinator):
-    r"""The inner algorithm on the objectives f_k(w - gamma grad f_k(w)); a party adapts the model before use.
+    """The inner algorithm on the objectives f_k(w - gamma grad f_k(w)); a party adapts the model before use.
 
-    .. math:: \min_w \sum_k \lambda_k f_k(w - \gamma\nabla f_k(w)), \qquad
-              \nabla = (I - \gamma\nabla^2 f_k(w))\,\nabla f_k(w - \gamma\nabla f_k(w))
+    .. code-block:: text
+
+        min over w of sum_k lambda_k f_k(w - gamma grad f_k(w))
+        party k's gradient:  (I - gamma H_k(w)) grad f_k(w - gamma grad f_k(w)),   H_k the Hessian of f_k
 
     With FedAvg inside this is Per-FedAvg. A first-order step replaces the bracket by I; a Hessian-free step takes its
     product with the gradient from two more gradients.

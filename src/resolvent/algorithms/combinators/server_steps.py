@@ -91,10 +91,12 @@ class WithAverage(NamedTuple):
 
 
 class ErgodicAveraging(Combinator):
-    r"""The personal model is the average of all shared models so far; the rounds are unchanged.
+    """The personal model is the average of all shared models so far; the rounds are unchanged.
 
-    .. math:: \bar w_t = \sum_{s \le t} \eta_s w_s \Big/ \sum_{s \le t} \eta_s, \qquad
-              \bar w \leftarrow \bar w + \frac{\eta_t}{\sum_{s\le t} \eta_s} (w_t - \bar w)
+    .. code-block:: text
+
+        w_bar = (sum over s <= t of eta_s w_s) / (sum over s <= t of eta_s)
+        w_bar <- w_bar + eta_t / (sum over s <= t of eta_s) (w_t - w_bar)       after round t
 
     Source: operator-splitting paper, Theorem 2: with steps eta_t whose sum is infinite and whose squares have a finite
     sum, FedProx's averages solve (1) for any convex parties; ``Schedule.finds_the_optimum`` says whether a schedule has
