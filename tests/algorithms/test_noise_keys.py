@@ -8,6 +8,7 @@ import pytest
 from helpers import classification, trajectory
 from test_contract import COMBINED, ROWS, SAME
 
+import nightly
 import resolvent as rv
 from resolvent import testing
 from resolvent.algorithms.algorithm import local_work
@@ -78,8 +79,8 @@ def test_without_noise_the_model_of_the_interpolation_is_that_of_training_alone(
     np.testing.assert_array_equal(interpolated.parties.local.value["weight"], alone.parties["weight"])
 
 
-@pytest.mark.parametrize("solver", [DPSGD(0.1, batch_size=4, steps=2), rv.SGD(0.1, batch_size=4, epochs=1)],
-                         ids=["DPSGD", "SGD"])
+@nightly.parametrize("solver", [DPSGD(0.1, batch_size=4, steps=2), rv.SGD(0.1, batch_size=4, epochs=1)],
+                     ids=["DPSGD", "SGD"])
 def test_equal_candidates_are_equal_only_without_noise(solver):
     algorithm = rv.combinators.HeldOutSelection(rv.ditto(solver), (rv.ditto(solver),))
     models = np.asarray(trajectory(algorithm, classification(), 1)[-1].parties["weight"])

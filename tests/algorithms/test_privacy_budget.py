@@ -181,6 +181,10 @@ class TestLibrary:
         assert accounting.gaussian_epsilon(*half, 1e-4, earlier=(half,)) == accounting.gaussian_epsilon(*whole, 1e-4)
         assert accounting.gaussian_epsilon(4.0, 1.0, 8, 1e-5, earlier=(Releases(2.0, 1.0, 2),)) == pytest.approx(
             accounting.gaussian_epsilon(1.0, 1.0, 1, 1e-5))
+
+    @pytest.mark.nightly
+    def test_the_steps_after_an_earlier_run_are_within_the_budget_of_both(self):
+        half = Releases(2.0, 0.1, 50)
         both = accounting.gaussian_epsilon(1.5, 0.1, 50, 1e-4, earlier=(half,))
         assert both > max(accounting.gaussian_epsilon(1.5, 0.1, 50, 1e-4), accounting.gaussian_epsilon(*half, 1e-4))
         steps = accounting.steps_within(both, 1.5, 0.1, 1e-4, earlier=(half,))

@@ -11,6 +11,7 @@ import pytest
 from helpers import SEED, quadratic, trajectory
 from scipy.stats import binom
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.private_parties import ClippedUpdate
 from resolvent.algorithms.privacy import parties
@@ -109,7 +110,7 @@ class Zero(ShapeOracle):
 
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("source", ["server", "parties"])
-@pytest.mark.parametrize("replying", [0, 3, 4])
+@nightly.parametrize("replying", [0, 3, 4], per_commit=2)
 def test_the_model_has_the_stated_noise_whoever_replies(kind, source, replying):
     """Standard deviation 2 * 0.5, also if fewer parties reply than expected, with noise of either kind."""
     state = next_server(private(cohort=4.0, noise=source), KEYS[kind], replying, 4000)

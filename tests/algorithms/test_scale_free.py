@@ -123,6 +123,7 @@ def digits_scores(algorithm):
     return result.scores().iloc[-1].to_numpy()
 
 
+@pytest.mark.nightly  # trains 30 parties four times, for 9 s
 def test_the_default_of_fed_plus_gains_and_holds_against_updates_in_the_opposite_direction():
     """With the paper's numbers Fed+ is local training here."""
     solver = rv.SGD(0.05, batch_size=20, epochs=4)

@@ -392,7 +392,7 @@ def test_used_folder_is_kept(tuned_file):
         tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine"), tuned_file[0])
 
 
-@pytest.mark.parametrize("pruner", ["none", "median"])
+@nightly.parametrize("pruner", ["median", "none"])
 def test_optuna_proposes_within_the_budget_and_is_repeatable(problem, simulated, tmp_path, pruner):
     pytest.importorskip("optuna")
 

@@ -84,8 +84,10 @@ def test_merged_draws_are_exact_under_every_scheduler(scheduler):
 
 
 @pytest.mark.parametrize("algorithm", [
+    pytest.param(rv.ditto(SOLVER), id="private state"),
     pytest.param(rv.scaffold(SOLVER), id="mirrored state", marks=pytest.mark.nightly),
-    pytest.param(rv.combinators.HeldOutInterpolation(rv.fedprox(SOLVER), SOLVER), id="private state"),
+    pytest.param(rv.combinators.HeldOutInterpolation(rv.fedprox(SOLVER), SOLVER), id="held-out rows",
+                 marks=pytest.mark.nightly),
 ])
 def test_merged_draws_are_the_same_in_host_memory(algorithm):
     options = {"rounds": 6, "evaluate_every": 3, "participation": WRAPPED, "progress": False}
@@ -116,7 +118,7 @@ def test_repeated_parties_are_refused_before_the_first_round(memory, monkeypatch
                     participation=participation, progress=False)
 
 
-@pytest.mark.parametrize("memory", ["device", "host"])
+@nightly.parametrize("memory", ["host", "device"])
 def test_repeated_parties_are_refused_in_any_round(memory, monkeypatch):
     monkeypatch.setattr(predrawn, "_CHECKED_ROUNDS", 1)
     with pytest.raises(rv.InputError, match=r"Repeating drew party \d twice in round 3"):
@@ -142,10 +144,10 @@ def test_wrong_cohorts_are_refused(change, message):
         check_participation(Wrong())
 
 
-@pytest.mark.parametrize("participation", [
-    rv.participation.Full(), rv.participation.Uniform(4, "uniform"), BY_SIZE, rv.participation.BiasedBySize(3),
-    rv.participation.Bernoulli(0.4), WRAPPED, rv.participation.FixedEffort(np.linspace(0.1, 1, 7), BY_SIZE),
-], ids=lambda participation: type(participation).__name__)
+@nightly.parametrize("participation", [
+    WRAPPED, rv.participation.Bernoulli(0.4), rv.participation.Full(), rv.participation.Uniform(4, "uniform"), BY_SIZE,
+    rv.participation.BiasedBySize(3), rv.participation.FixedEffort(np.linspace(0.1, 1, 7), BY_SIZE),
+], ids=lambda participation: type(participation).__name__, per_commit=2)
 def test_participations_keep_their_contract(participation):
     check_participation(participation, SIZES)
 
@@ -157,8 +159,8 @@ def test_contract_refuses_repeated_parties():
         python_rounds(rv.fedavg(SOLVER), example_problem(SIZES), Repeating(), 0, 1)
 
 
-@pytest.mark.parametrize("algorithm", [rv.fedavg(SOLVER), rv.scaffold(SOLVER), rv.fedgeomed_plus(SOLVER)],
-                         ids=["mean", "mirrored state", "median"])
+@nightly.parametrize("algorithm", [rv.scaffold(SOLVER), rv.fedgeomed_plus(SOLVER), rv.fedavg(SOLVER)],
+                     ids=["mirrored state", "median", "mean"], per_commit=2)
 def test_cohort_without_weight_changes_nothing(algorithm):
     """With a total weight of 0 the mean is 0/0: no reply counts, and later rounds continue from the same state."""
     problem = example_problem(SIZES)

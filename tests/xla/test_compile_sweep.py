@@ -7,7 +7,7 @@ from compile_sweep import FIXED, WRONG, outcomes
 
 from resolvent.xla.versions import supports_call_metadata
 
-CASES = FIXED if "RESOLVENT_NIGHTLY" in os.environ else FIXED[1::6]
+CASES = FIXED if "RESOLVENT_NIGHTLY" in os.environ else FIXED[1::12]
 
 
 @pytest.mark.slow
