@@ -7,6 +7,7 @@ from pathlib import Path
 
 import changed_folders
 import compiled_programs
+import order
 
 _FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1",
          "--xla_llvm_disable_expensive_passes=true"]
@@ -42,7 +43,8 @@ def pytest_ignore_collect(collection_path):
 
 
 def pytest_collection_modifyitems(items):
-    """Tests with the mark ``nightly`` run at night only."""
+    """The longest files first; tests with the mark ``nightly`` run at night only."""
+    items[:] = order.longest_first(items)
     if "RESOLVENT_NIGHTLY" not in os.environ:
         for item in items:
             if item.get_closest_marker("nightly"):
@@ -91,6 +93,7 @@ class _FreedPrograms:
 
 def pytest_configure(config):
     config.pluginmanager.register(_FreedPrograms())
+    config.option.loadscopereorder = False  # pytest-xdist would start the files with the most tests first
     if folder := compiled_programs.root():
         programs = compiled_programs.StoredPrograms(folder)
         programs.enable()

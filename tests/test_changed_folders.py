@@ -1,6 +1,9 @@
 """Which folders of tests a change concerns; everything runs if the change is not known."""
 
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +64,16 @@ def test_changes_are_those_since_the_base_and_new_files(tmp_path, monkeypatch):
     assert sorted(changed_folders.changed_files()) == ["committed", "first", "new"]
     monkeypatch.setenv("RESOLVENT_NIGHTLY", "1")
     assert changed_folders.changed_files() is None
+
+
+@pytest.mark.parametrize(("base", "expected"), [("HEAD~0", "false"), ("no-such-branch", "true")])
+def test_the_command_says_whether_the_tests_of_a_folder_concern_the_change(base, expected, tmp_path):
+    (tmp_path / "tests").mkdir()
+    script = tmp_path / "tests" / "changed_folders.py"
+    script.write_bytes(Path(changed_folders.__file__).read_bytes())
+    for command in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
+    environment = {name: value for name, value in os.environ.items() if name != "RESOLVENT_NIGHTLY"}
+    done = subprocess.run([sys.executable, script, "federation"], check=True, capture_output=True, text=True,
+                          env=environment | {"RESOLVENT_BASE": base})
+    assert done.stdout == f"federation={expected}\n"
