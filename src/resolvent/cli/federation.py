@@ -105,13 +105,15 @@ def server(
 
 
 def party(
-    action: Annotated[Literal["check", "start", "plans", "approve", "reject", "clean"], tyro.conf.Positional],
+    action: Annotated[Literal["check", "start", "plans", "approve", "reject", "ledger", "clean"], tyro.conf.Positional],
     plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")] = "",
     *,
     kit: Path,
     site: OptionalPath = None,
     experiment: OptionalPath = None,
     reason: str = "",
+    out: OptionalPath = None,
+    compare: OptionalPath = None,
     days: float = 7.0,
 ) -> None:
     """Check a site's table and limits, decide about plans, or take part in a federation until it is interrupted.
@@ -126,12 +128,17 @@ def party(
     The action `plans` lists the plans that leads have signed and sent. With the key `approval` in the site's file, a
     plan beyond its rule waits until a person decides with `approve PLAN` or `reject PLAN`.
 
+    The action `ledger` shows what the site has answered in all experiments. A line that was changed or removed is an
+    error.
+
     Args:
-        action: check the table and the limits, start to take part, show the plans, approve or reject one of them, or
-            clean: remove the engine's folders of jobs that have ended, and no run.
+        action: check the table and the limits, start to take part, show the plans, approve or reject one of them, show
+            the ledger, or clean: remove the engine's folders of jobs that have ended, and no run.
         plan: for approve and reject: the first characters of the plan's name, as `plans` shows it.
         kit: the site's kit.
         reason: for approve and reject: a text for the site's own record.
+        out: for ledger: a file for the lines of the ledger, as CSV.
+        compare: for ledger: an earlier copy of the file ledger.jsonl, which the ledger must continue.
         site: the site's file, for check and start: its table, names of columns that differ, and its limits.
         experiment: the lead's experiment file, for check.
         days: for clean: jobs of the last days are left.
@@ -147,6 +154,9 @@ def party(
         return
     if action in ("plans", "approve", "reject"):
         _decide(note, action, plan, reason)
+        return
+    if action == "ledger":
+        _show_ledger(note, out, compare)
         return
     if site is None:
         raise InputError(f"party {action} needs --site, the site's file with its table and its limits")
@@ -191,6 +201,26 @@ def _decide(note: "KitNote", action: str, name: str, reason: str) -> None:
             terminal.print_line(f"    {line}")
     if not plans.all():
         terminal.print_line("no plan has arrived")
+
+
+def _show_ledger(note: "KitNote", out: Path | None, copy: Path | None) -> None:
+    """Show what a site has answered, and compare it with an earlier copy."""
+    from resolvent.cli import terminal
+    from resolvent.data.files.atomic_files import write_text
+    from resolvent.errors import InputError
+    from resolvent.federation.protocol.names import LEDGER, runs_of
+    from resolvent.federation.site.ledger import Ledger
+
+    ledger = Ledger(runs_of(note.kit) / LEDGER)
+    for line in ledger.summary():
+        terminal.print_line(line)
+    if out is not None:
+        write_text(out, ledger.table())
+        terminal.print_path("Ledger", out)
+    if copy is not None:
+        if not copy.is_file():
+            raise InputError(f"there is no file {copy}")
+        terminal.print_line(ledger.compare(Ledger(copy)))
 
 
 def federate(

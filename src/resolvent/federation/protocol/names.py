@@ -15,7 +15,7 @@ SITE_FILE, REHEARSAL = "RESOLVENT_SITE_FILE", "RESOLVENT_REHEARSAL"
 MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
 
 # In the folder of a site's runs: the versions of its tables, its ledger, and the plans. In that of a run: its version.
-VERSIONS, LEDGER, PLANS, VERSION_FILE = "table.versions", "rounds.jsonl", "site.plans", "table.json"
+VERSIONS, LEDGER, PLANS, VERSION_FILE = "table.versions", "ledger.jsonl", "site.plans", "table.json"
 
 
 def name_refit(run: str) -> str:

@@ -56,7 +56,7 @@ from resolvent.federation.protocol.wire import (
     restore_tree,
     size_of,
 )
-from resolvent.federation.site.round_ledger import RoundLedger
+from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.scores import round_scores, scores_of_model
 from resolvent.federation.site.steps import first_state, party_step, personal_model
 from resolvent.math.system_keys import system_key
@@ -112,7 +112,7 @@ class Party:
 
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
                  method: str = "algorithm", name: str = "party", limits: Limits | None = None,
-                 ledger: RoundLedger | None = None, rehearsal: bool = False,
+                 ledger: Ledger | None = None, rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None) -> None:
         self.name = name

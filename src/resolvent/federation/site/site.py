@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.comparisons.runs.summary import SUMMARY_FILE
+from resolvent.data.files.digests import DamagedFileError
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import from_plain
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest, signed_content
-from resolvent.federation.protocol.names import PLANS, refitted_run
+from resolvent.federation.protocol.names import LEDGER, PLANS, refitted_run
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
 from resolvent.federation.protocol.requests import (
     RequestError,
@@ -30,6 +31,7 @@ from resolvent.federation.protocol.requests import (
 from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 from resolvent.federation.protocol.stores import append_to_log
 from resolvent.federation.protocol.wire import run_of_message
+from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.plans import Plans, Verifier
 from resolvent.federation.site.site_run import SiteRun
 
@@ -56,7 +58,7 @@ class Site:
         if verify is None and not is_rehearsal:
             raise ValueError("a site acts on signed plans only: give the function that verifies signatures")
         self.name, self._folder, self._file, self._is_rehearsal = name, folder, file, is_rehearsal
-        self._verify, self._plan = verify, ""
+        self._verify, self._plan, self._lead = verify, "", ""
         self._run: SiteRun | None = None
         self._run_name = ""
 
@@ -76,7 +78,7 @@ class Site:
         reply = reply_bytes(answer)
         try:
             self._log_departure(str(request["kind"]), reply)
-        except OSError as error:  # an answer that is not logged does not leave
+        except (OSError, DamagedFileError) as error:  # an answer that is not logged does not leave
             return reply_bytes({"refused": outgoing(error, self.name)})
         return reply
 
@@ -132,13 +134,16 @@ class Site:
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         Plans(self._folder / PLANS).admit(plan, lead, run, experiment, self._file.approval)
         self._run = SiteRun(self._folder / run, self._file, self.name, experiment, party)
-        self._run_name, self._plan = run, plan
+        self._run_name, self._plan, self._lead = run, plan, lead
         self._run.check_limits(len({*map(str, sites)}))
         return {"table": self._run.report()}
 
     def _log_departure(self, kind: str, reply: bytes) -> None:
         """Write a reply that leaves the site before the rounds to the log; the stores of the parties log the rounds."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        Ledger(self._folder / LEDGER, self._file.table).append(
+            "refusal" if "refused" in json.loads(reply) else kind, lead=self._lead, plan=self._plan, run=self._run_name,
+            bytes=len(reply))
         append_to_log(self._folder / "sent.jsonl", {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": self._run_name,
             "bytes": len(reply), "content": json.loads(reply)})

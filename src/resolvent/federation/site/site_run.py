@@ -37,8 +37,8 @@ from resolvent.federation.protocol.results import (
     write_run_folder,
 )
 from resolvent.federation.protocol.stores import PartyStore
+from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.party import Departure, Party
-from resolvent.federation.site.round_ledger import RoundLedger
 from resolvent.federation.site.scores import round_scores, scores_of_model
 from resolvent.federation.site.table import SiteTable, read_site_table
 from resolvent.math.tree import Vector
@@ -83,7 +83,7 @@ class SiteRun:
         self.table: SiteTable = read_site_table(
             site, experiment.table, name, party, folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
             held_out=experiment.held_out(with_test=not site.limits.refit_with_test_rows))
-        self._ledger = RoundLedger(folder.parent / LEDGER, site.table)
+        self._ledger = Ledger(folder.parent / LEDGER, site.table)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
         self._seeds: list[_SeedRows] = []
