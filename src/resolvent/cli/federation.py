@@ -143,7 +143,7 @@ def party(
         experiment: the lead's experiment file, for check.
         days: for clean: jobs of the last days are left.
     """
-    from resolvent.cli import terminal
+    from resolvent.cli import site_records, terminal
     from resolvent.errors import InputError
     from resolvent.federation.protocol.files import read_site
     from resolvent.federation.protocol.kits import kit_note, started_once
@@ -153,10 +153,10 @@ def party(
         _clean(note, days)
         return
     if action in ("plans", "approve", "reject"):
-        _decide(note, action, plan, reason)
+        site_records.decide(note, action, plan, reason)
         return
     if action == "ledger":
-        _show_ledger(note, out, compare)
+        site_records.show_ledger(note, out, compare)
         return
     if site is None:
         raise InputError(f"party {action} needs --site, the site's file with its table and its limits")
@@ -178,49 +178,6 @@ def party(
         _supervise(note, {SITE_FILE: str(site.resolve())},
                    {**ENGINES[note.engine].site_news, SECOND_SESSION: "the server has refused a second process, such "
                     "as one with a copy of this kit, that connects as: "})
-
-
-def _decide(note: "KitNote", action: str, name: str, reason: str) -> None:
-    """Show the plans of a site, or decide about one of them."""
-    import getpass
-
-    from resolvent.cli import terminal
-    from resolvent.federation.protocol.names import PLANS, runs_of
-    from resolvent.federation.site.plans import Plans
-
-    plans = Plans(runs_of(note.kit) / PLANS)
-    if action != "plans":
-        decided = plans.decide(name, "approved" if action == "approve" else "rejected",
-                               f"{getpass.getuser()}{': ' if reason else ''}{reason}")
-        terminal.print_line(f"{decided.name} of {decided.lead} is {decided.decision}")
-        return
-    for plan in plans.all():
-        decision = f"{plan.decision} ({plan.reason})" if plan.reason else plan.decision
-        terminal.print_line(f"{plan.name}: {decision}; {plan.run} of {plan.lead}, received {plan.received}")
-        for line in plan.experiment.splitlines():
-            terminal.print_line(f"    {line}")
-    if not plans.all():
-        terminal.print_line("no plan has arrived")
-
-
-def _show_ledger(note: "KitNote", out: Path | None, copy: Path | None) -> None:
-    """Show what a site has answered, and compare it with an earlier copy."""
-    from resolvent.cli import terminal
-    from resolvent.data.files.atomic_files import write_text
-    from resolvent.errors import InputError
-    from resolvent.federation.protocol.names import LEDGER, runs_of
-    from resolvent.federation.site.ledger import Ledger
-
-    ledger = Ledger(runs_of(note.kit) / LEDGER)
-    for line in ledger.summary():
-        terminal.print_line(line)
-    if out is not None:
-        write_text(out, ledger.table())
-        terminal.print_path("Ledger", out)
-    if copy is not None:
-        if not copy.is_file():
-            raise InputError(f"there is no file {copy}")
-        terminal.print_line(ledger.compare(Ledger(copy)))
 
 
 def federate(

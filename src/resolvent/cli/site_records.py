@@ -1,0 +1,45 @@
+"""The records of a site on the command line: the plans that it has received, and its ledger."""
+
+import getpass
+from pathlib import Path
+
+from resolvent.cli import terminal
+from resolvent.data.files.atomic_files import write_text
+from resolvent.errors import InputError
+from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.names import LEDGER, PLANS, runs_of
+from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.plans import Plans
+
+__all__ = ["decide", "show_ledger"]
+
+
+def decide(note: KitNote, action: str, name: str, reason: str) -> None:
+    """Show the plans of a site, or decide about one of them."""
+    plans = Plans(runs_of(note.kit) / PLANS)
+    if action != "plans":
+        decided = plans.decide(name, "approved" if action == "approve" else "rejected",
+                               f"{getpass.getuser()}{': ' if reason else ''}{reason}")
+        terminal.print_line(f"{decided.name} of {decided.lead} is {decided.decision}")
+        return
+    for plan in plans.all():
+        decision = f"{plan.decision} ({plan.reason})" if plan.reason else plan.decision
+        terminal.print_line(f"{plan.name}: {decision}; {plan.run} of {plan.lead}, received {plan.received}")
+        for line in plan.experiment.splitlines():
+            terminal.print_line(f"    {line}")
+    if not plans.all():
+        terminal.print_line("no plan has arrived")
+
+
+def show_ledger(note: KitNote, out: Path | None, copy: Path | None) -> None:
+    """Show what a site has answered, and compare it with an earlier copy."""
+    ledger = Ledger(runs_of(note.kit) / LEDGER)
+    for line in ledger.summary():
+        terminal.print_line(line)
+    if out is not None:
+        write_text(out, ledger.table())
+        terminal.print_path("Ledger", out)
+    if copy is not None:
+        if not copy.is_file():
+            raise InputError(f"there is no file {copy}")
+        terminal.print_line(ledger.compare(Ledger(copy)))
