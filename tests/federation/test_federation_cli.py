@@ -298,7 +298,7 @@ def test_a_site_answers_no_message_that_is_not_its_own(tmp_path):
                 ("describe", {"run": "../../etc"})]
     for kind, content in requests:
         assert "refused" in json.loads(handle(request_bytes(kind, **{"run": "mine-1", **content})))
-    assert {p.name for p in (tmp_path / "aachen").iterdir()} == {"sent.jsonl"}
+    assert {p.name for p in (tmp_path / "aachen").iterdir()} == {"ledger.jsonl", "sent.jsonl"}
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc", "a" * 81, ".x", "a\n", 3, None])

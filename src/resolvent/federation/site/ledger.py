@@ -106,7 +106,7 @@ class Ledger:
             DamagedFileError: a line was changed or removed.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive(self._path.with_name(f".{self._path.name}.lock")):
+        with _exclusive(self._path):
             self._read()  # the process of an earlier job may have written
             entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "table": self._table,
                      **facts}
