@@ -98,6 +98,7 @@ COMBINATORS: dict[str, Callable[[rv.Algorithm], rv.Algorithm]] = {
     "Adam": lambda inner: rv.combinators.ServerOptimizer(
         inner, rv.solvers.traced_optimizer(optax.adam, learning_rate=0.05)),
     "ErgodicAveraging": lambda inner: rv.combinators.ErgodicAveraging(inner, rv.schedules.InversePower(1.0)),
+    "CentreFromSums": lambda inner: rv.combinators.CentreFromSums(inner, steps=2),
     "DecentralisedAnderson": lambda inner: rv.combinators.DecentralisedAnderson(inner, history_size=2),
     "ExplicitMixture": lambda inner: rv.combinators.ExplicitMixture(inner, rv.solvers.GD(0.1, steps=5), alpha=0.6),
     "MetaLearned": lambda inner: rv.combinators.MetaLearned(inner, step=rv.problems.GradientStep(0.1)),

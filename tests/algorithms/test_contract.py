@@ -91,6 +91,7 @@ COMBINED = {
     "Ditto after training": lambda s: rv.combinators.SharedUntilTrained(rv.ditto(s)),
     "personal layers": lambda s: rv.combinators.PersonalLayers(rv.fedavg(s), ["layer 1"]),
     "Anderson of Fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s, delta=0.1)),
+    "centre from sums": lambda s: rv.combinators.CentreFromSums(rv.fedgeomed_plus(s, sigma=0.5, delta=0.1), steps=3),
     "Anderson of Fed+ with a relative delta": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s)),
 }
 

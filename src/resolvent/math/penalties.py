@@ -42,6 +42,8 @@ class Zero(Penalty):
         [3.0, -1.0]
     """
 
+    has_uniform_curvature: ClassVar[bool] = True
+
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
         return jnp.zeros((), tree.dtype(x))
@@ -62,6 +64,8 @@ class OriginIndicator(Penalty):
         >>> rv.penalties.OriginIndicator().prox(jnp.array([3.0, -1.0]), 0.5).tolist()
         [0.0, 0.0]
     """
+
+    has_uniform_curvature: ClassVar[bool] = True
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
@@ -120,6 +124,7 @@ class L2Norm(Penalty):
     """
 
     has_bounded_pull: ClassVar[bool] = True
+    has_uniform_curvature: ClassVar[bool] = True
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
@@ -157,6 +162,8 @@ class SquaredL2(Penalty):
         >>> rv.penalties.SquaredL2().prox(jnp.array([3.0, -1.0]), 1.0).tolist()
         [1.5, -0.5]
     """
+
+    has_uniform_curvature: ClassVar[bool] = True
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:
@@ -252,6 +259,11 @@ class Scaled(Penalty):
     @override
     def has_bounded_pull(self) -> bool:
         return self.penalty.has_bounded_pull
+
+    @property
+    @override
+    def has_uniform_curvature(self) -> bool:
+        return self.penalty.has_uniform_curvature
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:

@@ -23,6 +23,11 @@ class Penalty(CheckedArguments, eqx.Module):
         """Whether ``pull`` is bounded over all x: a single point then has bounded influence on a Moreau centre."""
         return False
 
+    @property
+    def has_uniform_curvature(self) -> bool:
+        """Whether ``curvature`` is one number for all entries, so that its first entry is enough."""
+        return False
+
     @abstractmethod
     def value(self, x: Vector) -> Float[Array, ""]:
         """phi(x), over all leaves together."""

@@ -1,7 +1,7 @@
 """Aggregators: the mean, medians, and the centre that belongs to a penalty."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,7 +13,8 @@ from resolvent.algorithms.exchange import AlgorithmFunctions, Info, Replies
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 from resolvent.math import centres, tree
-from resolvent.math.penalties import Penalty
+from resolvent.math.centre_searches import CentreSearch, MoreauSearch, SignSearch
+from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.math.tree import Vector
 
 __all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre", "aggregators_of",
@@ -50,6 +51,10 @@ class Aggregator(CheckedArguments, eqx.Module):
                 use the coordinate-wise median of the replies.
             key: for aggregators that make random choices; without it these use the order of the replies.
         """
+
+    def search(self) -> CentreSearch[Any] | None:
+        """The iteration that computes the aggregate from sums of bounded replies; None: there is none."""
+        return None
 
 
 def aggregators_of(algorithm: AlgorithmFunctions) -> list[Aggregator]:
@@ -124,6 +129,10 @@ class MoreauCentre(Aggregator):
                                                 tolerance=self.tolerance, max_iterations=self.max_iterations)
         return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
 
+    @override
+    def search(self) -> MoreauSearch | None:
+        return None if self.is_relative else MoreauSearch(self.penalty, self.delta)
+
 
 def median_threshold(penalty: Penalty, replies: Replies, centre: Vector) -> Float[Array, ""]:
     """The weighted median of the replies' distances from a centre, each the smallest t for which the prox removes it.
@@ -172,6 +181,10 @@ class GeometricMedian(Aggregator):
                                                    tolerance=self.tolerance, max_iterations=self.max_iterations)
         return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
 
+    @override
+    def search(self) -> MoreauSearch:
+        return MoreauSearch(L2Norm(), self.smoothing)
+
 
 class CoordinateMedian(Aggregator):
     """The weighted median of each coordinate.
@@ -193,3 +206,7 @@ class CoordinateMedian(Aggregator):
                  key: Array | None = None) -> tuple[Vector, Info]:
         return centres.coordinate_median(replies.payload, replies.weight), {
             "centre_iterations": jnp.array(0), "centre_residual": jnp.zeros(())}
+
+    @override
+    def search(self) -> SignSearch:
+        return SignSearch()

@@ -3,6 +3,7 @@
 from resolvent.algorithms.combinators.adaptive import Abstention, AdaptiveMu, RelativeDelta
 from resolvent.algorithms.combinators.anderson import Anderson, DecentralisedAnderson
 from resolvent.algorithms.combinators.attacked import Attacked
+from resolvent.algorithms.combinators.centre_from_sums import CentreFromSums
 from resolvent.algorithms.combinators.combinator import Combinator
 from resolvent.algorithms.combinators.compressed import Compressed, CompressedMessages
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection
@@ -16,8 +17,8 @@ from resolvent.algorithms.combinators.replies import NormLimit, StaleReplies
 from resolvent.algorithms.combinators.server_steps import ErgodicAveraging, ServerOptimizer
 from resolvent.algorithms.combinators.warm_start import WarmStart
 
-__all__ = ["Abstention", "AdaptiveMu", "Anderson", "Attacked", "Combinator", "Compressed", "CompressedMessages",
-           "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture", "FineTuned",
-           "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "Momentum", "NormLimit", "PersonalLayers",
-           "PooledData", "PrivateParties", "RelativeDelta", "ServerOptimizer", "SharedUntilTrained", "SharpnessAware",
-           "StaleReplies", "WarmStart"]
+__all__ = ["Abstention", "AdaptiveMu", "Anderson", "Attacked", "CentreFromSums", "Combinator", "Compressed",
+           "CompressedMessages", "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture",
+           "FineTuned", "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "Momentum", "NormLimit",
+           "PersonalLayers", "PooledData", "PrivateParties", "RelativeDelta", "ServerOptimizer",
+           "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart"]

@@ -1,0 +1,213 @@
+r"""A robust centre computed from sums of replies, so that nobody has to see a single one.
+
+Most robust aggregators read every reply. A Moreau centre and the medians do not have to: an iteration finds them from
+weighted sums of bounded replies (``resolvent.math.centre_searches``). The last phase of the inner algorithm becomes
+several ones. In the first a party works, stores its reply x_k and sends what it replies to the first step of the
+iteration; in each of the others the server sends the point of the next step.
+
+.. code-block:: text
+
+    phase 1       the inner algorithm's message, w_0     local work; the party stores x_k; reply_k(w_0)
+    phase 2..R    w_1, ..., w_{R-1}                      reply_k(w_r)
+    server        w_r = step(w_{r-1}, mean of reply_k(w_{r-1})), and after the last step the inner server's step
+
+w_0 is the server's model, the centre of the last round. If the penalty has a bounded pull, as norms have, a party moves
+every w_r by no more than its weight allows, whatever it replied in the inner algorithm. Source: Fed+ (25) as an
+iteration over sums; Pillutla, Kakade, Harchaoui (RFA) for the geometric median.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+from typing_extensions import override
+
+from resolvent.algorithms.aggregators.aggregator import Mean
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Replies, Reply, ServerState
+from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState
+from resolvent.errors import InputError, check_range
+from resolvent.math import tree
+from resolvent.math.centre_searches import CentreSearch
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+
+__all__ = ["CentreFromSums", "SearchMessage", "StoredReply"]
+
+
+class StoredReply(NamedTuple):
+    """A party's state.
+
+    Attributes:
+        inner: the inner algorithm's party state.
+        reply: x_k, what it would have replied in the inner algorithm.
+        t: the round of the reply; -1 before the first.
+    """
+
+    inner: PartyState
+    reply: Reply
+    t: Int[Array, ""]
+
+
+class SearchMessage(NamedTuple):
+    """The message of every phase.
+
+    Attributes:
+        inner: the inner algorithm's message in the first phase, afterwards ().
+        point: w_r, where the party evaluates.
+        t: number of this round; -2 if the first phase had no effect.
+    """
+
+    inner: Message
+    point: Vector
+    t: Int[Array, ""]
+
+
+class SearchState(NamedTuple):
+    """The combinator's part of the server state.
+
+    Attributes:
+        search: the state of the iteration in this round.
+        t: number of the next round; a round without a reply in its first phase has none.
+        is_open: whether the round has begun its iteration and not ended it.
+    """
+
+    search: Any
+    t: Int[Array, ""]
+    is_open: Bool[Array, ""]
+
+
+class CentreFromSums(Combinator):
+    """A method with a robust aggregator, whose server sees only sums.
+
+    It needs ``steps`` exchanges in a round. The centre is the one of the direct form for many steps; few suffice,
+    because the iteration begins at the centre of the last round. A party that has no reply of this round counts as
+    absent.
+
+    Attributes:
+        inner: a method of one phase whose server only aggregates, such as ``fedplus``, ``fedgeomed_plus`` with a
+            ``delta``, ``rfa`` or ``coordinate_median``.
+        steps: the steps of the iteration in a round, R.
+
+    Raises:
+        InputError: the inner algorithm is no such method, or its aggregator cannot be computed from sums; ``steps`` is
+            below 1.
+
+    Example:
+        >>> algorithm = rv.combinators.CentreFromSums(rv.rfa(rv.SGD(0.1)), steps=4)
+    """
+
+    steps: int = eqx.field(static=True, default=4)
+    replies_models: ClassVar[bool] = False  # the replies are pulls or votes
+    needs_individual_replies: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_range(self, "[1, inf)", steps=self.steps)
+        aggregator = getattr(self.inner, "aggregator", None)
+        if aggregator is None or len(self.inner.phases) != 1 or self._with_mean().needs_individual_replies:
+            raise InputError(f"CentreFromSums needs a method of one phase with an aggregator, got "
+                             f"{type(self.inner).__name__}: use fedplus(...), fedgeomed_plus(..., delta=0.1), rfa(...) "
+                             "or robust(...), and put other combinators around it")
+        if aggregator.linear:
+            raise InputError(f"CentreFromSums: the aggregator of {type(self.inner).__name__} is the mean, which needs "
+                             "one sum: use the method itself")
+        if aggregator.search() is None:
+            raise InputError(f"CentreFromSums: {type(aggregator).__name__} cannot be computed from sums: it needs "
+                             "every reply. Use GeometricMedian(), CoordinateMedian() or MoreauCentre(penalty, delta) "
+                             "with a delta that is not relative")
+
+    def _with_mean(self) -> Any:
+        return eqx.tree_at(lambda a: a.aggregator, self.inner, Mean())
+
+    @property
+    def _search(self) -> CentreSearch[Any]:
+        search: CentreSearch[Any] = self.inner.aggregator.search()  # type: ignore[attr-defined]
+        return search
+
+    @property
+    @override
+    def norm_multiple(self) -> float | None:
+        """None: the length of a reply says nothing, because the pulls of norms are bounded."""
+        return None
+
+    @override
+    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> SearchState:
+        return SearchState(self._first(inner), jnp.array(0), jnp.array(False))
+
+    def _start(self, inner: ServerState) -> Vector:
+        """Where the iteration begins: the last centre; zero if the replies are no models."""
+        model = self.inner.server_model(inner)
+        assert model is not None
+        return model if self.inner.replies_models else jax.tree.map(jnp.zeros_like, model)
+
+    def _first(self, inner: ServerState) -> Any:
+        return self._search.first(self._start(inner))
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> StoredReply:
+        return StoredReply(self.inner.init_party(w0, oracle, key), w0, jnp.array(-1))
+
+    @property
+    @override
+    def phases(self) -> tuple[Phase, ...]:
+        (inner,) = self.inner.phases
+
+        def first_message(state: CombinatorState, k: Int[Array, ""]) -> SearchMessage:
+            return SearchMessage(inner.message(state.inner, k), self._search.point(self._first(state.inner)),
+                                 state.extra.t)
+
+        def work(state: StoredReply, message: SearchMessage, oracle: Oracle, key: Array,
+                 effort: Float[Array, ""]) -> tuple[StoredReply, Reply, Info]:
+            after, reply, info = inner.party(state.inner, message.inner, oracle, key, effort)
+            return StoredReply(after, reply, message.t), self._search.reply(reply, message.point), info
+
+        def first_step(state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+            begun = SearchState(self._first(state.inner), state.extra.t + 1, jnp.array(True))
+            return self._step(CombinatorState(state.inner, begun), replies, key)
+
+        def last_step(state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+            return self._close(inner, self._step(state, replies, key)[0], replies, key)
+
+        def only_step(state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+            return self._close(inner, first_step(state, replies, key)[0], replies, key)
+
+        if self.steps == 1:
+            return (Phase(first_message, work, only_step),)
+        return (Phase(first_message, work, first_step),
+                *(Phase(self._next_message, self._evaluate, self._step),) * (self.steps - 2),
+                Phase(self._next_message, self._evaluate, last_step))
+
+    def _next_message(self, state: CombinatorState, k: Int[Array, ""]) -> SearchMessage:
+        t = jnp.where(state.extra.is_open, state.extra.t - 1, -2)
+        return SearchMessage((), self._search.point(state.extra.search), t)
+
+    def _evaluate(self, state: StoredReply, message: SearchMessage, oracle: Oracle, key: Array,
+                  effort: Float[Array, ""]) -> tuple[StoredReply, Reply, Info]:
+        """A party's reply to a later step; zeros if its reply of this round is missing."""
+        reply = self._search.reply(state.reply, message.point)
+        has_reply = state.t == message.t
+        return state, jax.tree.map(lambda a: jnp.where(has_reply, a, jnp.zeros_like(a)), reply), {}
+
+    def _step(self, state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+        search = self._search.step(state.extra.search, replies.mean())
+        return CombinatorState(state.inner, state.extra._replace(search=search)), {}
+
+    def _close(self, inner: Phase, state: CombinatorState, replies: Replies,
+               key: Array) -> tuple[CombinatorState, Info]:
+        """The inner server's step with the centre, which it gets as if it were the only reply."""
+        search = state.extra.search
+        centre = tree.cast(self._search.centre(search), self._start(state.inner))
+        weight, share = jnp.sum(replies.weight)[None], jnp.sum(replies.shares)[None]
+        only = Replies(jax.tree.map(lambda leaf: leaf[None], centre), weight, jnp.zeros(1, int), weight > 0, share)
+        after, _ = inner.server(state.inner, only, key)
+        return (CombinatorState(after, state.extra._replace(is_open=jnp.array(False))),
+                {"centre_residual": self._search.residual(search)})
+
+    @override
+    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
+        return self.inner.model_message(state.inner, k)
+
+    @override
+    def personal_model(self, state: StoredReply, message: Message, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state.inner, message, oracle)
