@@ -278,6 +278,18 @@ def test_a_diverged_method_is_worse_and_training_alone_that_diverged_is_no_refer
                                "best mean over the sites (squared error 0.5).")
 
 
+def test_a_site_without_large_losses_by_chance_does_not_count_more_than_the_others():
+    """Rare large losses: where few rows have none, gain and variance are small, which pulled every advice to alone."""
+    probabilities = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        loss = {m: rng.exponential(0.1, (8, 1, 30)) + 3.0 * (rng.random((8, 1, 30)) < share)
+                for m, share in (("alone", 0.05), ("A", 0.02))}
+        sites = judge(evidence(loss, score="log_loss", higher=False)).sites.sites
+        probabilities += [site.decision.probability for site in sites]
+    assert np.mean(probabilities) > 0.7  # every site gains 0.09; with the sites' own variances it is 0.68
+
+
 def test_means_are_plain_and_weighted_by_rows():
     rows = RowValues(np.zeros(110, int), np.repeat([0, 1], [10, 100]), np.arange(110),
                      {"alone": np.zeros(110), "A": np.repeat([1.0, 0.0], [10, 100])})

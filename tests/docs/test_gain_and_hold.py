@@ -3,13 +3,15 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from test_names import ROOT
 
 RECORD = json.loads((ROOT / "benchmarks" / "gain_and_hold.json").read_text("utf-8"))
 ROWS = {row["method"]: row for row in RECORD["rows"] if row["problem"] == "30 parties"}
 SECTION = (ROOT / "docs" / "choosing.md").read_text("utf-8").split("### Gain and hold")[1].split("\n## ")[0]
-LINES = [[cell.strip() for cell in line.strip("|").split("|")] for line in SECTION.splitlines() if line.startswith("|")]
+FIRST, OTHERS = SECTION.split("Other problems of the benchmark")
+LINES = [[cell.strip() for cell in line.strip("|").split("|")] for line in FIRST.splitlines() if line.startswith("|")]
 METHODS = [re.sub("`", "", cell) for cell in LINES[0][1:]]
 
 
@@ -28,6 +30,41 @@ def test_the_defaults_gain_without_an_attack_and_lose_at_most_a_point_under_any(
     assert len(attacks) == 11
     assert row["none"][0] > alone + 5
     assert all(row[attack][0] >= alone - 1 and row[attack][1] >= worst_alone - 1 for attack in attacks)
+
+
+PROBLEMS = json.loads((ROOT / "benchmarks" / "gain_and_hold_problems.json").read_text("utf-8"))["rows"]
+
+
+def pair(values):
+    """The text of a mean and of the worst party."""
+    return f"{values[0]:.1f}, {values[1]:.1f}"
+
+
+def test_the_table_of_the_other_problems_is_the_benchmarks():
+    rows = {(row["problem"], row["method"]): row for row in PROBLEMS}
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in OTHERS.splitlines()
+             if line.startswith("|")][2:]
+    assert {line[0] for line in lines} == {row["problem"] for row in PROBLEMS}
+    for problem, alone, *cells in lines:
+        assert alone == pair(rows[problem, "alone"]["none"])
+        methods = ("robust_interpolation", "fedgeomed_plus")
+        for method, none, lowest in zip(methods, cells[::2], cells[1::2], strict=True):
+            row = rows.get((problem, method))
+            attacks = [] if row is None else [row[name] for name in row if isinstance(row[name], list)][1:]
+            assert len(attacks) == (0 if row is None else 10)
+            assert (none, lowest) == (("", "") if row is None else (pair(row["none"]), pair(np.min(attacks, axis=0))))
+
+
+def test_what_the_page_says_of_the_other_problems():
+    robust = {row["problem"]: row for row in PROBLEMS if row["method"] == "robust_interpolation"}
+    alone = {row["problem"]: row["none"] for row in PROBLEMS if row["method"] == "alone"}
+    assert len(robust) >= 6
+    assert all(row["none"][0] > alone[problem][0] and row["mean_lost"] < 0 for problem, row in robust.items())
+    assert {problem: row["worst_lost"] for problem, row in robust.items() if row["worst_lost"] > 0} == {"network": 2.8}
+    lost = {row["problem"]: row for row in PROBLEMS if row["method"] == "fedgeomed_plus" and row["mean_lost"] > 0}
+    assert {problem: row["mean_lost"] for problem, row in lost.items()} == {"an outlier": 1.8, "apart": 2.2,
+                                                                            "network": 3.6}
+    assert max(row["worst_lost"] for row in lost.values()) == 20.8
 
 
 def test_the_defaults_of_fed_plus_are_near_the_best_pair_and_never_far_below_training_alone():

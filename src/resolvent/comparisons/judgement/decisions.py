@@ -117,7 +117,9 @@ def decide(sites: Sites, evidence: Evidence, rule: DecisionRule | None = None) -
     alone = [abs(site.scores[evidence.alone].value) for site in sites.sites]
     reference = float(np.median([a for a in alone if np.isfinite(a)] or [1.0]))
     margin = _margin(rule, evidence, reference)
-    posterior = _posterior([gains[i] for i in compared], _features(evidence, sites.sites, compared),
+    test_rows = np.array([sites.sites[i].test_rows for i in compared])
+    posterior = _posterior([gains[i] for i in compared], None if evidence.is_share else test_rows,
+                           _features(evidence, sites.sites, compared),
                            _UNIT_SCALE if evidence.is_share else max(_RELATIVE_SCALE * reference, 1e-12))
     decisions: dict[int, Decision | None] = {
         i: _with_forecast(_decision(evidence, method, gains[i], posterior, position, rule, margin), sites.sites[i],
@@ -152,15 +154,24 @@ def _only(evidence: Evidence) -> str | None:
     return evidence.candidates[0] if len(evidence.candidates) == 1 else None
 
 
-def _posterior(gains: Sequence[Interval], features: Values | None, scale: float) -> Posterior | None:
-    """The posterior of the gains; a gain that is not defined at a site is that of the population."""
+def _posterior(gains: Sequence[Interval], test_rows: NDArray[np.integer] | None, features: Values | None,
+               scale: float) -> Posterior | None:
+    """The posterior of the gains; a gain that is not defined at a site is that of the population.
+
+    With ``test_rows``, the variance of a row is at least the median over the sites. A loss is rarely large, so that a
+    site whose few rows have no large loss seems to have a small gain and a small variance, and would count too much.
+    """
     if not gains:
         return None
     values, low, high = np.array(gains).T
     is_known = np.isfinite(low) & np.isfinite(high)
     values = np.where(is_known, values, 0.0)
     deviations = np.where(is_known, np.maximum((high - low) / (2 * _Z), 1e-3 * scale), _NOTHING_KNOWN * scale)
-    return population_posterior(values, deviations**2, features, scale=scale, level=LEVEL)
+    variances = deviations**2
+    if test_rows is not None and (test_rows[is_known] > 0).all() and is_known.any():
+        of_row = float(np.median((variances * test_rows)[is_known]))
+        variances = np.where(is_known, np.maximum(variances, of_row / np.maximum(test_rows, 1)), variances)
+    return population_posterior(values, variances, features, scale=scale, level=LEVEL)
 
 
 def _features(evidence: Evidence, sites: Sequence[SiteJudgement], compared: Sequence[int]) -> Values | None:
