@@ -37,8 +37,7 @@ def federated_data(name: str, samples: int) -> rv.FederatedData:
     lengths = np.array([[samples // PARTIES], [0], [0]], np.int32).repeat(PARTIES, axis=1)
     return rv.FederatedData(
         *random_samples(name, samples), consecutive_splits(lengths), tuple(map(str, range(PARTIES))), "classification",
-        tuple(map(str, range(of.classes))),
-        vocabulary=tuple(map(str, range(of.tokens))))
+        tuple(map(str, range(of.classes))), vocabulary=tuple(map(str, range(of.tokens))))
 
 
 def torch_parameters(name: str, params: object) -> list[np.ndarray]:

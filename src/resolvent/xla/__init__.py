@@ -1,5 +1,7 @@
 """How the programs are arranged for XLA, above all for its CPU compiler. No other room knows XLA's habits.
 
+This part imports nothing of the library, so that it could be a package of its own.
+
 Each module is one technique. Its results are those of the textbook's JAX program up to rounding. Where a technique
 depends on the version of XLA, its paragraph says which versions were tested and what runs otherwise. The other
 techniques are plain JAX and work in every supported version.
@@ -11,6 +13,9 @@ techniques are plain JAX and work in every supported version.
     and stores the results of a call instead of recomputing them for each use. Tested with JAX and jaxlib 0.10;
     ``versions`` has the condition. Fallback, in other versions (with a warning), on other devices and with
     ``RESOLVENT_SMALL_CALLS=0``: a plain call and ``jax.lax.fori_loop``.
+
+``programs``
+    What all modules need to read and to evaluate programs (jaxprs): their equations, inner programs, and scans.
 
 ``fallback``
     ``FallbackJit`` compiles a function without call metadata where the compiler refuses it with call metadata.

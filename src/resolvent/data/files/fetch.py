@@ -1,8 +1,8 @@
 """Downloads of the data sets in `sources`, and a check of the files that are present.
 
 A transfer is written to a file that ends in ``.part``. The file gets its name only when it is complete and has the
-expected SHA-256. An interrupted download is resumed by an HTTP range request. This is the reason why the module does
-not use pooch, which starts an interrupted download again from its first byte.
+expected SHA-256. An interrupted download is resumed by an HTTP range request, and redirects lead to https addresses
+only. pooch does neither, and would need six further packages.
 """
 
 import hashlib
