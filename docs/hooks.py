@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
@@ -21,6 +23,7 @@ sys.path.insert(0, str(ROOT / "src"))
 TABLE = "<!-- the tables of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
 COUNTS = "<!-- the counts of verdicts by paper -->"
+COLUMNS_OF_COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
 DEFENCES = "<!-- the table of defences -->"
 PERSONAL_DEFENCES = "<!-- the table of personal defences -->"
 DEFENCES_FILE = ROOT / "benchmarks" / "defences.json"
@@ -113,10 +116,28 @@ def figures() -> str:
 
 def counts() -> str:
     """The number of claims with each verdict, one row for each paper."""
-    from resolvent.papers.reproductions.results import COUNTS, shown_records, verdict_counts
+    from resolvent.papers.reproductions.results import shown_records
 
     lines = [tuple(map(str, row)) for row in verdict_counts(shown_records(RESULTS).values())]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (COUNTS, ("---",) + ("---:",) * (len(COUNTS) - 1), *lines))
+    head = COLUMNS_OF_COUNTS
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) + ("---:",) * (len(head) - 1), *lines))
+
+
+def verdict_counts(records: "Iterable[Mapping[str, Any]]") -> list[tuple[str, int, int, int, int, int]]:
+    """For each paper, the number of its own claims by verdict, and the number of claims that are ours.
+
+    The columns are those of ``COLUMNS_OF_COUNTS``; the last row has the sums.
+    """
+    from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS
+
+    counts: dict[str, list[int]] = {}
+    for record in records:
+        of_paper = counts.setdefault(record["paper"], [0] * len(COLUMNS_OF_COUNTS[1:]))
+        for claim in record["claims"]:
+            of_paper[-1 if claim.get("ours") else (*VERDICTS, NOT_DECIDED).index(claim["verdict"])] += 1
+    total = [sum(column) for column in zip(*counts.values(), strict=True)]
+    rows = [*sorted(counts.items()), ("all", total)]
+    return [(paper, *numbers) for paper, numbers in rows]
 
 
 def defences() -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS
 from resolvent.papers.reproductions.reproduction import reproductions
-from resolvent.papers.reproductions.results import COUNTS, shown_records, verdict_counts
+from resolvent.papers.reproductions.results import shown_records
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
@@ -73,19 +73,19 @@ def test_every_test_that_the_page_names_exists():
 
 
 def test_counts_of_verdicts_are_those_of_the_results():
+    spec = importlib.util.spec_from_file_location("hooks_of_the_site", ROOT / "docs" / "hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
     records = list(shown_records(RESULTS).values())
-    rows = verdict_counts(records)
+    rows = hooks.verdict_counts(records)
     claims = [claim for record in records for claim in record["claims"]]
     own_verdicts = Counter(claim["verdict"] for claim in claims if not claim["ours"])
     ours = sum(claim["ours"] for claim in claims)
     assert rows[-1] == ("all", *(own_verdicts[verdict] for verdict in (*VERDICTS, NOT_DECIDED)), ours)
     assert [sum(column) for column in zip(*(row[1:] for row in rows[:-1]), strict=True)] == [*rows[-1][1:]]
-    spec = importlib.util.spec_from_file_location("hooks_of_the_site", ROOT / "docs" / "hooks.py")
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
     assert hooks.COUNTS in PAGE
     table = hooks.counts().splitlines()
-    assert table[0] == f"| {' | '.join(COUNTS)} |"
+    assert table[0] == f"| {' | '.join(hooks.COLUMNS_OF_COUNTS)} |"
     assert table[-1] == f"| {' | '.join(map(str, rows[-1]))} |"
     holds, in_part, fails, not_decided = rows[-1][1:5]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

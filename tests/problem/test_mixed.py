@@ -100,7 +100,7 @@ def test_what_has_no_minimiser_is_refused(monkeypatch):
             logistic_data(data=data(), alpha=alpha)
     with pytest.raises(InputError, match="unique minimiser"):
         mixed(rv.problems.QuadraticProblem(jnp.ones((2, 2, 2)), jnp.ones((2, 2))), 0.5)
-    with pytest.raises(InputError, match="l2=0 must be positive"):
+    with pytest.raises(InputError, match=r"l2=0\) must lie in \(0, inf\)"):
         logistic_data(data=data(), l2=0)
     with pytest.raises(InputError, match="must be for classification, not regression"):
         logistic_data(data=rv.datasets.sines(parties=2))

@@ -165,9 +165,9 @@ def test_a_model_with_one_output_for_a_batch_is_refused(model, message):
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: rv.models.logistic(0, 3), "features=0 must be at least 1"),
+    (lambda: rv.models.logistic(0, 3), r"features=0\) must lie in \[1, inf\)"),
     (lambda: rv.models.logistic(4, 1), "classes=1"),
-    (lambda: rv.models.mlp(4, 3, depth=0), "depth=0 must be at least 1"),
+    (lambda: rv.models.mlp(4, 3, depth=0), r"depth=0\) must lie in \[1, inf\)"),
     (lambda: rv.models.from_functions(lambda k: 0, lambda p, x: x, loss="crossentropy"),
      "loss='crossentropy'"),
 ])

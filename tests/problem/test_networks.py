@@ -131,7 +131,7 @@ def test_glove_vectors_are_read_and_stay_fixed(tmp_path):
     (lambda: networks.mnist_cnn((64,), 10), r"images of at least 16x16 pixels.*\(64,\)"),
     (lambda: networks.cifar_cnn((8, 8, 3), 10), r"images of at least 16x16 pixels"),
     (lambda: networks.char_lstm(80, ()), r"sequences of tokens.* no vocabulary"),
-    (lambda: networks.char_lstm(80, ("a",), width=0), r"width=0\) must be at least 1"),
+    (lambda: networks.char_lstm(80, ("a",), width=0), r"width=0\) must lie in \[1, inf\)"),
     (lambda: networks.mnist_cnn((28, 28), 1), r"at least 2"),
 ])
 def test_what_does_not_fit_is_refused(make, message):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError
+from resolvent.errors import check_range
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
 from resolvent.xla.rewrites import Replacement, rewrite
@@ -67,8 +67,7 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
         >>> print(rv.explain(rv.models.logistic(64, 10), rv.datasets.digits(parties=3)))
         No operation is replaced: the model has none that is slow in a compiled loop on a CPU.
     """
-    if batch_size < 1:
-        raise InputError(f"batch_size={batch_size} must be at least 1")
+    check_range("explain", "[1, inf)", batch_size=batch_size)
     problem = LearningProblem(model, data)
     if not (supports_rewrites() and model.replaces_slow_operations):
         return Explanation(Counter(), False)

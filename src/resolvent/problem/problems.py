@@ -14,7 +14,7 @@ import numpy as np
 from resolvent.arguments import checked
 from resolvent.data import generators
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.problem import models
 from resolvent.problem.control import LinearQuadraticProblem, linear_quadratic
 from resolvent.problem.learning import LearningProblem
@@ -62,10 +62,8 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
         >>> problem.optimum(jnp.full(3, 1 / 3)).shape
         (2,)
     """
-    for name, value, minimum in (("parties", parties, 1), ("samples", samples, 1), ("features", features, 1),
-                                 ("noise", noise, 0), ("heterogeneity", heterogeneity, 0)):
-        if value < minimum:
-            raise InputError(f"{name}={value} must be at least {minimum}")
+    check_range("least_squares", "[1, inf)", parties=parties, samples=samples, features=features)
+    check_range("least_squares", "[0, inf)", noise=noise, heterogeneity=heterogeneity)
     if parties * samples < features:
         raise InputError(f"parties={parties} times samples={samples} must be at least features={features}: with fewer "
                          "equations than unknowns there is no unique optimum")
@@ -138,7 +136,6 @@ def logistic_data(*, data: FederatedData, l2: float = 0.01, alpha: float = 1.0) 
     """
     if data.task != "classification":
         raise InputError(f"data={data.name} must be for classification, not {data.task}")
-    if not l2 > 0:
-        raise InputError(f"l2={l2} must be positive: without it there may be no unique optimum")
+    check_range("logistic_data", "(0, inf)", advice="without it there may be no unique optimum", l2=l2)
     features = int(np.prod(data.input_shape))
     return MixedProblem(LearningProblem(models.logistic(features, data.outputs, l2=l2), data), alpha)

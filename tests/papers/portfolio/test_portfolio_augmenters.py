@@ -96,7 +96,7 @@ def test_facts_of_a_known_process():
 
 
 @pytest.mark.parametrize(("attempt", "message"), [
-    (lambda: pf.VMM(symbols=0), r"VMM\(symbols=0\) must be at least 1"),
+    (lambda: pf.VMM(symbols=0), r"VMM\(symbols=0\) must lie in \[1, inf\)"),
     (lambda: pf.GAN(window=1), r"GAN\(window=1\) must be at least 2"),
     (lambda: pf.GAN().fit(jnp.zeros((20, 2)), KEY), r"GAN\(window=60\) needs at least as long a series.*20 days"),
     (lambda: pf.generate([], np.ones((50, 2)), np.array([[0]])), r"generate\(augmenters\) is empty"),

@@ -169,7 +169,7 @@ def test_metrics_are_their_definitions():
 
 @pytest.mark.parametrize(("call", "words"), [
     (lambda: pf.price_relatives(np.ones((1, 3))), "at least 2 days"),
-    (lambda: pf.price_relatives(np.array([[1.0, 2.0], [1.0, np.nan]])), "asset 1 on day 1.*Prices.filled"),
+    (lambda: pf.price_relatives(np.array([[1.0, 2.0], [1.0, np.nan]])), "day 1 in column 1.*Prices.filled"),
     (lambda: pf.backtest(pf.ucrp(3), random_relatives()), "has 4 weights, and the prices have 4 assets"),
     (lambda: pf.backtest(pf.ucrp(4), -random_relatives()), "on day 0 in column 0 must be a positive number"),
     (lambda: pf.backtest(pf.ucrp(4), random_relatives()[0]), r"shape \(5,\)"),

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from resolvent.arguments import checked
-from resolvent.errors import InputError
+from resolvent.errors import check_range
 from resolvent.math import simplex
 from resolvent.papers.portfolio.strategies import OLMAR, ONS, BuyAndHold, ConstantRebalanced, Strategy
 
@@ -185,7 +185,6 @@ def baselines(relatives: Float[Array, "days m+1"]) -> dict[str, Strategy]:
 
 def _uniform(assets: int, *, in_cash: bool, in_assets: bool) -> Float[Array, " m+1"]:
     """Equal weights of cash, of the assets, or of both."""
-    if assets < 1:
-        raise InputError(f"assets={assets} must be at least 1")
+    check_range("a baseline", "[1, inf)", assets=assets)
     is_held = jnp.where(jnp.arange(assets + 1) == 0, in_cash, in_assets)
     return is_held / jnp.sum(is_held)

@@ -24,11 +24,6 @@ class Difference(NamedTuple):
         estimate: the mean over universes of the first strategy's statistic minus the second's.
         low: the lower end of the interval; the first strategy is better if it is above 0.
         high: the upper end.
-
-    Example:
-        >>> difference = rv.portfolio.Difference(jnp.array(0.02), low=jnp.array(0.01), high=jnp.array(0.03))
-        >>> bool(difference.low > 0)
-        True
     """
 
     estimate: Float[Array, ""]

@@ -6,18 +6,20 @@ Source: Jiang, Xu, Liang, *A Deep Reinforcement Learning Framework for the Finan
 """
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, check_range
 
-__all__ = ["Costs", "ExactCosts", "FirstOrderCosts", "drift", "price_relatives", "traded_share"]
+__all__ = ["Costs", "ExactCosts", "FirstOrderCosts", "check_positive", "drift", "price_relatives", "traded_share"]
 
 
 def price_relatives(closes: Float[ArrayLike, "days m"]) -> Float[Array, "days-1 m+1"]:
@@ -36,16 +38,26 @@ def price_relatives(closes: Float[ArrayLike, "days m"]) -> Float[Array, "days-1 
     values = closes if isinstance(closes, jax.Array) else np.asarray(closes)
     if values.ndim != 2 or len(values) < 2:
         raise InputError(f"price_relatives(closes) has shape {values.shape}: give [days, assets] with at least 2 days")
-    if not isinstance(values, jax.core.Tracer):
-        numbers = np.asarray(values)
-        wrong = np.argwhere(~(np.isfinite(numbers) & (numbers > 0)))
-        if len(wrong):
-            day, asset = wrong[0]
-            raise InputError(f"price_relatives(closes): the price {numbers[day, asset]} of asset {asset} on day {day} "
-                             "must be a positive number: choose days on which all assets have prices, or fill the "
-                             "prices with Prices.filled()")
+    check_positive("price_relatives(closes): the price", values, "choose days on which all assets have prices, or fill "
+                   "the prices with Prices.filled()")
     ratios = jnp.asarray(values[1:] / values[:-1])
     return jnp.concatenate([jnp.ones((len(ratios), 1), ratios.dtype), ratios], axis=1)
+
+
+def check_positive(title: str, values: Array | NDArray[Any], advice: str) -> None:
+    """Refuse numbers [days, columns] that are not positive; traced values pass.
+
+    Raises:
+        InputError: naming the first of them, with the title and the advice.
+    """
+    if isinstance(values, jax.core.Tracer):
+        return
+    numbers = np.asarray(values)
+    wrong = np.argwhere(~(np.isfinite(numbers) & (numbers > 0)))
+    if len(wrong):
+        day, column = wrong[0]
+        raise InputError(f"{title} {numbers[day, column]} on day {day} in column {column} must be a positive number: "
+                         f"{advice}")
 
 
 def drift(weights: Float[Array, " m+1"], relatives: Float[Array, " m+1"]) -> Float[Array, " m+1"]:

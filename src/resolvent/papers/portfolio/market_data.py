@@ -20,9 +20,6 @@ class Period(NamedTuple):
     Attributes:
         first: number of the first day on which a decision is made, at its close.
         days: number of decisions.
-
-    Example:
-        >>> period = rv.portfolio.Period(first=252, days=21)
     """
 
     first: int

@@ -60,12 +60,6 @@ class Metrics(NamedTuple):
         turnover: mean share of the wealth that a day's trade sells and buys.
         cash_share: mean weight of cash.
         largest_weight: mean of each day's largest weight.
-
-    Example:
-        >>> relatives = rv.portfolio.price_relatives(np.array([[1.0, 1.0], [2.0, 1.0], [2.0, 3.0]]))
-        >>> metrics = rv.portfolio.metrics(rv.portfolio.backtest(rv.portfolio.cash(2), relatives))
-        >>> metrics.wealth.item(), metrics.max_drawdown.item(), metrics.cash_share.item()
-        (1.0, 0.0, 1.0)
     """
 
     wealth: Float[Array, ""]

@@ -5,11 +5,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from resolvent.errors import InputError, shorten
-from resolvent.papers.portfolio.market import Costs, ExactCosts, drift, traded_share
+from resolvent.papers.portfolio.market import Costs, ExactCosts, check_positive, drift, traded_share
 from resolvent.papers.portfolio.strategies import Strategy, StrategyState
 
 __all__ = ["Backtest", "backtest"]
@@ -23,12 +22,6 @@ class Backtest(NamedTuple):
         weights: w_t, the weights after each day's trade, cash first.
         cost_factors: mu_t, the share of the wealth that is left after each day's trade.
         traded: the share of the wealth that each day's trade sells and buys, without cash.
-
-    Example:
-        >>> relatives = rv.portfolio.price_relatives(np.array([[1.0, 1.0], [2.0, 1.0], [2.0, 3.0]]))
-        >>> result = rv.portfolio.backtest(rv.portfolio.ubah(2), relatives, costs=rv.portfolio.FirstOrderCosts(0.0))
-        >>> result.wealth.tolist()
-        [1.5, 2.5]
     """
 
     growth: Float[Array, " days"]
@@ -110,13 +103,7 @@ def _check(relatives: Array, history: Array, lag: int) -> None:
         if rows.ndim != 2 or rows.shape[1] < 2:
             raise InputError(f"backtest({name}) has shape {rows.shape}: give [days, 1 + assets], as price_relatives "
                              "returns them")
-        if not isinstance(rows, jax.core.Tracer):
-            values = np.asarray(rows)
-            wrong = np.argwhere(~(np.isfinite(values) & (values > 0)))
-            if len(wrong):
-                day, column = wrong[0]
-                raise InputError(f"backtest({name}): the relative price {values[day, column]} on day {day} in column "
-                                 f"{column} must be a positive number: check the prices")
+        check_positive(f"backtest({name}): the relative price", rows, "check the prices")
     if not len(relatives):
         raise InputError("backtest(relatives) has no day: give at least 1")
     if history.shape[1] != relatives.shape[1]:

@@ -5,21 +5,20 @@ Each JSON file has the SHA-256 of its content, so that a damaged one is refused 
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 from resolvent.comparisons.judgement.wording import count_of
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.digests import read_sealed, seal
-from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS, is_borderline
+from resolvent.papers.reproductions.claims import NOT_DECIDED, is_borderline
 from resolvent.papers.reproductions.pictures import draw
 from resolvent.papers.reproductions.schema import Setting
 
-__all__ = ["COUNTS", "claims_table", "cpu_time", "notes", "page", "read_record", "read_records", "redraw",
-           "shown_records", "verdict_counts", "write_page", "write_results"]
+__all__ = ["claims_table", "cpu_time", "notes", "page", "read_record", "read_records", "redraw", "shown_records",
+           "write_page", "write_results"]
 
-COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
 _CELLS = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**",
           NOT_DECIDED: "not decided"}
 _MAX_LINE = 110  # characters of JSON that are written on one line
@@ -148,21 +147,6 @@ def claims_table(record: Record) -> list[tuple[str, str, str, str]]:
     """
     return [(_cell(claim["says"]), "ours" if claim.get("ours") else _cell(claim["paper"]) or "in words",
              _numbers(claim, record["seeds"]), _verdict(claim, record["seeds"])) for claim in record["claims"]]
-
-
-def verdict_counts(records: Iterable[Record]) -> list[tuple[str, int, int, int, int, int]]:
-    """For each paper, the number of its own claims by verdict, and the number of claims that are ours.
-
-    The columns are those of ``COUNTS``; the last row has the sums.
-    """
-    counts: dict[str, list[int]] = {}
-    for record in records:
-        of_paper = counts.setdefault(record["paper"], [0] * len(COUNTS[1:]))
-        for claim in record["claims"]:
-            of_paper[-1 if claim.get("ours") else (*VERDICTS, NOT_DECIDED).index(claim["verdict"])] += 1
-    total = [sum(column) for column in zip(*counts.values(), strict=True)]
-    rows = [*sorted(counts.items()), ("all", total)]
-    return [(paper, *numbers) for paper, numbers in rows]
 
 
 def _verdict(claim: Record, seeds: int) -> str:

@@ -42,11 +42,7 @@ class _ProbabilityMetric(_ClassMetric):
 
 @dataclass(frozen=True)
 class Accuracy(MeanOverRows, _ClassMetric):
-    """Share of the samples whose predicted class is their label; the same for any number of classes.
-
-    Example:
-        >>> metric = rv.metrics.Accuracy()
-    """
+    """Share of the samples whose predicted class is their label; the same for any number of classes."""
 
     name: str = field(init=False, default="accuracy")
     limits: ClassVar[tuple[float, float]] = (0, 1)
@@ -64,9 +60,6 @@ class BalancedAccuracy(_ClassMetric):
     Predicting one class always has the value 1/K for K classes, whatever their shares. The mean is over the classes
     that occur among the party's labels. It is not defined for a party whose labels have one class: the recall of one
     class alone says nothing about errors on the others.
-
-    Example:
-        >>> metric = rv.metrics.BalancedAccuracy()
 
     References:
         Brodersen, Ong, Stephan, Buhmann: The Balanced Accuracy and Its Posterior Distribution, ICPR 2010.
@@ -102,9 +95,6 @@ class ROCAUC(_ProbabilityMetric):
     random negative one; equal probabilities count one half. With more classes it is the mean of this number over the
     classes, each against all others. A class is left out if no sample or every sample belongs to it. The metric is not
     defined for a party whose labels have one class.
-
-    Example:
-        >>> metric = rv.metrics.ROCAUC()
 
     References:
         Fawcett: An introduction to ROC analysis, Pattern Recognition Letters 27, 2006.
@@ -146,9 +136,6 @@ class AveragePrecision(_ProbabilityMetric):
     With two classes it is the value for class 1; for a random ranking this is about the share of class 1. With more
     classes it is the mean over the classes, each against all others; a class without samples is left out. It is not
     defined for a party whose labels have one class.
-
-    Example:
-        >>> metric = rv.metrics.AveragePrecision()
 
     References:
         Manning, Raghavan, Schuetze: Introduction to Information Retrieval, 2008, section 8.4.
@@ -207,9 +194,6 @@ class LogLoss(MeanOverRows, _ProbabilityMetric):
     """Mean of -log p, with p the probability of the label; the same for any number of classes.
 
     Probabilities are at least 1.2e-7, the resolution of 32-bit numbers, so that the value is finite.
-
-    Example:
-        >>> metric = rv.metrics.LogLoss()
     """
 
     name: str = field(init=False, default="log_loss")
@@ -228,9 +212,6 @@ class BrierScore(MeanOverRows, _ProbabilityMetric):
     """Mean squared error of the probabilities: (p_1 - y)^2 for two classes, sum_c (p_c - 1[y = c])^2 for more.
 
     It lies in [0, 1] for two classes, and in [0, 2] for more. Lower is better.
-
-    Example:
-        >>> metric = rv.metrics.BrierScore()
 
     References:
         Brier: Verification of forecasts expressed in terms of probability, Monthly Weather Review 78, 1950.

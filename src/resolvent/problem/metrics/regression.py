@@ -22,11 +22,7 @@ class _NumberMetric(Metric):
 
 @dataclass(frozen=True)
 class MAE(MeanOverRows, _NumberMetric):
-    """Mean absolute error, in the unit of the label.
-
-    Example:
-        >>> metric = rv.metrics.MAE()
-    """
+    """Mean absolute error, in the unit of the label."""
 
     name: str = field(init=False, default="mae")
     limits: ClassVar[tuple[float, float]] = (0, math.inf)
@@ -39,11 +35,7 @@ class MAE(MeanOverRows, _NumberMetric):
 
 @dataclass(frozen=True)
 class RMSE(_NumberMetric):
-    """Square root of the mean squared error, in the unit of the label.
-
-    Example:
-        >>> metric = rv.metrics.RMSE()
-    """
+    """Square root of the mean squared error, in the unit of the label."""
 
     name: str = field(init=False, default="rmse")
     limits: ClassVar[tuple[float, float]] = (0, math.inf)
@@ -60,9 +52,6 @@ class R2(_NumberMetric):
 
     The mean is that of the party's own labels. 1 is perfect, 0 is as good as this mean, and negative values are worse.
     It is not defined for a party whose labels are all equal.
-
-    Example:
-        >>> metric = rv.metrics.R2()
     """
 
     name: str = field(init=False, default="r2")

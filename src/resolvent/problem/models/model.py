@@ -16,16 +16,16 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
 from resolvent.xla.rewrites import rewrite
 
-__all__ = ["MLP", "AnyLoss", "FunctionModel", "LinearModel", "Model", "differentiate_batch", "from_functions", "head",
-           "linear", "logistic", "mlp"]
+__all__ = ["MLP", "AnyLoss", "FunctionModel", "LinearModel", "Model", "check_counts", "differentiate_batch",
+           "from_functions", "head", "linear", "logistic", "mlp"]
 
-MAX_DEPTH = 1000  # hidden layers, each of which is compiled
+_MAX_DEPTH = 1000  # hidden layers, each of which is compiled
 
 AnyLoss = Loss | LossName | Callable[[Array, Array], Array]
 
@@ -199,7 +199,8 @@ def linear(features: int, *, l2: float = 0.0) -> Model:
         >>> jax.tree.map(jnp.shape, params)
         {'bias': (1,), 'weight': (1, 3)}
     """
-    return LinearModel(loss=SquaredError(), l2=l2, features=_check_positive("features", features), outputs=1)
+    check_counts("linear", features=features)
+    return LinearModel(loss=SquaredError(), l2=l2, features=features, outputs=1)
 
 
 @checked
@@ -216,8 +217,9 @@ def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
         >>> jax.tree.map(jnp.shape, params)
         {'bias': (3,), 'weight': (3, 4)}
     """
+    check_counts("logistic", features=features)
     outputs, loss = head(classes)
-    return LinearModel(loss=loss, l2=l2, features=_check_positive("features", features), outputs=outputs)
+    return LinearModel(loss=loss, l2=l2, features=features, outputs=outputs)
 
 
 @checked
@@ -238,9 +240,9 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
         >>> jax.tree.map(jnp.shape, params)
         {'layer 0': {'bias': (8,), 'weight': (8, 4)}, 'layer 1': {'bias': (3,), 'weight': (3, 8)}}
     """
+    check_counts("mlp", features=features, width=width, depth=depth)
     outputs, loss = (1, SquaredError()) if task == "regression" else head(classes)
-    hidden = (_check_positive("width", width),) * _check_positive("depth", depth, MAX_DEPTH)
-    return MLP(loss=loss, l2=l2, sizes=(_check_positive("features", features), *hidden, outputs))
+    return MLP(loss=loss, l2=l2, sizes=(features, *(width,) * depth, outputs))
 
 
 @checked
@@ -275,9 +277,13 @@ def head(classes: int) -> tuple[int, Loss]:
     return (1, BinaryCrossEntropy()) if classes == 2 else (classes, CrossEntropy())
 
 
-def _check_positive(name: str, value: int, largest: int | None = None) -> int:
-    if value < 1:
-        raise InputError(f"{name}={value} must be at least 1")
-    if largest is not None and value > largest:
-        raise InputError(f"{name}={value} must be at most {largest}")
-    return value
+def check_counts(name: str, depth: int = 1, **counts: int) -> None:
+    """Refuse numbers of inputs, units or layers that no network has.
+
+    Raises:
+        InputError: a number is less than 1, or there are too many layers.
+    """
+    sizes: dict[str, Any] = {"depth": depth, **counts}
+    check_range(name, "[1, inf)", **sizes)
+    if depth > _MAX_DEPTH:
+        raise InputError(f"{name}(depth={depth}) must be at most {_MAX_DEPTH}")

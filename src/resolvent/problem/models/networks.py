@@ -20,7 +20,7 @@ from resolvent.arguments import checked
 from resolvent.data.files import data_files as files
 from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
-from resolvent.problem.models.model import MAX_DEPTH, Model, head
+from resolvent.problem.models.model import Model, check_counts, head
 from resolvent.xla import kernels
 
 __all__ = ["CNN", "LSTM", "char_lstm", "cifar_cnn", "mnist_cnn", "sentiment_lstm"]
@@ -234,7 +234,7 @@ def char_lstm(classes: int, vocabulary: tuple[str, ...], *, embedding: int = 8, 
         ['embedding', 'lstm 0', 'output']
     """
     outputs, loss = head(classes)
-    _check_counts("char_lstm", embedding=embedding, width=width, depth=depth)
+    check_counts("char_lstm", embedding=embedding, width=width, depth=depth)
     return LSTM(loss=loss, l2=l2, tokens=_token_count("char_lstm", vocabulary), embedding=embedding, width=width,
                 depth=depth, outputs=outputs)
 
@@ -265,7 +265,7 @@ def sentiment_lstm(classes: int, vocabulary: tuple[str, ...], *, glove: str | No
         ['embedding', 'lstm 0', 'output']
     """
     outputs, loss = head(classes)
-    _check_counts("sentiment_lstm", embedding=embedding, width=width, depth=depth)
+    check_counts("sentiment_lstm", embedding=embedding, width=width, depth=depth)
     vectors = None if glove is None else jnp.asarray(_read_glove(files.find(glove), vocabulary, embedding))
     return LSTM(loss=loss, l2=l2, tokens=_token_count("sentiment_lstm", vocabulary), embedding=embedding, width=width,
                 depth=depth, outputs=outputs, vectors=vectors)
@@ -304,11 +304,3 @@ def _token_count(name: str, vocabulary: tuple[str, ...]) -> int:
         raise InputError(f"{name} needs sequences of tokens, but the inputs have no vocabulary: use data such as "
                          "shakespeare or sentiment")
     return len(vocabulary)
-
-
-def _check_counts(name: str, **counts: int) -> None:
-    for key, value in counts.items():
-        if value < 1:
-            raise InputError(f"{name}({key}={value}) must be at least 1")
-        if key == "depth" and value > MAX_DEPTH:
-            raise InputError(f"{name}(depth={value}) must be at most {MAX_DEPTH}")

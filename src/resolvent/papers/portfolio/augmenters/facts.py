@@ -24,11 +24,6 @@ class StylisedFacts(NamedTuple):
         volatility_memory: the same autocorrelation of the absolute returns; positive for real prices, whose volatility
             clusters.
         correlation: correlation of different assets on the same day, mean over pairs; 0 for a single asset.
-
-    Example:
-        >>> facts = rv.portfolio.stylised_facts(0.01 * jax.random.normal(jax.random.key(0), (4, 252, 3)))
-        >>> print(f"{facts.volatility:.2f}")
-        0.16
     """
 
     mean: Float[Array, ""]

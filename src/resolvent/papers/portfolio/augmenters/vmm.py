@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.errors import InputError
+from resolvent.errors import check_range
 from resolvent.math.markov import PPMC, fit_ppmc
 from resolvent.papers.portfolio.augmenters.augmenter import Augmenter, FittedAugmenter
 
@@ -63,9 +63,8 @@ class VMM(Augmenter):
     order: int = eqx.field(static=True, default=4)
 
     def __check_init__(self) -> None:
-        for name, value, minimum in (("symbols", self.symbols, 1), ("order", self.order, 0)):
-            if value < minimum:
-                raise InputError(f"VMM({name}={value}) must be at least {minimum}")
+        check_range(self, "[1, inf)", symbols=self.symbols)
+        check_range(self, "[0, inf)", order=self.order)
 
     @override
     def fit(self, returns: Float[Array, "days m"], key: Array, first: Int[ArrayLike, ""] = 0) -> FittedVMM:
