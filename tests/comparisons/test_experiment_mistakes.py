@@ -131,7 +131,8 @@ OUT_OF_RANGE = {
     "data": ("parties: 4", "parties: 0", "mine.yaml:1: data: digits(parties=0) must lie in 1 to 100"),
     "share": ("parties: 4", "test: 1.5", "mine.yaml:1: data: validation=0.2 and test=1.5"),
     "no test samples": ("parties: 4", "test: 0", "mine.yaml:1: data: no party has test samples"),
-    "model": ("model: logistic", "model: {name: mlp, width: 0}", "mine.yaml:4: model: mlp(width=0) must lie in [1, inf)"),
+    "model": ("model: logistic", "model: {name: mlp, width: 0}",
+              "mine.yaml:4: model: mlp(width=0) must lie in [1, inf)"),
     "model of numbers": ("model: logistic", "model: linear",
                          "mine.yaml:4: model: linear does not fit the data 'digits', which are for classification: use "
                          "logistic or mlp"),
