@@ -26,11 +26,9 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = [
-    "CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
-    "first_party_state", "initial_party", "initial_server", "reply_shapes", "select_rows", "server_step",
-    "stacked_replies", "working_parties",
-]
+__all__ = ["CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
+           "first_party_state", "initial_party", "initial_server", "reply_shapes", "server_step", "stacked_replies",
+           "working_parties"]
 
 
 class Private(eqx.Module):
@@ -111,7 +109,7 @@ def _with_total_weight(arrived: Bool[Array, " C"], cohort: Cohort) -> Bool[Array
 
 def stacked_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]) -> Replies:
     """Replies from the stacked rows of a cohort, leaves [C, ...]; rows that do not count are set to zero."""
-    return _weighted_replies(select_rows(counted, payload, jax.tree.map(jnp.zeros_like, payload)), cohort, counted)
+    return _weighted_replies(tree.where(counted, payload, jax.tree.map(jnp.zeros_like, payload)), cohort, counted)
 
 
 def _weighted_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]) -> Replies:
@@ -189,7 +187,7 @@ def commit_rows(new: PartyState, old: PartyState, *, working: Bool[Array, " C"],
     A party whose reply counts gets its new state, every other party keeps its old one. ``Private`` parts are new for
     everybody who worked.
     """
-    return _merge(partial(select_rows, working), partial(select_rows, counted), new, old)
+    return _merge(partial(tree.where, working), partial(tree.where, counted), new, old)
 
 
 def commit_party(new: PartyState, old: PartyState, *, counted: bool) -> PartyState:
@@ -221,8 +219,3 @@ def server_step(algorithm: Algorithm, number: int, state: ServerState, replies: 
     # Rows that do not count have weight 0.
     is_step = jnp.asarray(algorithm.steps_without_replies) | (jnp.sum(replies.weight) > 0)
     return tree.where(is_step, after, state), info
-
-
-def select_rows(mask: Bool[Array, " C"], new: PyTree[Any], old: PyTree[Any]) -> PyTree[Any]:
-    """Rows of ``new`` where the mask holds, of ``old`` elsewhere, in the dtypes of ``old``; leaves [C, ...]."""
-    return tree.where(mask, new, old)
