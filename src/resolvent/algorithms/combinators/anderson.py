@@ -86,8 +86,6 @@ class Anderson(Combinator):
         if contains(self.inner, Anderson):
             raise InputError("Anderson got an algorithm that is accelerated already: use a larger history_size")
         check_anderson(self, self.history_size, self.safeguard)
-        if self.on not in ("u", "mean"):
-            raise InputError(f"Anderson(on={self.on!r}) is not known: use 'u' or 'mean'")
         if self.on == "mean" and server_mean(self.inner) is None:
             core = type(innermost(self.inner)).__name__
             raise InputError(f"Anderson(on='mean') needs a splitting scheme, got {core}: its iterate is the shared "

@@ -21,8 +21,7 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["HeldOutInterpolation", "HeldOutSelection", "InterpolationState", "Measure", "best_held_out",
-           "check_measure"]
+__all__ = ["HeldOutInterpolation", "HeldOutSelection", "InterpolationState", "Measure", "best_held_out"]
 
 Measure: TypeAlias = Literal["loss", "score"]
 
@@ -41,12 +40,6 @@ def best_held_out(oracle: Oracle, model: Callable[[PyTree[Array]], Vector], cand
         score = jnp.where(jnp.isnan(score) | jnp.isnan(loss), -jnp.inf, score)
         gain = jnp.where(score == jnp.max(score), gain, -jnp.inf)
     return jnp.argmax(gain)
-
-
-def check_measure(combinator: object, by: str) -> None:
-    """Refuse an unknown measure."""
-    if by not in ("loss", "score"):
-        raise InputError(f"{type(combinator).__name__}(by={by!r}) is not known: use 'score' or 'loss'")
 
 
 _OWN_WORK = 302  # number of the work on the local model, different from those of inner algorithms
@@ -98,7 +91,6 @@ class HeldOutInterpolation(Combinator):
         if self.points < 2:
             raise InputError(f"HeldOutInterpolation(points={self.points}) must be at least 2: the local and the joint "
                              "model")
-        check_measure(self, self.by)
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> InterpolationState:
@@ -194,7 +186,6 @@ class HeldOutSelection(Combinator):
             raise InputError("HeldOutSelection needs candidates that are one algorithm with different numbers, got "
                              f"{', '.join(type(a).__name__ for a in (self.inner, *self.others))}: build all by one "
                              "preset, with different numbers only")
-        check_measure(self, self.by)
 
     @property
     def _algorithms(self) -> Algorithm:

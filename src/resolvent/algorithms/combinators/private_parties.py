@@ -128,8 +128,6 @@ class PrivateParties(Combinator):
                     quantile_noise=self.quantile_noise)
         check_range(self, "[0, inf)", noise_multiplier=self.noise_multiplier)
         check_range(self, "(0, 1)", quantile=self.quantile)
-        if self.noise not in ("server", "parties"):
-            raise InputError(f"PrivateParties(noise={self.noise!r}) is not known: use 'server' or 'parties'")
         inner = self.inner
         if len(inner.phases) != 1 or not inner.replies_models or inner.needs_individual_replies:
             raise InputError(f"PrivateParties needs an algorithm of one phase whose replies are models and whose "

@@ -64,10 +64,6 @@ class Scaffold(OnePhaseMethod):
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
 
-    def __check_init__(self) -> None:
-        if self.option not in ("I", "II"):
-            raise InputError(f"Scaffold(option={self.option!r}) is not known: use 'I' or 'II'")
-
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> ScaffoldState:
         return ScaffoldState(w0, jax.tree.map(jnp.zeros_like, w0))

@@ -17,7 +17,6 @@ from resolvent.algorithms.presets.scale_free import (
     with_delta,
 )
 from resolvent.arguments import checked
-from resolvent.errors import InputError
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
 from resolvent.problem.solvers import LocalSolver
 
@@ -246,13 +245,7 @@ def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLik
 
 
 def aggregate_parties(parties: Aggregated, method: Algorithm) -> Algorithm:
-    """Let a method aggregate over the active parties, or over all N with the last replies of absent parties.
-
-    Raises:
-        InputError: ``parties`` is not known.
-    """
-    if parties not in ("active", "all"):
-        raise InputError(f"aggregate={parties!r} is not known: use 'active' or 'all'")
+    """Let a method aggregate over the active parties, or over all N with the last replies of absent parties."""
     return StaleReplies(method) if parties == "all" else method
 
 
