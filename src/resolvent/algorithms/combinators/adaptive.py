@@ -108,9 +108,6 @@ class AdaptiveMu(Combinator):
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        if not isinstance(self.inner, ModelAggregation):
-            raise InputError(f"AdaptiveMu needs an algorithm with a proximal weight, got {type(self.inner).__name__}: "
-                             "use fedprox(...), and put other combinators around")
         check_range(self, "[0, inf)", step=self.step)
         check_range(self, "[1, inf)", patience=self.patience)
 
@@ -188,8 +185,8 @@ class RelativeDelta(Combinator):
 
     def __check_init__(self) -> None:
         inner = self.inner
-        if not (isinstance(inner, FedPlus | PersonalSplitting) and isinstance(inner.anchor, ProxAnchor)
-                and isinstance(inner.aggregator, MoreauCentre) and inner.anchor.penalty.has_bounded_pull):
+        if not (isinstance(inner.anchor, ProxAnchor) and isinstance(inner.aggregator, MoreauCentre)
+                and inner.anchor.penalty.has_bounded_pull):
             raise InputError(f"RelativeDelta needs Fed+ or personal splitting with a norm as its penalty, got "
                              f"{type(inner).__name__}: use fedgeomed_plus(...) or fedcomed_plus(...) with a delta, and "
                              "put other combinators around")

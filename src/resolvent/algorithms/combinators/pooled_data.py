@@ -3,7 +3,6 @@
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import Combinator, contains
 from resolvent.algorithms.methods.aggregation import ModelAggregation
-from resolvent.errors import InputError
 
 __all__ = ["PooledData", "uses_pooled_data"]
 
@@ -25,11 +24,6 @@ class PooledData(Combinator):
     """
 
     inner: ModelAggregation
-
-    def __check_init__(self) -> None:
-        if not isinstance(self.inner, ModelAggregation):
-            raise InputError(f"PooledData needs an algorithm whose parties store nothing, got "
-                             f"{type(self.inner).__name__}: use fedavg(...) or fedprox(...)")
 
 
 def uses_pooled_data(algorithm: Algorithm) -> bool:
