@@ -174,7 +174,8 @@ def _name(function: Callable[..., Any]) -> str:
     """Such as ``FedProto.party``, with the aggregator that it calls, if any."""
     if isinstance(function, partial):
         return _name(function.func)
-    aggregator = getattr(getattr(function, "__self__", None), "aggregator", None)
-    function = getattr(function, "__func__", function)
-    name = getattr(function, "__qualname__", type(function).__name__)
+    owner, method = getattr(function, "__self__", None), getattr(function, "__func__", None)
+    name = getattr(function, "__qualname__", type(function).__name__) if method is None else (
+        f"{type(owner).__name__}.{method.__name__}")  # the class of the object, which may have inherited the method
+    aggregator = getattr(owner, "aggregator", None)
     return name if aggregator is None else f"{name} with {type(aggregator).__name__}"
