@@ -28,7 +28,7 @@ __all__ = ["algorithm_table", "evaluation_table", "file_table", "findings_table"
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
 _MAX_FORECASTS = 10
-_METHOD_WIDTH = 8  # smallest width of a column of labels
+_NAME_WIDTH = 8  # smallest width of a column of texts
 _COMPARED = ("better", "level", "worse")
 _COLOURS = {"whole": "green", "damaged": "red", "error": "red", "warning": "yellow"}
 
@@ -90,7 +90,7 @@ def text_table(title: str, lines: Mapping[str, str]) -> Table:
 
 def algorithm_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """The table of algorithms, with text that is not read as markup."""
-    table = framed("algorithms", caption)
+    table = framed("algorithms", caption, ())
     for name in head:
         table.add_column(name, overflow="fold", no_wrap=name in ("algorithm", "keeps", "up", "personal"))
     for row in rows:
@@ -123,12 +123,8 @@ def score_table(summary: Mapping[str, Any]) -> Table:
         if caption and summary.get("level"):
             caption += "; level: not distinguishable"
     columns = columns_of(score)
-    table = framed(title, caption)
-    table.add_column("method", overflow="fold", min_width=_METHOD_WIDTH)
-    for column in columns:
-        table.add_column("\n".join(column.rsplit(" ", 1)), justify="right", no_wrap=True)
-    for column in _COMPARED if has_baseline else ():
-        table.add_column(column, justify="right", no_wrap=True)
+    heads = ["\n".join(column.rsplit(" ", 1)) for column in columns]
+    table = framed(title, caption, ["method"], [*heads, *(_COMPARED if has_baseline else ())])
     for label, method in score_rows(summary).items():
         final = method["final"]
         cells = [missing or "-" if final[column] is None else format_value(final[column], score)
@@ -172,11 +168,8 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
     chosen = sites if len(sites) <= _MAX_SITES else chosen
     more = f"; the {_MAX_SITES} largest gains of {len(sites)} sites" if len(sites) > _MAX_SITES else ""
     table = framed(f"What each site should do{more}", f"{escape(choice_text(summary))} Gains over training alone with "
-                    f"intervals ({summary['level']:.0%}): expected from the test rows of all sites, and on own rows")
-    for column in ("site", "advice"):
-        table.add_column(column, overflow="fold")
-    for column in ("gain to\nexpect", "interval", "on own\nrows", "test\nrows"):
-        table.add_column(column, justify="right", no_wrap=True)
+                   f"intervals ({summary['level']:.0%}): expected from the test rows of all sites, and on own rows",
+                   ["site", "advice"], ["gain to\nexpect", "interval", "on own\nrows", "test\nrows"])
     for site in chosen:
         decision, score = site["decision"], summary["score"]
         value, low, high = (as_number(end) for end in decision["expected"])
@@ -189,10 +182,8 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """The scores of a model on rows with known labels."""
-    table = framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, from a bootstrap over the rows")
-    table.add_column("score", overflow="fold")
-    for column in ("value", "interval"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, from a bootstrap over the rows",
+                   ["score"], ["value", "interval"])
     for name, (value, low, high) in evaluation.intervals.items():
         ends = f"{format_value(low, name)} to {format_value(high, name)}" if isfinite(low) else ""
         table.add_row(escape(title_of(name)), format_value(value, name) if isfinite(value) else "not defined", ends)
@@ -202,10 +193,8 @@ def evaluation_table(evaluation: Evaluation) -> Table:
 def rows_table(sites: Sequence[SiteRows]) -> Table:
     """The rows of each site, and the smallest gain that its test rows would show; of more than 40 sites the first."""
     more = f"; the first {_MAX_SITES} of {len(sites)}" if len(sites) > _MAX_SITES else ""
-    table = framed(f"Rows of the sites{more}", None)
-    table.add_column("site", overflow="fold")
-    for column in ("training", "validation", "test", "smallest gain\nto be seen"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = framed(f"Rows of the sites{more}", None, ["site"],
+                   ["training", "validation", "test", "smallest gain\nto be seen"])
     for site in sites[:_MAX_SITES]:
         gain = "-" if site.smallest_gain is None else f"{100 * site.smallest_gain:.0f} points"
         table.add_row(escape(site.site), *map(str, site.rows), gain)
@@ -214,16 +203,19 @@ def rows_table(sites: Sequence[SiteRows]) -> Table:
 
 def findings_table(findings: Sequence[Finding]) -> Table:
     """Findings about data, with advice to each."""
-    table = framed("Findings", None)
-    for column in ("", "finding", "what to do"):
-        table.add_column(column, overflow="fold", no_wrap=not column)
+    table = framed("Findings", None, ["", "finding", "what to do"])
     for finding in findings:
         table.add_row(f"[{_COLOURS.get(finding.severity, 'dim')}]{finding.severity}[/]", escape(finding.message),
                       escape(finding.advice))
     return table
 
 
-def framed(title: str, caption: str | None) -> Table:
-    """An empty table with a line below its head."""
-    return Table(title=title, caption=caption, title_justify="left", caption_justify="left",
-                 box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+def framed(title: str, caption: str | None, texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
+    """An empty table with a line below its head: columns of texts, which are folded, and columns of numbers."""
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left",
+                  box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in texts:
+        table.add_column(column, overflow="fold", min_width=_NAME_WIDTH)
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table

@@ -86,9 +86,7 @@ def read_metrics(written: Sequence[str]) -> dict[str, Metric]:
     if not written:
         return {}
     items = [read_value(text, "--metrics") if text.lstrip().startswith("{") else text for text in written]
-    bound = bind(_metrics, {"metrics": items}).parts["metrics"]
-    assert isinstance(bound, dict)
-    return {label: part.build() for label, part in bound.items()}
+    return {label: part.build() for label, part in bind(_metrics, {"metrics": items}).labelled("metrics").items()}
 
 
 def _metrics(metrics: dict[str, Metric]) -> dict[str, Metric]:

@@ -87,6 +87,18 @@ class Bound:
     path: str
     kinds: tuple[type, ...] = ()
 
+    def part(self, key: str) -> "Bound":
+        """The component of a parameter that takes one."""
+        part = self.parts[key]
+        assert isinstance(part, Bound)
+        return part
+
+    def labelled(self, key: str) -> dict[str, "Bound"]:
+        """The components of a parameter that takes several, by label; empty if there are none."""
+        parts = self.parts.get(key, {})
+        assert isinstance(parts, dict)
+        return parts
+
     def settings(self) -> dict[str, Any]:
         """The settings as a file would state them, with every default."""
         named: dict[str, Any] = {} if self.name is None else {"name": self.name}

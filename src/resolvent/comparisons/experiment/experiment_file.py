@@ -190,7 +190,7 @@ class ExperimentFile:
 
     def build_model(self, inputs: FederatedData | Encoding) -> Model:
         """The model for these inputs, or for those of a fitted encoding."""
-        model: Model = self._part("model").build(
+        model: Model = self.bound.part("model").build(
             features=int(np.prod(inputs.input_shape)), classes=inputs.outputs, task=inputs.task,
             shape=inputs.input_shape, vocabulary=inputs.vocabulary)
         return model
@@ -203,37 +203,33 @@ class ExperimentFile:
     def _build(self) -> Experiment:
         parts: dict[str, Any] = {}
         if "problem" in self.bound.parts:
-            parts["problem"] = self._part("problem").build()
+            parts["problem"] = self.bound.part("problem").build()
             held_out = np.zeros(parts["problem"].parties)
         else:
-            data = parts["data"] = self._part("data").build()
+            data = parts["data"] = self.bound.part("data").build()
             held_out = check_model(self.bound, data)
             if isinstance(data, ProblemData):
-                parts["model"] = self._part("model").build()
+                parts["model"] = self.bound.part("model").build()
                 with _at_path("data"):
                     parts["problem"] = data.problem(parts["model"])
             else:
                 if (weights := self.bound.values["class_weight"]) is not None:
                     parts["data"] = data.with_class_weights(weights)
                 parts["model"] = self.build_model(data)
-        parts["solver"] = self._part("solver").build()
-        parts["algorithms"] = {label: part.build(solver=parts["solver"]) for label, part in self._algorithms.items()}
+        parts["solver"] = self.bound.part("solver").build()
+        parts["algorithms"] = {label: part.build(solver=parts["solver"])
+                               for label, part in self.bound.labelled("algorithms").items()}
         if not held_out.any():
             task = Task(parts.get("model"), parts["data"], None) if "problem" not in parts else Task(
                 None, None, parts["problem"])
             for label, algorithm in parts["algorithms"].items():
                 name = f"algorithms.{label}"
                 check_held_out(task.prepare(algorithm, name).description, held_out, name)
-        parts["participation"] = self._part("participation").build()
-        if "clock" in self.bound.parts:
-            parts["clock"] = self._part("clock").build()
-        if "privacy" in self.bound.parts:
-            parts["privacy"] = self._part("privacy").build()
-        if "decision" in self.bound.parts:
-            parts["decision"] = self._part("decision").build()
-        callbacks = self.bound.parts.get("callbacks", {})
-        assert isinstance(callbacks, dict)
-        parts["callbacks"] = {label: part.build() for label, part in callbacks.items()}
+        parts["participation"] = self.bound.part("participation").build()
+        for key in ("clock", "privacy", "decision"):
+            if key in self.bound.parts:
+                parts[key] = self.bound.part(key).build()
+        parts["callbacks"] = {label: part.build() for label, part in self.bound.labelled("callbacks").items()}
         experiment = Experiment(**{**self.bound.values, **parts, **self._metrics(parts)})
         try:
             experiment.participation.check(len(experiment.parties))
@@ -244,8 +240,7 @@ class ExperimentFile:
 
     def _metrics(self, parts: Mapping[str, Any]) -> dict[str, Any]:
         """The metrics, the one that compares the methods, and the data with a note about the choice."""
-        bound, decide_by = self.bound.parts.get("metrics", {}), self.bound.values["decide_by"]
-        assert isinstance(bound, dict)
+        bound, decide_by = self.bound.labelled("metrics"), self.bound.values["decide_by"]
         if "problem" in parts:
             for key, value in {"metrics": bound, "decide_by": decide_by,
                                "class_weight": self.bound.values["class_weight"]}.items():
@@ -258,24 +253,13 @@ class ExperimentFile:
         data = parts["data"].with_notes(choice.note) if choice.note else parts["data"]
         return {"data": data, "metrics": choice.metrics, "decide_by": choice.name}
 
-    def _part(self, key: str) -> Bound:
-        part = self.bound.parts[key]
-        assert isinstance(part, Bound)
-        return part
-
-    @property
-    def _algorithms(self) -> dict[str, Bound]:
-        algorithms = self.bound.parts["algorithms"]
-        assert isinstance(algorithms, dict)
-        return algorithms
-
     def part_name(self, key: str) -> str:
         """The name of the part of a key, such as ``problem``."""
-        return str(self._part(key).name)
+        return str(self.bound.part(key).name)
 
     def preset_of(self, label: str) -> str:
         """The name of the algorithm that a label stands for."""
-        return str(self._algorithms[label].name)
+        return str(self.bound.labelled("algorithms")[label].name)
 
     def to_yaml(self, *, comments: bool = True) -> str:
         """The experiment with every default and, as comments, the help of every key."""

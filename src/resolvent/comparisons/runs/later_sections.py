@@ -6,11 +6,10 @@ from typing import Any
 
 from resolvent.comparisons.after.held_out_rows import SHARED
 from resolvent.comparisons.after.later_files import EXPLANATION_FILE, read_records
-from resolvent.comparisons.runs import figures
 from resolvent.comparisons.runs.summary import as_number
 from resolvent.simulator.record.model_folder import CALIBRATION_FILE
 
-__all__ = ["later_sections"]
+__all__ = ["Records", "calibration_row", "later_sections", "threshold_row"]
 
 _MAX_INPUTS = 60  # rows of the table of coefficients
 
@@ -31,34 +30,38 @@ def _by_site(content: Mapping[str, Any]) -> dict[str | None, Any]:
 
 
 def _calibration(method: str, records: Records) -> dict[str, Any]:
+    from resolvent.comparisons.runs import figures  # imports matplotlib, which takes long
+
     thresholds = {name: record["threshold"] for name, record in records.items() if record["threshold"] is not None}
     goals = list(dict.fromkeys(record["text"].partition("(")[2].rstrip(")") for record in thresholds.values()))
     return {"method": method, "panels": figures.reliability_panels(method, records),
-            "rows": [_calibration_row(name, record) for name, record in records.items()],
-            "thresholds": [_threshold_row(name, record) for name, record in thresholds.items()],
+            "rows": [calibration_row(name, record) for name, record in records.items()],
+            "thresholds": [threshold_row(name, record) for name, record in thresholds.items()],
             "goals": goals, "positive": next((r["threshold"]["positive"] for r in thresholds.values()), ""),
             "has_cost": any(record.get("cost") for record in thresholds.values())}
 
 
-def _calibration_row(name: str | None, record: Mapping[str, Any]) -> dict[str, Any]:
+def calibration_row(name: str | None, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The texts about the calibration of a site's model: its scores on test rows before and after, and the gain."""
     cells = []
     for metric in ("log_loss", "brier_score", "calibration_error"):
         change = record["scores"].get(metric)
         if change is None:
-            cells.append({"text": "–", "interval": "", "side": ""})
+            cells.append({"text": "–", "gain": "", "interval": "", "side": ""})
             continue
         before, after = (as_number(change[stage][0]) for stage in ("before", "after"))
         value, low, high = (as_number(end) for end in change["gain"])
-        cells.append({"text": f"{before:.3f} → {after:.3f}" if before != after else f"{before:.3f}",
-                      "interval": _interval(change["after"]) if before == after else
-                      f"{value:+.3f} [{low:+.3f}, {high:+.3f}]".replace("-", "−"),
+        gain = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]".replace("-", "−")
+        cells.append({"text": f"{before:.3f} → {after:.3f}" if before != after else f"{before:.3f}", "gain": gain,
+                      "interval": _interval(change["after"]) if before == after else gain,
                       "side": "gain" if low > 0 else "loss" if high < 0 else ""})
     others = f" + {record['other_rows']} of other sites" if record["other_rows"] else ""
     return {"site": name or SHARED, "title": record["title"], "rows": f"{record['rows']}{others}", "cells": cells,
             "test_rows": record["test_rows"], "note": record["note"]}
 
 
-def _threshold_row(name: str | None, record: Mapping[str, Any]) -> dict[str, Any]:
+def threshold_row(name: str | None, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The texts about the threshold of a site, and what it reaches on its test rows."""
     value, cost = record["threshold"]["value"], record.get("cost")
     return {"site": name or SHARED, "text": record["text"], "value": "never" if value > 1 else f"{value:.3g}",
             "shares": [{"text": _share(record[key][0]), "interval": _interval(record[key], is_share=True)}
@@ -78,6 +81,8 @@ def _interval(interval: list[float | None], *, is_share: bool = False) -> str:
 
 
 def _explanation(method: str, records: Records) -> dict[str, Any]:
+    from resolvent.comparisons.runs import figures  # imports matplotlib, which takes long
+
     linear = {name or SHARED: record["coefficients"] for name, record in records.items() if record["coefficients"]}
     outputs = list(next(iter(linear.values()))["outputs"]) if linear else []
     inputs = next(iter(linear.values()))["inputs"] if len(outputs) == 1 else []

@@ -62,14 +62,12 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
             not fit together.
     """
     settings = file.bound.settings()
-    part = file.bound.parts.get("search")
     if settings["folds"] > 1:
         raise InputError(f"{file.location('folds')}: folds: {settings['folds']}: the search is part of each fold, and "
                          "`resolvent run` does this. To choose one set of values from all validation rows, set folds=1")
-    if part is None:
+    if "search" not in file.bound.parts:
         raise InputError(f"{file.location('search')}: search: missing; state what is searched, such as search: {{over: "
                          "{fedprox: {mu: [0.01, 0.1, 1]}}}")
-    assert not isinstance(part, dict)
     _check_no_privacy(file)
     folder = Path("runs") / f"{file.name}-tuning" if out is None else out
     with locked(folder):
@@ -79,7 +77,7 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
                                  "choose another folder with --out")
             remove_folder(folder)
         with _located(file):
-            search: Search = part.build()
+            search: Search = file.bound.part("search").build()
             methods = _methods(settings, search)
         experiment = file.build()
         subject = experiment.model if experiment.problem is None else experiment.problem
@@ -139,13 +137,12 @@ def fold_search(file: ExperimentFile, experiment: Experiment) -> FoldSearch | No
     Raises:
         InputError: a candidate cannot be built, or the file has a privacy budget.
     """
-    part, settings = file.bound.parts.get("search"), file.bound.settings()
-    if part is None or experiment.folds == 1 or not isinstance(experiment.data, FederatedData):
+    settings = file.bound.settings()
+    if "search" not in file.bound.parts or experiment.folds == 1 or not isinstance(experiment.data, FederatedData):
         return None
-    assert not isinstance(part, dict)
     _check_no_privacy(file)
     with _located(file):
-        search: Search = part.build()
+        search: Search = file.bound.part("search").build()
         methods = _methods(settings, search)
         assert isinstance(experiment.model, Model)
         criterion = criterion_of(experiment.model, experiment.data, search.by or experiment.decide_by,
@@ -195,10 +192,7 @@ def _methods(settings: dict[str, Any], search: Search) -> dict[str, TunableMetho
 def _build(settings: dict[str, Any], label: str, point: Point) -> "Algorithm":
     only = {**settings, "algorithms": {label: settings["algorithms"][label]}}
     bound = bind(Experiment, with_choices(only, {label: point}))
-    algorithms, solver = bound.parts["algorithms"], bound.parts["solver"]
-    assert isinstance(algorithms, dict)
-    assert not isinstance(solver, dict)
-    algorithm: Algorithm = algorithms[label].build(solver=solver.build())
+    algorithm: Algorithm = bound.labelled("algorithms")[label].build(solver=bound.part("solver").build())
     return algorithm
 
 

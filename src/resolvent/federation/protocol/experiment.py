@@ -77,7 +77,7 @@ class FederatedExperiment:
     @property
     def table(self) -> TableSettings:
         """The settings of the sites' tables."""
-        values = self._part("data").values
+        values = self.file.bound.part("data").values
         return TableSettings(**{name: values[name] for name in TableSettings._fields})
 
     @property
@@ -118,9 +118,7 @@ class FederatedExperiment:
     @property
     def metrics(self) -> dict[str, Metric]:
         """The metrics of the experiment in addition to the loss and the score, by name."""
-        parts = self.file.bound.parts.get("metrics", {})
-        assert isinstance(parts, dict)
-        return {label: part.build() for label, part in parts.items()}
+        return {label: part.build() for label, part in self.file.bound.labelled("metrics").items()}
 
     @property
     def decide_by(self) -> str | None:
@@ -131,7 +129,7 @@ class FederatedExperiment:
     @property
     def decision(self) -> DecisionRule | None:
         """How a site weighs gains and losses."""
-        return self._part("decision").build() if "decision" in self.file.bound.parts else None
+        return self.file.bound.part("decision").build() if "decision" in self.file.bound.parts else None
 
     @property
     def class_weight(self) -> ClassWeights | None:
@@ -152,32 +150,23 @@ class FederatedExperiment:
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of the methods."""
-        return tuple(label for label in self._methods if self.refit is None or label in self.refit)
+        labels = self.file.bound.labelled("algorithms")
+        return tuple(label for label in labels if self.refit is None or label in self.refit)
 
     def algorithm(self, label: str) -> Algorithm:
         """The algorithm of a label."""
-        algorithm: Algorithm = self._methods[label].build(solver=self._part("solver").build())
+        bound = self.file.bound
+        algorithm: Algorithm = bound.labelled("algorithms")[label].build(solver=bound.part("solver").build())
         return algorithm
 
     def participation(self) -> Participation:
         """Which parties take part in a round."""
-        participation: Participation = self._part("participation").build()
+        participation: Participation = self.file.bound.part("participation").build()
         return participation
 
     def model(self, encoding: TableEncoding) -> Model:
         """The model for the inputs of the agreed encoding."""
         return self.file.build_model(encoding)
-
-    @property
-    def _methods(self) -> Mapping[str, Bound]:
-        methods = self.file.bound.parts["algorithms"]
-        assert isinstance(methods, dict)
-        return methods
-
-    def _part(self, key: str) -> Bound:
-        part = self.file.bound.parts[key]
-        assert isinstance(part, Bound)
-        return part
 
 
 def experiment_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: bool = False) -> FederatedExperiment:
