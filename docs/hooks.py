@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -20,6 +20,7 @@ RESULTS = ROOT / "results"
 REFERENCE_PAGES = ROOT / "docs" / "api"
 sys.path.insert(0, str(ROOT / "src"))
 
+PARAGRAPHS = ("Problem", "Update", "Communication", "Defaults", "Use when")  # of the docstring of a preset
 TABLE = "<!-- the tables of algorithms -->"
 FIGURES = "<!-- the papers' figures -->"
 COUNTS = "<!-- the counts of verdicts by paper -->"
@@ -73,7 +74,6 @@ def table() -> str:
     """The tables of algorithms, one for each family: when to use an algorithm, and what its parties store and send."""
     from resolvent.algorithms import presets
     from resolvent.comparisons.experiment import catalogue
-    from resolvent.comparisons.experiment.docstrings import paragraphs
 
     head, lines = catalogue.table(catalogue.catalogue())
     computed = {name: tuple(cells[:-1]) for name, *cells in lines}  # without the source, which the reference has
@@ -83,6 +83,24 @@ def table() -> str:
         parts += ["", f"## {title}", "", '<div class="uses" markdown>', "",
                   rows(("use when", *head[:-1]), entries, column=1), "", "</div>"]
     return "\n".join(parts)
+
+
+def paragraphs(function: "Callable[..., Any]") -> dict[str, str]:
+    """The labelled paragraphs of a preset's docstring, by label.
+
+    A paragraph starts with one of ``PARAGRAPHS`` and a colon. It ends at the next label or at a blank line.
+    """
+    lines_by_label: dict[str, list[str]] = {}
+    label = None
+    for line in (inspect.getdoc(function) or "").split("\n"):
+        start = re.match(rf"({'|'.join(PARAGRAPHS)}): (.*)", line)
+        if start:
+            label, line = start[1], start[2]
+        if not line.strip():
+            label = None
+        if label:
+            lines_by_label.setdefault(label, []).append(line.strip())
+    return {label: " ".join(lines) for label, lines in lines_by_label.items()}
 
 
 def families() -> dict[str, list[str]]:

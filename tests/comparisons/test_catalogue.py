@@ -1,6 +1,5 @@
 """The table of algorithms: its computed properties are right, and every docstring has all paragraphs."""
 
-import importlib.util
 import inspect
 import json
 from pathlib import Path
@@ -9,10 +8,11 @@ import jax.numpy as jnp
 import pytest
 
 import resolvent as rv
+from docs.test_names import HOOKS
 from resolvent.algorithms import presets, traits
 from resolvent.comparisons.experiment import catalogue as c
 from resolvent.comparisons.experiment.binding import parameters
-from resolvent.comparisons.experiment.docstrings import LABELS, first_line, help_of, paragraphs
+from resolvent.comparisons.experiment.docstrings import first_line, help_of
 
 ROOT = Path(__file__).parents[2]
 SOLVER = rv.SGD(0.1, steps=1)
@@ -26,8 +26,8 @@ def entries():
 def test_docstring_has_every_paragraph_and_explains_every_parameter(name):
     preset = getattr(presets, name)
     assert first_line(preset).endswith(".")
-    texts = paragraphs(preset)
-    assert list(texts) == list(LABELS)
+    texts = HOOKS.paragraphs(preset)
+    assert list(texts) == list(HOOKS.PARAGRAPHS)
     assert all(texts.values())
     assert set(help_of(preset)) == set(parameters(preset))
     assert all(help_of(preset).values())
@@ -90,17 +90,14 @@ def test_command_line_prints_it_as_a_table_and_as_json(call, tmp_path):
 
 
 def test_the_site_shows_the_same_table_and_sources():
-    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    page = hooks.on_page_markdown((ROOT / "docs" / "algorithms.md").read_text("utf-8"))
+    page = HOOKS.on_page_markdown((ROOT / "docs" / "algorithms.md").read_text("utf-8"))
     _, rows = c.table([*entries().values()])
     for name, *computed, _source in rows:
         if getattr(presets, name).__name__ != name:
             continue  # an alias
         row = next(line for line in page.splitlines() if f"| [`{name}`][" in line)
-        assert row.endswith(f"| {' | '.join(map(hooks.escaped, computed))} |")
-    page = hooks.on_page_markdown((ROOT / "docs" / "ditto.md").read_text("utf-8"))
+        assert row.endswith(f"| {' | '.join(map(HOOKS.escaped, computed))} |")
+    page = HOOKS.on_page_markdown((ROOT / "docs" / "ditto.md").read_text("utf-8"))
     assert inspect.getsource(presets.ditto) in page
     row = next(block for block in page.split("```py\n") if block.startswith('    "ditto"')).splitlines()[0]
     assert any(row in path.read_text("utf-8").splitlines() for path in (ROOT / "tests").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Help texts from docstrings: first lines, descriptions of parameters, and the labelled paragraphs of presets."""
+"""Help texts from docstrings: first lines, descriptions of parameters, and references."""
 
 import inspect
 import re
@@ -8,9 +8,7 @@ from typing import Any
 
 import docstring_parser
 
-__all__ = ["LABELS", "first_line", "help_of", "paragraphs", "references"]
-
-LABELS = ("Problem", "Update", "Communication", "Defaults", "Use when")
+__all__ = ["first_line", "help_of", "references"]
 
 
 def first_line(function: Callable[..., Any]) -> str:
@@ -33,25 +31,6 @@ def help_of(function: Callable[..., Any]) -> dict[str, str]:
 def _described(function: Callable[..., Any]) -> dict[str, str]:
     parsed = docstring_parser.parse(inspect.cleandoc(function.__doc__ or ""))
     return {p.arg_name: " ".join((p.description or "").replace("``", "").split()) for p in parsed.params}
-
-
-@cache
-def paragraphs(function: Callable[..., Any]) -> dict[str, str]:
-    """The labelled paragraphs of a preset's docstring, by label.
-
-    A paragraph starts with one of ``LABELS`` and a colon. It ends at the next label or at a blank line.
-    """
-    lines_by_label: dict[str, list[str]] = {}
-    label = None
-    for line in (inspect.getdoc(function) or "").split("\n"):
-        start = re.match(rf"({'|'.join(LABELS)}): (.*)", line)
-        if start:
-            label, line = start[1], start[2]
-        if not line.strip():
-            label = None
-        if label:
-            lines_by_label.setdefault(label, []).append(line.strip())
-    return {label: " ".join(lines) for label, lines in lines_by_label.items()}
 
 
 @cache

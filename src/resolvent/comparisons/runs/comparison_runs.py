@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,30 +41,20 @@ def ignore(message: str) -> None:
     """Show no message."""
 
 
-def compare_file(file: ExperimentFile, experiment: Experiment | None = None, *, checkpoints: Path | None = None,
-                 resume: bool = False, progress: ProgressOfMethod | None = None,
-                 scheduler: SchedulerChoice = "auto", needs_rows: bool = True,
-                 notify: Notify = ignore) -> ComparedMethods:
+def compare_file(file: ExperimentFile, experiment: Experiment | None = None, **settings: Any) -> ComparedMethods:
     """Run every algorithm of an experiment file, see ``run_comparison``.
 
     Args:
         file: the checked experiment.
         experiment: its parts; default: they are built from the file.
-        checkpoints: a folder for the state of each method, see ``simulate``.
-        resume: continue from the checkpoints in that folder.
-        progress: a function that is called with (label, rounds done, rounds in total).
-        scheduler: how the work is distributed on the machine, see ``simulate``.
-        needs_rows: whether the value of every test row is measured; without it there are no intervals.
-        notify: a function that is called with a message about the cost of folds.
+        settings: further arguments of ``run_comparison``.
 
     Raises:
         InputError: the parts of the experiment do not fit together.
     """
     with file.precision():
         experiment = file.build() if experiment is None else experiment
-        return run_comparison(experiment, search=fold_search(file, experiment), checkpoints=checkpoints,
-                              resume=resume, progress=progress, scheduler=scheduler, needs_rows=needs_rows,
-                              notify=notify)
+        return run_comparison(experiment, search=fold_search(file, experiment), **settings)
 
 
 def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,

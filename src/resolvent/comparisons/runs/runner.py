@@ -43,7 +43,7 @@ def run_experiment(
     resume: bool = False,
     overwrite: bool = False,
     progress: ProgressOfMethod | None = None,
-    notify: Callable[[str], None] = lambda message: None,
+    notify: Notify = ignore,
     scheduler: SchedulerChoice = "auto",
 ) -> tuple[Path, dict[str, Any]]:
     """Run an experiment and write its folder: experiment, models, metrics, summary and report.
