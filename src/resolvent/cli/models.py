@@ -162,7 +162,7 @@ def calibrate(
         specificity: choose the smallest threshold with which this share of the other rows is not predicted as it.
         json: print JSON instead of tables.
     """
-    from resolvent.cli import model_tables, terminal
+    from resolvent.cli import terminal
     from resolvent.comparisons.after.calibrations import calibrate as calibrate_rows
     from resolvent.comparisons.after.held_out_rows import SHARED
     from resolvent.comparisons.runs.report import redraw_report
@@ -179,7 +179,7 @@ def calibrate(
     if json:
         _print_records(made.method, records)
         return
-    for table in model_tables.calibration_tables(records):
+    for table in terminal.calibration_tables(records):
         terminal.print_table(table)
     sentences: dict[str, list[str]] = {}
     for name, record in records.items():
@@ -222,7 +222,7 @@ def explain(
         out: also write the coefficients, or for other models the importance, to this .csv file.
         json: print JSON instead of a table.
     """
-    from resolvent.cli import model_tables, terminal
+    from resolvent.cli import terminal
     from resolvent.comparisons.after.explanations import explain_models
     from resolvent.comparisons.runs.report import redraw_report
     from resolvent.data.files.atomic_files import write_atomically
@@ -240,7 +240,7 @@ def explain(
     if json:
         _print_records(made.method, records)
         return
-    terminal.print_table(model_tables.explanation_table(records), is_wide=True)
+    terminal.print_table(terminal.explanation_table(records), is_wide=True)
     if made.coefficients is not None:
         terminal.print_line(f"The coefficients are in the report{'' if out is None else f' and in {out}'}")
     terminal.print_path(f"Explanation of {made.method}", path)

@@ -13,17 +13,20 @@ from rich.markup import escape
 from rich.table import Table
 from typing_extensions import override
 
+from resolvent.comparisons.after.held_out_rows import SHARED
 from resolvent.comparisons.experiment.data_check import SiteRows
 from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
 from resolvent.comparisons.judgement.verdict import columns_of
 from resolvent.comparisons.judgement.wording import advice_of, choice_text, count_of, forecast_text, format_signed
+from resolvent.comparisons.runs.later_sections import Records, calibration_row, threshold_row
 from resolvent.comparisons.runs.summary import as_number, score_rows
 from resolvent.data.checks.finding import Finding
 from resolvent.data.files.fetch import FileStatus
 from resolvent.problem.evaluation import Evaluation
 
-__all__ = ["algorithm_table", "evaluation_table", "file_table", "findings_table", "framed", "print_line", "print_note",
-           "print_path", "print_summary", "print_table", "print_warning", "rows_table", "score_table", "text_table"]
+__all__ = ["algorithm_table", "calibration_tables", "evaluation_table", "explanation_table", "file_table",
+           "findings_table", "print_line", "print_note", "print_path", "print_summary", "print_table", "rows_table",
+           "score_table", "text_table"]
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
@@ -64,11 +67,6 @@ def print_path(title: str, path: Path) -> None:
     _Console().print(f"{title}: {path}" if title else str(path), highlight=False, markup=False, soft_wrap=True)
 
 
-def print_warning(text: str) -> None:
-    """Print ``warning:`` and text to standard output."""
-    _Console().print(f"[yellow]warning:[/yellow] {escape(text)}", highlight=False)
-
-
 def print_note(text: str) -> None:
     """Print a message about the progress of a command to standard error."""
     _Console(stderr=True, soft_wrap=True).print(text, highlight=False, markup=False)
@@ -90,7 +88,7 @@ def text_table(title: str, lines: Mapping[str, str]) -> Table:
 
 def algorithm_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """The table of algorithms, with text that is not read as markup."""
-    table = framed("algorithms", caption, ())
+    table = _framed("algorithms", caption, ())
     for name in head:
         table.add_column(name, overflow="fold", no_wrap=name in ("algorithm", "keeps", "up", "personal"))
     for row in rows:
@@ -124,7 +122,7 @@ def score_table(summary: Mapping[str, Any]) -> Table:
             caption += "; level: not distinguishable"
     columns = columns_of(score)
     heads = ["\n".join(column.rsplit(" ", 1)) for column in columns]
-    table = framed(title, caption, ["method"], [*heads, *(_COMPARED if has_baseline else ())])
+    table = _framed(title, caption, ["method"], [*heads, *(_COMPARED if has_baseline else ())])
     for label, method in score_rows(summary).items():
         final = method["final"]
         cells = [missing or "-" if final[column] is None else format_value(final[column], score)
@@ -144,7 +142,7 @@ def print_summary(summary: Mapping[str, Any]) -> None:
     print_table(score_table(summary))
     print_line(summary["finding"])
     for warning in summary.get("warnings", []):
-        print_warning(warning)
+        _Console().print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
 
 
 def forecast_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -167,9 +165,9 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
     chosen = sorted(sites, key=lambda site: -np.nan_to_num(as_number(site["decision"]["expected"][0])))[:_MAX_SITES]
     chosen = sites if len(sites) <= _MAX_SITES else chosen
     more = f"; the {_MAX_SITES} largest gains of {len(sites)} sites" if len(sites) > _MAX_SITES else ""
-    table = framed(f"What each site should do{more}", f"{escape(choice_text(summary))} Gains over training alone with "
-                   f"intervals ({summary['level']:.0%}): expected from the test rows of all sites, and on own rows",
-                   ["site", "advice"], ["gain to\nexpect", "interval", "on own\nrows", "test\nrows"])
+    table = _framed(f"What each site should do{more}", f"{escape(choice_text(summary))} Gains over training alone with "
+                    f"intervals ({summary['level']:.0%}): expected from the test rows of all sites, and on own rows",
+                    ["site", "advice"], ["gain to\nexpect", "interval", "on own\nrows", "test\nrows"])
     for site in chosen:
         decision, score = site["decision"], summary["score"]
         value, low, high = (as_number(end) for end in decision["expected"])
@@ -182,8 +180,8 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """The scores of a model on rows with known labels."""
-    table = framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, from a bootstrap over the rows",
-                   ["score"], ["value", "interval"])
+    table = _framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, from a bootstrap over the rows",
+                    ["score"], ["value", "interval"])
     for name, (value, low, high) in evaluation.intervals.items():
         ends = f"{format_value(low, name)} to {format_value(high, name)}" if isfinite(low) else ""
         table.add_row(escape(title_of(name)), format_value(value, name) if isfinite(value) else "not defined", ends)
@@ -193,8 +191,8 @@ def evaluation_table(evaluation: Evaluation) -> Table:
 def rows_table(sites: Sequence[SiteRows]) -> Table:
     """The rows of each site, and the smallest gain that its test rows would show; of more than 40 sites the first."""
     more = f"; the first {_MAX_SITES} of {len(sites)}" if len(sites) > _MAX_SITES else ""
-    table = framed(f"Rows of the sites{more}", None, ["site"],
-                   ["training", "validation", "test", "smallest gain\nto be seen"])
+    table = _framed(f"Rows of the sites{more}", None, ["site"],
+                    ["training", "validation", "test", "smallest gain\nto be seen"])
     for site in sites[:_MAX_SITES]:
         gain = "-" if site.smallest_gain is None else f"{100 * site.smallest_gain:.0f} points"
         table.add_row(escape(site.site), *map(str, site.rows), gain)
@@ -203,14 +201,62 @@ def rows_table(sites: Sequence[SiteRows]) -> Table:
 
 def findings_table(findings: Sequence[Finding]) -> Table:
     """Findings about data, with advice to each."""
-    table = framed("Findings", None, ["", "finding", "what to do"])
+    table = _framed("Findings", None, ["", "finding", "what to do"])
     for finding in findings:
         table.add_row(f"[{_COLOURS.get(finding.severity, 'dim')}]{finding.severity}[/]", escape(finding.message),
                       escape(finding.advice))
     return table
 
 
-def framed(title: str, caption: str | None, texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
+def calibration_tables(records: Records) -> list[Table]:
+    """The calibration of each site with its effect on test rows, and the thresholds if there are any."""
+    table = _framed("Calibration, measured on test rows", "rows: validation rows of the site (and of other sites) to "
+                    "which it was fitted; log loss on its test rows; better by: before minus after, with its "
+                    "interval of level 95 %", ["site", "calibration"], ["rows", "log loss", "better by"])
+    for name, record in records.items():
+        row = calibration_row(name, record)
+        table.add_row(escape(row["site"]), escape(row["title"]), row["rows"], row["cells"][0]["text"],
+                      row["cells"][0]["gain"])
+    thresholds = {name: record["threshold"] for name, record in records.items() if record["threshold"]}
+    return [table, *([_threshold_table(thresholds)] if thresholds else [])]
+
+
+def _threshold_table(thresholds: Records) -> Table:
+    first = next(iter(thresholds.values()))
+    positive, goal = first["threshold"]["positive"], first["text"].partition("(")[2].rstrip(")")
+    has_cost = first.get("cost") is not None
+    table = _framed(escape(f"From which probability on {positive} is predicted: {goal}"),
+                    "reached on test rows, with intervals of level 95 %"
+                    + ("; cost per row: of the most probable class, and with the threshold" if has_cost else ""),
+                    ["site"], ["from", "sensitivity", "specificity", *(["cost per row"] if has_cost else [])])
+    for name, record in thresholds.items():
+        row = threshold_row(name, record)
+        shares = [f"{share['text']} {share['interval']}" for share in row["shares"]] or ["", ""]
+        table.add_row(escape(row["site"]), row["value"], *shares, *([row["cost"]] if has_cost else []))
+    return table
+
+
+def explanation_table(records: Records) -> Table:
+    """The importance of every column at every site; columns whose interval excludes zero at no site are pale."""
+    names = list(records)
+    table = _framed("By how much the mean loss on test rows grows if a column is exchanged between the rows",
+                    "*: the interval (95 %) excludes zero; ↑ ↓: larger or smaller than at the other sites, beyond the "
+                    "intervals of all sites and columns", ["column"], [escape(name or SHARED) for name in names])
+    columns = list(next(iter(records.values()))["importance"])
+    means = {column: float(np.nan_to_num(np.array([as_number(records[name]["importance"][column][0])
+                                                    for name in names])).mean()) for column in columns}
+    for column in sorted(columns, key=lambda c: -means[c]):
+        table.add_row(escape(column), *(_importance(records[name], column) for name in names))
+    return table
+
+
+def _importance(record: Mapping[str, Any], column: str) -> str:
+    value, low, high = (as_number(end) for end in record["importance"][column])
+    mark = {1: "↑", -1: "↓", 0: ""}[record["differs"].get(column, 0)]
+    return "-" if not isfinite(value) else f"{mark}{value:.4f}{'*' if low > 0 or high < 0 else ' '}"
+
+
+def _framed(title: str, caption: str | None, texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     """An empty table with a line below its head: columns of texts, which are folded, and columns of numbers."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left",
                   box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
