@@ -219,7 +219,7 @@ def _write_tables(rehearsal: Rehearsal, folder: Path) -> dict[str, Path]:
 def _compare(rehearsal: Rehearsal, out: Path, kits: Mapping[str, Path]) -> list[Parity]:
     """Simulate with the agreed encoding, and compare the models."""
     experiment = rehearsal.experiment
-    runs = {site: max(p for p in runs_of(kit).iterdir() if p.is_dir()) for site, kit in kits.items()}
+    runs = {site: max(p.parent for p in runs_of(kit).glob("*/encoding.json")) for site, kit in kits.items()}
     encoding = read_encoding(next(iter(runs.values())) / "encoding.json")
     assert isinstance(encoding, TableEncoding)
     settings = experiment.table
