@@ -150,7 +150,7 @@ class Campaign:
         digests = [m["digest"] for m in read_summary(self.folder / out)["methods"].values()]
         models = []
         for site in SITES:
-            (run,) = {p for p in (self.folder / "kits" / site / "runs").iterdir() if p.is_dir()} - before
+            (run,) = {p.parent for p in (self.folder / "kits" / site / "runs").glob("*/encoding.json")} - before
             models += [p.read_bytes() for p in sorted(run.glob("models/*/parties.safetensors"))]
         return digests, models
 
