@@ -18,7 +18,7 @@ from resolvent.simulator.checkpoint.checkpoint_files import Checkpoint
 from resolvent.simulator.checkpoint.identity import RunIdentity
 from resolvent.simulator.storage import tree_files
 
-IDENTITY = RunIdentity({"seed": "0"}, {"resolvent": "0.1"})
+IDENTITY = RunIdentity({"seed": "0"}, {"resolvent": "0.1"}, {}, "", ())
 
 
 def test_written_file_is_complete_or_not_there(tmp_path):
@@ -134,7 +134,7 @@ def test_interruption_waits_until_the_checkpoint_is_complete(tmp_path, monkeypat
 def test_checkpoint_of_another_run_is_refused(tmp_path):
     state = {"w": jnp.arange(3.0)}
     Checkpoint(4, state, pd.DataFrame({"value": [1.0]}), {}).write(tmp_path, IDENTITY)
-    other = RunIdentity({"seed": "1"}, IDENTITY.versions)
+    other = IDENTITY._replace(fingerprint={"seed": "1"})
     with pytest.raises(InputError, match=r"another run.*seed"):
         Checkpoint.read(tmp_path, {"other": jnp.arange(2.0)}, other)
 
@@ -142,7 +142,7 @@ def test_checkpoint_of_another_run_is_refused(tmp_path):
 def test_other_versions_are_reported_and_the_run_continues(tmp_path):
     state = {"w": jnp.arange(3.0)}
     Checkpoint(4, state, pd.DataFrame({"value": [1.0]}), {}).write(tmp_path, IDENTITY)
-    newer = RunIdentity(IDENTITY.fingerprint, {"resolvent": "0.2"})
+    newer = IDENTITY._replace(versions={"resolvent": "0.2"})
     with pytest.warns(UserWarning, match=r"resolvent 0\.1, now 0\.2"):
         assert Checkpoint.read(tmp_path, state, newer).rounds == 4
 

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -276,15 +275,6 @@ def test_another_version_of_jax_is_not_an_edit():
     newer = STORED._replace(programs={"the rounds": "b"}, versions={"jax": "2"})
     with pytest.warns(UserWarning, match="was written with jax 1, now 2"):
         newer.check(STORED, Path("run"))
-
-
-def test_a_checkpoint_of_an_earlier_version_continues_only_without_own_code():
-    earlier = STORED._replace(programs=None)
-    with pytest.raises(rv.InputError, match=r"is of an earlier version of resolvent.*whether Own is still the code"):
-        STORED.check(earlier, Path("run"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        STORED._replace(names=(), fingerprint={"seed": "0", "metrics": "1"}).check(earlier, Path("run"))
 
 
 def test_only_own_code_is_described(tmp_path):

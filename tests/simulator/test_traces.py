@@ -1,5 +1,8 @@
 """A run traces the party functions of an algorithm once for its description, and once for its rounds."""
 
+import itertools
+import traceback
+from pathlib import Path
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -12,6 +15,7 @@ from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 
+LIBRARY = Path(rv.__file__).parent
 PROBLEM = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2), 3 * jnp.eye(2)]), jnp.array([[1.0, 2.0], [0.0, 1.0]]))
 
 
@@ -50,6 +54,28 @@ def test_a_run_traces_a_party_function_twice(solver, monkeypatch):
     for seed in range(2):
         rv.simulate(rv.fedprox(solver, mu=0.3), PROBLEM, rounds=4, evaluate_every=1, seed=seed, progress=False)
         assert len(traces) == 2
+
+
+def test_the_way_from_simulate_to_the_party_function_is_short(monkeypatch):
+    """In both traces the algorithm is handed down through few files, and no call goes back to an upper one."""
+    ways, party = [], ModelAggregation.party
+
+    def noted(*inputs):
+        files = [Path(frame.filename) for frame in traceback.extract_stack()]
+        begin = max(i for i, file in enumerate(files) if file.name == "run.py")
+        names = [str(file.relative_to(LIBRARY)) for file in files[begin:] if file.is_relative_to(LIBRARY)]
+        ways.append([name for name, _ in itertools.groupby(names)])
+        return party(*inputs)
+
+    monkeypatch.setattr(ModelAggregation, "party", noted)
+    problem = rv.problems.least_squares(parties=3, samples=5, features=7)  # of shapes that no other test has traced
+    rv.simulate(rv.fedprox(rv.solvers.GD(0.1), mu=0.3), problem, rounds=1, progress=False)
+    description, rounds = ways
+    assert len(description) <= 6
+    assert len(rounds) <= 10
+    scheduled = "simulator/engine/compiled_rounds.py"  # a scheduler calls the work that it is handed
+    for way in ways:
+        assert {name for name in way if way.count(name) > 1} <= {scheduled}
 
 
 def test_an_algorithm_may_ask_for_what_only_the_oracle_of_its_problem_has():

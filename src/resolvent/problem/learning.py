@@ -73,11 +73,11 @@ class LearningProblem(Problem):
         if not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
             self.x = self.x.astype(dtype)
         self.has_classes = data.task == "classification"
-        self.y = jnp.asarray(labels_with_weights(data, slice(None), dtype))
         self.splits = SPLITS
-        self.offset = jnp.asarray(np.stack([data.splits[s].offset for s in SPLITS]))
-        self.length = jnp.asarray(np.stack([data.splits[s].length for s in SPLITS]))
-        self.sizes = self.length[0]
+        offset, length = (np.stack([getattr(data.splits[s], name) for s in SPLITS]) for name in ("offset", "length"))
+        # Not jnp.asarray and indexing, which compile small programs.
+        self.y, self.offset, self.length, self.sizes = jax.device_put(
+            (labels_with_weights(data, slice(None), dtype), offset, length, length[0]))
         self.score_name = model.loss.score_name
         self.higher_is_better = model.loss.higher_is_better
         self.block = block or block_size(data)

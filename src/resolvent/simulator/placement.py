@@ -7,14 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.problem.learning import LearningProblem
-from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulator.engine.chunks import ChunkRunner
 from resolvent.simulator.engine.predrawn import check_first_cohorts
 from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulator.engine.schedulers import Scheduler, Sharded
-from resolvent.simulator.plan import Plan, Task
+from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.systems import MessageBytes, message_bytes
 from resolvent.simulator.storage.host_storage import HostStorage
 from resolvent.simulator.storage.memory_check import check_memory
@@ -68,14 +66,14 @@ def _place(plan: Plan) -> Placement:
     if plan.scheduler == "measured":
         scheduler, seconds = fastest_scheduler(scheduler_candidates(plan.cohort_size),
                                                lambda candidate: run_chunk.run_copy(inputs, candidate))
-        run_chunk = run_chunk.with_scheduler(scheduler)
+        run_chunk = replace(run_chunk, scheduler=scheduler)
     return Placement(storage, run_chunk, message, seconds)
 
 
 def _storage_of(plan: Plan, scheduler: Scheduler) -> Storage:
     if plan.memory == "host":
         return HostStorage(plan)
-    return ShardStorage(plan) if plan.divides_parties else DeviceStorage(plan, _problem_of(plan.task), scheduler)
+    return ShardStorage(plan) if plan.divides_parties else DeviceStorage(plan, plan.task.whole_problem(), scheduler)
 
 
 def limit_batches(plan: Plan) -> Plan:
@@ -92,11 +90,3 @@ def limit_batches(plan: Plan) -> Plan:
     if all(limited(part) is part for part in jax.tree.leaves(plan.algorithm, is_leaf=is_solver)):
         return plan
     return replace(plan, algorithm=jax.tree.map(limited, plan.algorithm, is_leaf=is_solver))
-
-
-def _problem_of(task: Task) -> Problem:
-    if task.problem is not None:
-        return task.problem
-    assert task.model is not None
-    assert task.data is not None
-    return LearningProblem(task.model, task.data)

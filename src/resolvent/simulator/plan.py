@@ -21,6 +21,7 @@ from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
 from resolvent.math.tree import Vector
+from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle
@@ -99,6 +100,14 @@ class Task:
         with naming_errors(name):
             return prepare(algorithm, source, parties=self.parties, oracle=oracle)
 
+    def whole_problem(self) -> Problem:
+        """The problem of all parties."""
+        if self.problem is not None:
+            return self.problem
+        assert self.model is not None
+        assert self.data is not None
+        return LearningProblem(self.model, self.data)
+
     @property
     def parties(self) -> int:
         """N, the number of parties."""
@@ -154,11 +163,6 @@ class EvaluationPlan:
     diagnostics: tuple[str, ...]
     clock: VirtualClock | None
     metrics: PartyMetrics | None = None
-
-    def recorded(self, *, has_optimum: bool) -> tuple[str, ...]:
-        """The names that each round records, see ``engine.run_chunk``."""
-        names = RECORDED.intersection(self.diagnostics) | (set() if self.clock is None else {"steps"})
-        return (*sorted(names), *(("gap",) if has_optimum else ()))
 
 
 @dataclass(frozen=True)
@@ -252,14 +256,21 @@ class Plan:
         return Full() if self.pools_data else self.participation
 
     @property
+    def training_parties(self) -> int:
+        """The number of parties of the rounds: 1 if the data are pooled."""
+        return 1 if self.pools_data else self.task.parties
+
+    @property
     def cohort_size(self) -> int:
         """C, the number of parties that work in a round."""
-        return self.training_participation.capacity(1 if self.pools_data else self.task.parties)
+        return self.training_participation.capacity(self.training_parties)
 
     @property
     def recorded(self) -> tuple[str, ...]:
-        """The names that each round records."""
-        return self.evaluation.recorded(has_optimum=isinstance(self.task.problem, SolvedProblem))
+        """The names that each round records, see ``engine.run_chunk``."""
+        evaluation = self.evaluation
+        names = RECORDED.intersection(evaluation.diagnostics) | (set() if evaluation.clock is None else {"steps"})
+        return (*sorted(names), *(("gap",) if isinstance(self.task.problem, SolvedProblem) else ()))
 
 
 def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: int | None, parties: NDArray[np.int32],

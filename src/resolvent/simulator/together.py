@@ -16,11 +16,9 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.cohort import check_ids
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
-from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
@@ -109,10 +107,7 @@ def _plans(algorithms: Sequence[Algorithm], model: Model | Problem, data: Federa
     """The plan of each run. All of them share one problem, so that the samples are on the device once."""
     task = Task.from_arguments(model, data)
     prepared = [task.prepare(algorithm, name) for algorithm in algorithms]
-    if task.problem is None:
-        assert task.model is not None
-        assert task.data is not None
-        task = replace(task, problem=LearningProblem(task.model, task.data))
+    task = replace(task, problem=task.whole_problem())
     participation = Full() if participation is None else participation
     scheduler: Scheduler = Sequential() if jax.default_backend() == "cpu" else Lanes()
     evaluation = plan_evaluation(
@@ -145,8 +140,6 @@ class _Run:
     def add(self, chunk: Chunk, start: int, rounds: int, watch: Stopwatch) -> None:
         """Add a chunk of rounds, and evaluate if one is due."""
         end = start + rounds
-        check_ids(np.asarray(chunk.record.index)[:rounds], parties=self.storage.problem.parties,
-                  owner=type(self.plan.participation).__name__, start=start)
         self.storage.restore(chunk.state, {}, end)
         self.measurements.add_chunk(chunk, start, rounds, watch)
         if end % self.plan.evaluation.every == 0 or end == self.plan.rounds:

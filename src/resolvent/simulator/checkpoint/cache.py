@@ -6,13 +6,12 @@ The user's own settings are respected: another folder (``JAX_COMPILATION_CACHE_D
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import jax
 import platformdirs
 from jax.experimental.compilation_cache import compilation_cache
 
-__all__ = ["cache_folder", "enable_compilation_cache"]
+__all__ = ["enable_compilation_cache"]
 
 # JAX reads the size and the time of every stored program whenever it stores another one, and holds a lock meanwhile:
 # 0.2 s of CPU with 5,900 programs. So the folder is small, and programs that compile in a moment are not stored.
@@ -20,18 +19,16 @@ _MAX_BYTES = 2**28
 _MIN_COMPILE_SECONDS = 0.05
 
 
-def cache_folder() -> Path:
-    """The folder of compiled programs: ``xla`` in the user's cache folder of resolvent."""
-    return platformdirs.user_cache_path("resolvent") / "xla"
-
-
 def enable_compilation_cache() -> None:
-    """Let JAX store compiled programs in ``cache_folder()``: 256 MiB at most, the least recently used are removed."""
+    """Let JAX store compiled programs in the folder ``xla`` of the user's cache folder of resolvent.
+
+    They take 256 MiB at most; the least recently used are removed.
+    """
     settings = jax.config.values
     if settings["jax_compilation_cache_dir"] is not None or not settings["jax_enable_compilation_cache"]:
         return
     update: Callable[..., None] = jax.config.update
-    folder = cache_folder()
+    folder = platformdirs.user_cache_path("resolvent") / "xla"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

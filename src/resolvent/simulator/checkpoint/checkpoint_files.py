@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from resolvent.data.files.atomic_files import finish_before_interruption, hidden_sibling, remove_folder, sync_to_disk
 from resolvent.data.files.digests import DamagedFileError, check_files, file_digests, read_sealed, write_sealed
 from resolvent.errors import InputError
-from resolvent.simulator.checkpoint.identity import RunIdentity
+from resolvent.simulator.checkpoint.identity import STORED_KEYS, RunIdentity
 from resolvent.simulator.storage.tree_files import read_tree, write_tree
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Checkpoint(NamedTuple):
         import pandas as pd
 
         run = read_sealed(path / _RUN, _ADVICE)
-        if not {"rounds", "fingerprint", "versions", "facts", "files"} <= set(run) or path.name != _name(run["rounds"]):
+        if not {"rounds", "facts", "files", *STORED_KEYS} <= set(run) or path.name != _name(run["rounds"]):
             raise DamagedFileError(f"{path / _RUN} does not belong to this checkpoint: {_ADVICE}")
         # Before the state is read: the leaves of another run would be reported as a damaged file.
         identity.check(RunIdentity.from_json(run), path)

@@ -10,7 +10,7 @@ import numpy as np
 from resolvent.data.files.atomic_files import finish_before_interruption
 from resolvent.errors import InputError
 from resolvent.simulator.checkpoint.checkpoint_files import Checkpoint
-from resolvent.simulator.checkpoint.identity import RunIdentity, identity_of
+from resolvent.simulator.checkpoint.identity import identity_of
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.measurements import Measurements
 from resolvent.simulator.storage.processes import from_writer, gather_over_processes
@@ -31,7 +31,7 @@ class RunCheckpoints:
         self.is_writer = jax.process_index() == 0
         self._plan, self._folder, self._storage, self._measurements = (
             plan, plan.checkpoint.folder, storage, measurements)
-        self._identity = RunIdentity({}, {}) if self._folder is None else identity_of(plan)
+        self._identity = None if self._folder is None else identity_of(plan)
         self._timer = CheckpointTimer()
         self._previous: int | None = None  # rounds of the checkpoint that this run wrote or continued from
 
@@ -41,7 +41,7 @@ class RunCheckpoints:
         Raises:
             InputError: the checkpoint belongs to another run, or has more rounds than the plan.
         """
-        if self._folder is None or not self._plan.checkpoint.resume:
+        if self._folder is None or self._identity is None or not self._plan.checkpoint.resume:
             return 0
         checkpoint = Checkpoint.read(self._folder, self._storage.checkpoint_state(), self._identity)
         if checkpoint is None:
@@ -56,7 +56,7 @@ class RunCheckpoints:
 
     def write_if_due(self, rounds: int, *, must_write: bool = False) -> None:
         """Write a checkpoint after this number of rounds, if it is time, after the last round, or if it must."""
-        if self._folder is None or not (self.is_writer or self._storage.is_shared):
+        if self._folder is None or self._identity is None or not (self.is_writer or self._storage.is_shared):
             return
         # Rows of party states on the host cannot be reused before the next checkpoint: one is written after every
         # evaluation at least. One before each call of a callback makes sure that a resumed run does not repeat it.

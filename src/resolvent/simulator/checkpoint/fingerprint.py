@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -15,13 +15,18 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.files.array_files import PackedArray
 from resolvent.data.files.own_rows import OwnRows
 
-__all__ = ["describe", "digest_of_array", "fingerprint_of"]
+__all__ = ["describe", "digest_of_array", "digest_of_texts", "fingerprint_of"]
 
 
 def fingerprint_of(part: Any) -> str:
     """SHA-256 of ``describe(part)``."""
+    return digest_of_texts(describe(part))
+
+
+def digest_of_texts(texts: Iterable[str]) -> str:
+    """SHA-256 of a sequence of texts."""
     total = hashlib.sha256()
-    for text in describe(part):
+    for text in texts:
         total.update(f"{len(text)}:{text}".encode())  # the length, because a text may contain any separator
     return total.hexdigest()
 

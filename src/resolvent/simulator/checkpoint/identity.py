@@ -19,7 +19,9 @@ from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
 from resolvent.simulator.checkpoint.program import digests_of_programs, traced_parts
 from resolvent.simulator.plan import Plan
 
-__all__ = ["RunIdentity", "identity_of", "versions_of_code"]
+__all__ = ["STORED_KEYS", "RunIdentity", "identity_of", "versions_of_code"]
+
+STORED_KEYS = ("fingerprint", "versions", "programs", "code", "record")  # what a checkpoint stores of an identity
 
 _UNTRACED = "code of the metrics"
 _ADVICE = "choose another folder, or start afresh without resume"
@@ -31,8 +33,7 @@ class RunIdentity(NamedTuple):
     Attributes:
         fingerprint: part of the run (``algorithm``, ``data``, ``seed``, ...) -> SHA-256 of its settings.
         versions: package, or ``python`` or ``backend`` -> version or name.
-        programs: what is traced (the rounds, the scores, ...) -> SHA-256 of its program; None if the checkpoint is of
-            an earlier version, which did not store it.
+        programs: what is traced (the rounds, the scores, ...) -> SHA-256 of its program.
         code: SHA-256 of the user's own code that is traced; empty if there is none.
         record: names of what each round records, which is a part of its program.
         names: names of the functions and classes of this code; not stored.
@@ -41,21 +42,20 @@ class RunIdentity(NamedTuple):
 
     fingerprint: Mapping[str, str]
     versions: Mapping[str, str]
-    programs: Mapping[str, str] | None = None
-    code: str = ""
-    record: Sequence[str] = ()
+    programs: Mapping[str, str]
+    code: str
+    record: Sequence[str]
     names: Sequence[str] = ()
     trace: Callable[[Sequence[str]], Mapping[str, str]] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What a checkpoint stores."""
-        return {key: value for key, value in self._asdict().items() if key not in ("names", "trace")}
+        return {key: getattr(self, key) for key in STORED_KEYS}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "RunIdentity":
         """The identity that a checkpoint stores."""
-        return cls(stored["fingerprint"], stored["versions"], stored.get("programs"), stored.get("code", ""),
-                   stored.get("record", ()))
+        return cls(*(stored[key] for key in STORED_KEYS))
 
     def check(self, stored: "RunIdentity", path: Path) -> None:
         """Compare with the identity that a checkpoint stores.
@@ -65,36 +65,23 @@ class RunIdentity(NamedTuple):
         Raises:
             InputError: a setting or a program of the run differs.
         """
-        is_earlier = stored.programs is None
         names = [*self.fingerprint, *(name for name in stored.fingerprint if name not in self.fingerprint)]
-        different = [name for name in names if self.fingerprint.get(name) != stored.fingerprint.get(name)
-                     and not (is_earlier and name not in stored.fingerprint)]
+        different = [name for name in names if self.fingerprint.get(name) != stored.fingerprint.get(name)]
         if different:
             raise InputError(f"the checkpoint {path} belongs to another run, with another value of "
                              f"{', '.join(different)}: {_ADVICE}")
         changed = [f"{name} {stored.versions.get(name, 'unknown')}, now {self.versions[name]}" for name in self.versions
-                   if self.versions[name] != stored.versions.get(name)
-                   and not (is_earlier and name not in stored.versions)]
-        if is_earlier:
-            self._check_earlier(path)
-        else:
-            self._check_programs(stored, path, "; ".join(changed))
+                   if self.versions[name] != stored.versions.get(name)]
+        self._check_programs(stored, path, "; ".join(changed))
         if changed:
             warnings.warn(f"the checkpoint {path} was written with {'; '.join(changed)}. The run continues, but its "
                           "results can differ in rounding from those of one version", stacklevel=2)
 
-    def _check_earlier(self, path: Path) -> None:
-        """Refuse a checkpoint without programs for a run with the user's own code."""
-        if self.names or self.fingerprint.get(_UNTRACED):
-            raise InputError(f"the checkpoint {path} is of an earlier version of resolvent, which did not store the "
-                             f"program of a run: whether {self._code} is still the code of its first rounds is not "
-                             "known. Start afresh without resume, or continue with that version")
-
     def _check_programs(self, stored: "RunIdentity", path: Path, changed: str) -> None:
-        programs, stored_programs = self.programs or {}, stored.programs or {}
+        programs = self.programs
         if self.trace is not None and [*stored.record] != [*self.record]:
             programs = self.trace(stored.record)
-        different = [name for name in programs if programs[name] != stored_programs.get(name)]
+        different = [name for name in programs if programs[name] != stored.programs.get(name)]
         if not different or (changed and self.code == stored.code):
             return  # another version writes the same code as another program
         effect = f"{' and '.join(different)} would now compute something else"

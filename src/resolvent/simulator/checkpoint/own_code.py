@@ -8,7 +8,6 @@ import ast
 import dataclasses
 import dis
 import functools
-import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -20,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from resolvent.simulator.checkpoint.fingerprint import digest_of_array
+from resolvent.simulator.checkpoint.fingerprint import digest_of_array, digest_of_texts
 from resolvent.simulator.user_errors import is_of_user
 
 __all__ = ["digest_of_code", "own_parts"]
@@ -48,10 +47,8 @@ def digest_of_code(x: Any) -> str:
     independent lines. What a function finds by a name that it computes is not found.
     """
     walk = _Walk()
-    total = hashlib.sha256()
-    for text in walk.describe(x):
-        total.update(f"{len(text)}:{text}".encode())
-    return total.hexdigest() if walk.names else ""
+    digest = digest_of_texts(walk.describe(x))
+    return digest if walk.names else ""
 
 
 def own_parts(x: Any) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """A digest of a traced program: equal in another process, and different as soon as it computes something else."""
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -10,7 +9,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
-from resolvent.simulator.checkpoint.fingerprint import digest_of_array
+from resolvent.simulator.checkpoint.fingerprint import digest_of_array, digest_of_texts
 from resolvent.simulator.checkpoint.own_code import digest_of_code
 
 __all__ = ["digest_of_program"]
@@ -40,11 +39,11 @@ class _Digests:
         self._of_arrays: dict[int, str] = {}
 
     def of_closed(self, program: ClosedJaxpr) -> str:
-        return _sha256([self.of_jaxpr(program.jaxpr), *map(self._array, program.consts)])
+        return digest_of_texts([self.of_jaxpr(program.jaxpr), *map(self._array, program.consts)])
 
     def of_jaxpr(self, program: Jaxpr) -> str:
         if (known := self._of_programs.get(id(program))) is None:
-            known = self._of_programs[id(program)] = _sha256(self._jaxpr(program))
+            known = self._of_programs[id(program)] = digest_of_texts(self._jaxpr(program))
         return known
 
     def _jaxpr(self, program: Jaxpr) -> Iterator[str]:
@@ -121,10 +120,3 @@ def _type(variable: Var | Literal) -> str:
 def _name(x: Any) -> str:
     kind = x if hasattr(x, "__qualname__") else type(x)
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _sha256(texts: Any) -> str:
-    total = hashlib.sha256()
-    for text in texts:
-        total.update(f"{len(text)}:{text}".encode())
-    return total.hexdigest()

@@ -66,8 +66,4 @@ class ChunkRunner:
     def run_copy(self, inputs: ChunkInputs, scheduler: Scheduler) -> Chunk:
         """Run the first round with another scheduler, and leave ``inputs`` as they are."""
         copied = inputs._replace(state=jax.tree.map(jnp.copy, inputs.state))
-        return self.with_scheduler(scheduler)(copied, 0, 1)
-
-    def with_scheduler(self, scheduler: Scheduler) -> "ChunkRunner":
-        """The same runner with another scheduler."""
-        return replace(self, scheduler=scheduler)
+        return replace(self, scheduler=scheduler)(copied, 0, 1)

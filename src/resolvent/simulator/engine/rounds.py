@@ -76,16 +76,8 @@ def record_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     """As ``run_rounds``, with the record of each round and the last aggregation.
 
     Args:
-        algorithm: the algorithm.
-        problem: the objectives of the N parties.
-        participation: draws the cohorts; default: all parties take part, weighted by size.
-        state: the state before round ``start``; default: ``initial_state``. It is copied and stays usable.
-        seed: seed of all random numbers.
-        start: number of the first round.
-        rounds: number of rounds, at least 1.
-        scheduler: a scheduler, or ``sequential``, ``lanes`` or ``queue``.
         record: names of scalars of the parties (``steps``, ``inexactness``, ``model_change``), and ``gap`` for a
-            ``SolvedProblem``.
+            ``SolvedProblem``. The other arguments are those of ``run_rounds``.
 
     Returns:
         The state; the record, leaves [rounds, ...]; the cohort's models and the server's state before the last

@@ -10,6 +10,7 @@ import numpy as np
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.cohort import check_ids
 from resolvent.algorithms.privacy import PrivacyLedger
 from resolvent.errors import InputError
 from resolvent.math import tree
@@ -52,6 +53,7 @@ class Measurements:
         self._algorithm, self._evaluation, self._storage, self._problem, self._message = (
             plan.algorithm, plan.evaluation, storage, problem, message)
         self._shares = plan.training_participation.shares(problem.sizes) if isinstance(problem, SolvedProblem) else None
+        self._parties, self._participation = plan.training_parties, type(plan.training_participation).__name__
         self._table = MetricsTable(plan.name)
         self._seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
         self._seconds_per_round: list[float] = []
@@ -222,6 +224,7 @@ class Measurements:
             before = means.pop() * earlier if earlier else 0.0
             means.append((before + seconds) / (earlier + rounds))
         record: RoundRecord = jax.tree.map(lambda leaf: np.asarray(leaf)[:rounds], chunk.record)
+        check_ids(record.index, parties=self._parties, owner=self._participation, start=start)
         numbers = np.arange(start + 1, start + rounds + 1)
         self._add_communication(record, numbers)
         if self._ledger is not None:

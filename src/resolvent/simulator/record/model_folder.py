@@ -263,15 +263,7 @@ class ModelFolder:
         return file_digest(self._folder / NOTE_FILE)
 
     def parameters(self, site: int | str | None, model: Model | None = None) -> Vector:
-        """The parameters of a site's model, or of the shared model.
-
-        Args:
-            site: the name or the id of a party; None: the shared model.
-            model: the predictor, if it is not one of the library's.
-
-        Raises:
-            InputError: there is no such site; there is no shared model; or the predictor is needed, or does not fit.
-        """
+        """The parameters of a site's model, or of the shared model; arguments and errors are those of ``fitted``."""
         leaves = self._shared_leaves() if site is None else self._personal_leaves(site)
         predictor = self._predictor(model)
         with jax.enable_x64(any(leaf.dtype == np.float64 for leaf in leaves.values())):

@@ -6,13 +6,13 @@ states of the chunk before it and gathers what the next one needs.
 
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.algorithms import keys
@@ -29,18 +29,11 @@ from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.evaluate import personal_models
 from resolvent.simulator.storage.host_chunks import HostChunks, gather_parties, replace_rows, to_device
 from resolvent.simulator.storage.host_states import HostStates
-from resolvent.simulator.storage.parties_view import PartiesView, SampledParties
+from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
 from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, whole_cohort
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["HostStorage", "PartyRows"]
-
-
-class GatheredParties(NamedTuple):
-    """Some parties on the device: their problem, and the server's and their states."""
-
-    problem: PartySubset
-    state: Federation
+__all__ = ["HostStorage"]
 
 
 class HostStorage(Storage, PartiesView):
@@ -134,7 +127,7 @@ class HostStorage(Storage, PartiesView):
 
     @override
     def personal_models(self, algorithm: Algorithm, ids: NDArray[np.integer]) -> Vector:
-        problem, state = self.gather(ids)
+        problem, state = self._gather(ids)
         models: Vector = personal_models(algorithm, problem, state, jnp.asarray(ids))
         return models
 
@@ -142,18 +135,22 @@ class HostStorage(Storage, PartiesView):
     def sampled_parties(self, ids: NDArray[np.integer]) -> list[SampledParties]:
         return [SampledParties(self.problem, np.arange(len(ids)))]
 
-    def gather(self, ids: NDArray[np.integer]) -> GatheredParties:
-        """The problem and the state of these parties, gathered now."""
+    def _gather(self, ids: NDArray[np.integer]) -> tuple[PartySubset, Federation]:
+        """The problem and the state of these parties, gathered now, on the device."""
         ascending = np.unique(ids).astype(np.int32)
         problem = gather_parties(self._model, self._data, ascending)
-        return GatheredParties(problem, self._state_of(problem, ascending))
+        return problem, self._state_of(problem, ascending)
+
+    def _rows(self, ids: NDArray[np.integer]) -> PartyState:
+        problem, state = self._gather(ids)
+        return tree.rows(state.parties, problem.row(jnp.asarray(ids)))
 
     @override
     def final_state(self) -> Federation:
         """The server's state; instead of arrays [N, ...], an object that reads the rows of parties by index."""
         self._wait_for_writes()
         self._worker.shutdown()
-        return Federation(self._server, PartyRows(self))
+        return Federation(self._server, PartyRows(self._rows))
 
     @override
     def checkpoint_state(self) -> Federation:
@@ -185,19 +182,6 @@ class HostStorage(Storage, PartiesView):
         total = hashlib.sha256(digest(self._server).encode())
         self._states.add_to_digest(total)
         return total.hexdigest()
-
-
-class PartyRows:
-    """The parties' states on the host: ``rows[k]`` reads party k's, ``rows[[2, 5]]`` those of two, stacked."""
-
-    def __init__(self, storage: HostStorage) -> None:
-        self._storage = storage
-
-    def __getitem__(self, ids: ArrayLike) -> PartyState:
-        """The rows of these parties; leaves have the shape of ``ids`` in front."""
-        index = np.asarray(ids)
-        problem, state = self._storage.gather(index.ravel())
-        return tree.rows(state.parties, problem.row(jnp.asarray(index)))
 
 
 @jax.jit

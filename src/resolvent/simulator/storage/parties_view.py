@@ -1,21 +1,22 @@
 """The parties of a run after its last round, wherever they are: on the device, on the host, in several processes."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.states import Federation
 from resolvent.simulator.record.evaluate import personal_models
 
-__all__ = ["CollectedModels", "DeviceParties", "PartiesView", "SampledParties"]
+__all__ = ["CollectedModels", "DeviceParties", "PartiesView", "PartyRows", "SampledParties"]
 
 
 class SampledParties(NamedTuple):
@@ -109,3 +110,19 @@ class CollectedModels(PartiesView):
     @override
     def sum_over_processes(self, values: NDArray[Any]) -> NDArray[Any]:
         return self._view.sum_over_processes(values)
+
+
+class PartyRows:
+    """Parties' states that are not arrays of this process: ``rows[k]`` reads party k's, ``rows[[2, 5]]`` two, stacked.
+
+    Args:
+        read: ids [M] -> the states of these parties, leaves [M, ...].
+    """
+
+    def __init__(self, read: Callable[[NDArray[np.integer]], PartyState]) -> None:
+        self._read = read
+
+    def __getitem__(self, ids: ArrayLike) -> PartyState:
+        """The rows of these parties; leaves have the shape of ``ids`` in front."""
+        index = np.asarray(ids)
+        return jax.tree.map(lambda leaf: leaf.reshape(*index.shape, *leaf.shape[1:]), self._read(index.ravel()))

@@ -138,11 +138,6 @@ class RowFile:
         self._free_after_one, self._free_after_two = self._free_after_two, []
         self._table_of_checkpoint = self.table.copy()
 
-    @property
-    def bytes(self) -> int:
-        """Size of the file on the disk, in bytes."""
-        return os.fstat(self._file).st_blocks * 512
-
 
 def _checksum(record: NDArray[Any]) -> int:
     return zlib.crc32(record.view(np.uint8).data[_HEADER.itemsize:])

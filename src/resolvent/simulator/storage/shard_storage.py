@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
-from resolvent.algorithms.cohort import check_ids
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
@@ -23,7 +22,7 @@ from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.evaluate import personal_models
 from resolvent.simulator.storage.device_memory import tree_bytes
-from resolvent.simulator.storage.parties_view import PartiesView, SampledParties
+from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
 from resolvent.simulator.storage.processes import sum_over_processes
 from resolvent.simulator.storage.shards import (
     REPLICATED,
@@ -36,9 +35,9 @@ from resolvent.simulator.storage.shards import (
     shard_specs,
 )
 from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, call_capacity
-from resolvent.simulator.storage.tree_files import BlockedLeaf, digest
+from resolvent.simulator.storage.tree_files import BlockedLeaf
 
-__all__ = ["ShardRows", "ShardStorage"]
+__all__ = ["ShardStorage"]
 
 _BLOCK_BYTES = 2**24  # bytes of party states or models that the processes exchange at a time, outside of rounds
 
@@ -82,8 +81,6 @@ class ShardStorage(Storage, PartiesView):
         self._inputs, self._snapshot = self._inputs._replace(state=chunk.state), chunk.snapshot
         server, record, last_record, server_before = local_view(
             (chunk.state.server, chunk.record, chunk.snapshot.record, chunk.snapshot.server_before), 0)
-        check_ids(np.asarray(record.index)[:rounds], parties=self.problem.parties,
-                  owner=type(self._inputs.participation).__name__, start=start)
         snapshot = Snapshot(last_record, chunk.snapshot.models, server_before)
         return Chunk(Federation(server, chunk.state.parties), record, snapshot), rounds
 
@@ -146,7 +143,7 @@ class ShardStorage(Storage, PartiesView):
             models.append(personal_models(algorithm, problem, local_view(self._inputs.state, i), jnp.asarray(index)))
         return jax.tree.map(lambda *parts: self.collect(positions, parts, len(ids)), *models)
 
-    def rows(self, ids: NDArray[np.integer]) -> PartyState:
+    def _rows(self, ids: NDArray[np.integer]) -> PartyState:
         """The states of these parties, leaves [M, ...]; all processes call it with the same ids."""
         return self._gather(self._inputs.state.parties, ids)
 
@@ -157,7 +154,7 @@ class ShardStorage(Storage, PartiesView):
     @override
     def final_state(self) -> Federation:
         """The server's state; instead of arrays [N, ...], an object that gathers the rows of parties by index."""
-        return Federation(local_view(self._inputs.state.server, 0), ShardRows(self))
+        return Federation(local_view(self._inputs.state.server, 0), PartyRows(self._rows))
 
     @override
     def checkpoint_state(self) -> Federation:
@@ -172,27 +169,6 @@ class ShardStorage(Storage, PartiesView):
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
         self._inputs = self._inputs._replace(
             state=Federation(self._layout.replicate(state.server), state.parties))
-
-    @override
-    def confirm_checkpoint(self) -> None:
-        pass
-
-    @override
-    def digest(self) -> str:
-        return digest(self.checkpoint_state())
-
-
-class ShardRows:
-    """The parties' states in all processes: ``rows[k]`` gathers party k's, ``rows[[2, 5]]`` those of two, stacked."""
-
-    def __init__(self, storage: ShardStorage) -> None:
-        self._storage = storage
-
-    def __getitem__(self, ids: ArrayLike) -> PartyState:
-        """The rows of these parties; leaves have the shape of ``ids`` in front."""
-        index = np.asarray(ids)
-        rows = self._storage.rows(index.ravel())
-        return jax.tree.map(lambda leaf: leaf.reshape(*index.shape, *leaf.shape[1:]), rows)
 
 
 class _StateLeaf(BlockedLeaf):

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import ServerState
-from resolvent.algorithms.cohort import check_ids
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.compiled_rounds import initial_state
@@ -141,13 +140,12 @@ class Storage(ABC):
     def restore(self, state: PyTree[Any], facts: dict[str, Any], rounds: int) -> None:
         """Continue from a checkpoint after this number of rounds."""
 
-    @abstractmethod
-    def confirm_checkpoint(self) -> None:
+    def confirm_checkpoint(self) -> None:  # noqa: B027 - most storages do nothing
         """Called when the last ``checkpoint_state`` is on the disk."""
 
-    @abstractmethod
     def digest(self) -> str:
         """SHA-256 of the states of the server and of the parties."""
+        return digest(self.checkpoint_state())
 
 
 class DeviceStorage(Storage):
@@ -181,8 +179,6 @@ class DeviceStorage(Storage):
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._inputs = self._inputs._replace(state=chunk.state)
         local: Chunk = self._scheduler.from_devices(chunk)
-        check_ids(np.asarray(local.record.index)[:rounds], parties=self._inputs.problem.parties,
-                  owner=type(self._inputs.participation).__name__, start=start)
         self._state = local.state
         return local, rounds
 
@@ -206,14 +202,6 @@ class DeviceStorage(Storage):
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
         self._state = state
         self._inputs = self._inputs._replace(state=self._scheduler.to_devices(state))
-
-    @override
-    def confirm_checkpoint(self) -> None:
-        pass
-
-    @override
-    def digest(self) -> str:
-        return digest(self._state)
 
 
 def call_capacity(plan: Plan) -> int:
