@@ -77,7 +77,7 @@ class LearningProblem(Problem):
         offset, length = (np.stack([getattr(data.splits[s], name) for s in SPLITS]) for name in ("offset", "length"))
         # Not jnp.asarray and indexing, which compile small programs.
         self.y, self.offset, self.length, self.sizes = jax.device_put(
-            (labels_with_weights(data, slice(None), dtype), offset, length, length[0]))
+            (np.asarray(labels_with_weights(data, slice(None), dtype)), offset, length, length[0]))
         self.score_name = model.loss.score_name
         self.higher_is_better = model.loss.higher_is_better
         self.block = block or block_size(data)
