@@ -26,7 +26,7 @@ load = lru_cache(Reproduction.load)
 
 
 @cache  # more panels than the default size of lru_cache, and all tests read them in the same order
-def experiments_of(name, title, seed=0, setting="paper scale"):
+def experiments_of(name, title, seed, setting):
     """A panel's experiments: binding them takes most of the time of these tests."""
     reproduction = load(name).restricted_to(setting)
     return reproduction.experiments(title, seed, reproduction.changes(setting, title))
@@ -78,7 +78,8 @@ def test_claims_name_rules_panels_and_methods_of_the_figure(name):
 
 def _labels(reproduction, title):
     source = reproduction.panels[title].of or title
-    points = [pair for experiment in experiments_of(reproduction.name, source) for pair in experiment.points.items()]
+    points = [pair for experiment in experiments_of(reproduction.name, source, 0, "paper scale")
+              for pair in experiment.points.items()]
     return [name for label, point in points for name in (label, point.get("method"))]
 
 
