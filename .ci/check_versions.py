@@ -2,12 +2,14 @@
 
     python .ci/check_versions.py [lowest] [newest] [prerelease] [--digits-only] [--speed]
 
-``prerelease`` has the newest versions, and of JAX the newest pre-release. ``--speed`` adds the speed of the models of
-benchmarks/models with each set of versions. uv makes the environments in a temporary folder, and is installed there.
+``prerelease`` has the newest versions, and of JAX the newest pre-release, from the index that the environment variable
+JAX_PRERELEASES names (its address is on JAX's installation page), or else from the usual index. ``--speed`` adds the
+speed of the models of benchmarks/models with each set of versions. uv makes the environments in a temporary folder, and is installed there.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,13 +17,12 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# The index of JAX's pre-releases: https://docs.jax.dev/en/latest/installation.html
-_JAX_PRERELEASES = "https://us-python.pkg.dev/ml-oss-artifacts-published/jax/simple/"
+_INDEX = ["--extra-index-url", os.environ["JAX_PRERELEASES"]] if os.environ.get("JAX_PRERELEASES") else []
 RESOLUTIONS = {
     "lowest": ["--resolution", "lowest-direct"],
     "newest": ["--resolution", "highest"],
     "prerelease": ["--resolution", "highest", "--prerelease", "if-necessary-or-explicit", "--index-strategy",
-                   "unsafe-best-match", "--extra-index-url", _JAX_PRERELEASES, "jax>=0.8.0.dev0", "jaxlib>=0.8.0.dev0"],
+                   "unsafe-best-match", *_INDEX, "jax>=0.8.0.dev0", "jaxlib>=0.8.0.dev0"],
 }
 # Samples of each model of benchmarks/models: few, for a comparison of versions and not for a figure to be quoted.
 SAMPLES = {"mlp": 4000, "cnn": 200, "resnet": 40, "series": 400, "gru": 200, "lstm": 200, "transformer": 100,
