@@ -4,7 +4,8 @@
 
 ``prerelease`` has the newest versions, and of JAX the newest pre-release, from the index that the environment variable
 JAX_PRERELEASES names (its address is on JAX's installation page), or else from the usual index. ``--speed`` adds the
-speed of the models of benchmarks/models with each set of versions. uv makes the environments in a temporary folder, and is installed there.
+speed of the models of benchmarks/models with each set of versions. uv makes the environments in a temporary folder, and
+is installed there.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 r"""Centres computed from sums: iterations that use the points only through weighted sums of bounded replies.
 
 Each step sends one point w to the owners of the points p_k. The owner of p_k replies a vector that it computes from
-p_k and w alone, and the next step needs only the weighted mean of these replies. So nobody has to see a single point,
+p_k and w alone, and the next step needs only the weighted mean of these replies. So no single point has to be seen,
 and a secure sum suffices. For a penalty with a bounded pull the influence of a point is bounded by its weight in every
 step, whatever the point is.
 

@@ -1,4 +1,4 @@
-r"""A robust centre computed from sums of replies, so that nobody has to see a single one.
+r"""A robust centre computed from sums of replies, so that no single reply has to be seen.
 
 Most robust aggregators read every reply. A Moreau centre and the medians do not have to: an iteration finds them from
 weighted sums of bounded replies (``resolvent.math.centre_searches``). The last phase of the inner algorithm becomes
