@@ -48,10 +48,10 @@ def test_the_trajectory_is_that_of_an_aggregator_which_sees_all_replies(name):
     inner, problem = METHODS[name], quadratic()
     direct = dataclasses.replace(inner, aggregator=Searched(inner.aggregator.search()))
     sums = CentreFromSums(inner, steps=3)
-    expected, found = (trajectory(a, problem, 5, LATE) for a in (direct, sums))
-    equal([s.server for s in expected], [s.server.inner for s in found])
-    equal(personal_models(direct, problem, expected[-1]), personal_models(sums, problem, found[-1]))
-    assert not any(bool(s.server.extra.is_open) for s in found)
+    expected, actual = (trajectory(a, problem, 5, LATE) for a in (direct, sums))
+    equal([s.server for s in expected], [s.server.inner for s in actual])
+    equal(personal_models(direct, problem, expected[-1]), personal_models(sums, problem, actual[-1]))
+    assert not any(bool(s.server.extra.is_open) for s in actual)
 
 
 def test_more_steps_come_closer_to_the_exact_centre():

@@ -27,7 +27,7 @@ ELSEWHERE = {
     "noise from the seed of the experiment file": (
         "federation/test_private_federation.py",
         "test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server"),
-    "no noise in a round with nobody present": (
+    "no noise in a round without parties": (
         "federation/test_private_federation.py", "test_a_round_without_parties_releases_noise_over_a_network"),
     "a noise that is used twice": (
         "algorithms/test_noise_keys.py", "test_the_two_models_of_an_interpolation_have_different_noise"),

@@ -39,13 +39,13 @@ def iterates(search, cloud, start, steps, weights=WEIGHTS):
     def replies(cloud, point):
         return jax.vmap(lambda p: search.reply(p, point))(cloud)
 
-    step, state, found = eqx.filter_jit(search.step), search.first(start), []
+    step, state, reached = eqx.filter_jit(search.step), search.first(start), []
     for _ in range(steps):
         means = jax.tree.map(lambda r: jnp.asarray(np.tensordot(lam.astype(r.dtype), np.asarray(r), 1)),
                              replies(cloud, search.point(state)))
         state = step(state, means)
-        found.append(search.centre(state))
-    return found, search.residual(state)
+        reached.append(search.centre(state))
+    return reached, search.residual(state)
 
 
 def distance(a, b):
@@ -58,17 +58,17 @@ def test_many_steps_give_the_direct_centre(name, t):
     cloud, start = points(), {key: jnp.zeros(shape) for key, shape in SIZES.items()}
     direct, _ = centres.moreau_centre(cloud, jnp.asarray(WEIGHTS), PENALTIES[name], t, tolerance=1e-15,
                                       max_iterations=20_000)
-    found, residual = iterates(MoreauSearch(PENALTIES[name], t), cloud, start, 400)
-    assert distance(found[-1], direct) < 1e-10
+    reached, residual = iterates(MoreauSearch(PENALTIES[name], t), cloud, start, 400)
+    assert distance(reached[-1], direct) < 1e-10
     assert residual < 1e-10
-    assert distance(found[7], direct) < 0.05 * distance(start, direct)
+    assert distance(reached[7], direct) < 0.05 * distance(start, direct)
 
 
 def test_the_step_of_the_euclidean_norm_is_weiszfelds():
     cloud = {"a": points()["a"]}
     start = np.zeros(5)
-    found, _ = iterates(MoreauSearch(L2Norm(), 1e-3), cloud, {"a": jnp.asarray(start)}, 6)
-    for centre in found:
+    reached, _ = iterates(MoreauSearch(L2Norm(), 1e-3), cloud, {"a": jnp.asarray(start)}, 6)
+    for centre in reached:
         beta = WEIGHTS / np.linalg.norm(np.asarray(cloud["a"]) - start, axis=1)
         start = beta @ np.asarray(cloud["a"]) / beta.sum()
         np.testing.assert_allclose(centre["a"], start, rtol=1e-12)
@@ -79,8 +79,8 @@ def test_votes_find_the_median_and_halve_its_error(spread):
     cloud = points(spread)
     start = {key: jnp.full(shape, 2 + 3 * spread) for key, shape in SIZES.items()}
     median = centres.coordinate_median(cloud, jnp.asarray(WEIGHTS))
-    found, _ = iterates(SignSearch(), cloud, start, 40)
-    errors = [distance(centre, median) / spread for centre in found]
+    reached, _ = iterates(SignSearch(), cloud, start, 40)
+    errors = [distance(centre, median) / spread for centre in reached]
     assert errors[15] < 1e-2
     assert errors[31] < 1e-6
     assert errors[39] < 1e-3 * errors[27]
@@ -88,8 +88,8 @@ def test_votes_find_the_median_and_halve_its_error(spread):
 
 def test_half_of_the_weight_on_either_side_is_a_median():
     cloud, search = jnp.array([[0.0], [1.0], [5.0], [6.0]]), SignSearch()
-    found, residual = iterates(search, cloud, jnp.array([3.0]), 5, np.ones(4))
-    assert all(centre.tolist() == [3.0] for centre in found)
+    reached, residual = iterates(search, cloud, jnp.array([3.0]), 5, np.ones(4))
+    assert all(centre.tolist() == [3.0] for centre in reached)
     assert residual == 0
 
 
@@ -121,5 +121,5 @@ def test_replies_of_zeros_count_as_none():
 
         def mean(weights, total, replies=replies):
             return jax.tree.map(lambda r: jnp.tensordot(jnp.asarray(weights / total), r, 1), replies)
-        some, all_of_them = (search.step(state, mean(present, total)) for total in (present.sum(), WEIGHTS.sum()))
-        assert distance(search.centre(some), search.centre(all_of_them)) < 1e-12
+        of_present, of_all = (search.step(state, mean(present, total)) for total in (present.sum(), WEIGHTS.sum()))
+        assert distance(search.centre(of_present), search.centre(of_all)) < 1e-12

@@ -36,7 +36,7 @@ class CentreSearch(eqx.Module, Generic[State]):
     """An iteration for a centre of points that uses only weighted means of replies.
 
     ``first`` begins at a point; ``point`` is where the owners evaluate next, ``reply`` is what the owner of a point
-    replies there, ``step`` goes on with the weighted mean of the replies, and ``centre`` is the result so far. A reply
+    replies there, ``step`` takes the weighted mean of the replies, and ``centre`` is the result so far. A reply
     of zeros counts as none.
     """
 

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from resolvent.data.encoded_rows import Drift, EncodedRows, Encoding
 from resolvent.data.federated import FederatedData
@@ -65,6 +64,8 @@ class TrainingRows:
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "TrainingRows":
         """The summaries of plain values."""
+        from pydantic import TypeAdapter  # here, because its import is slow
+
         return TypeAdapter(cls).validate_python(content)
 
 

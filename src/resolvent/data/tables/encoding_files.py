@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
@@ -49,6 +48,8 @@ def from_plain(content: Mapping[str, Any], title: str = "the encoding") -> Encod
     Raises:
         InputError: they are of a later version, or do not describe an encoding.
     """
+    from pydantic import TypeAdapter, ValidationError  # here, because their import is slow
+
     version = content.get("version")
     if version != _VERSION:
         raise InputError(f"{title} has version {shorten(repr(version))}, and this version of resolvent reads "

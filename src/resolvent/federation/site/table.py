@@ -131,10 +131,10 @@ class SiteTable:
         label, listed = self._settings.label, {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
         levels = {name: len({*values[~is_missing(values)]}) for name, values in self._columns.items()
                   if is_text(values)}
-        most = min(np.inf if limits.max_levels is None else limits.max_levels,
+        largest = min(np.inf if limits.max_levels is None else limits.max_levels,
                    np.inf if limits.max_level_density is None else limits.max_level_density * self.rows)
         for name, count in {**levels, label: len(self._classes)}.items():
-            if count > most and name not in listed:
+            if count > largest and name not in listed:
                 raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} has {count} different values in "
                               f"{self.rows} rows, as free text has (limits.max_levels: {WHY['max_levels']}): exclude "
                               "it, or list it in limits.features or limits.labels", column=name)

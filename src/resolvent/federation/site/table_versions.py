@@ -190,10 +190,10 @@ class TableVersions:
     def _positions(self, number: int, version: _Version, hashes: NDArray[np.uint64]) -> TableRows:
         """The rows of a version in a table whose rows have these hashes."""
         position = {row: i for i, row in enumerate(hashes.tolist())}
-        found = {name: np.array([position[row] for row in rows.tolist() if row in position], np.intp)
-                 for name, rows in version.splits.items()}
-        waiting = len(hashes) - sum(map(len, found.values()))
-        return TableRows(number, found, partial(self._answer, number, version), waiting)
+        present = {name: np.array([position[row] for row in rows.tolist() if row in position], np.intp)
+                   for name, rows in version.splits.items()}
+        waiting = len(hashes) - sum(map(len, present.values()))
+        return TableRows(number, present, partial(self._answer, number, version), waiting)
 
     @property
     def _count(self) -> int:
