@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -199,9 +199,9 @@ def sample(count: int, *, complete: bool) -> tuple[list[Composition], list[tuple
 
 
 def _simplest(combinator: str) -> Composition:
-    """The combinator around the first base that it accepts."""
-    for base in BASES:
-        composition = Composition(base, "GD", "mean", (combinator,), "stragglers", "quadratic")
+    """The combinator around the first base that it accepts, with the mean or a median."""
+    for base, aggregator in product(BASES, ("mean", "geometric median")):
+        composition = Composition(base, "GD", aggregator, (combinator,), "stragglers", "quadratic")
         try:
             composition.build()
         except (TypeError, ValueError):

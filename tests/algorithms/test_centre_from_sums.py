@@ -107,8 +107,8 @@ def test_its_server_needs_sums_only_and_the_traffic_counts_every_step():
 
 
 @pytest.mark.parametrize(("make", "words"), [
-    (lambda: CentreFromSums(rv.robust(GD, rv.aggregators.Krum())), "Krum cannot be computed from sums"),
-    (lambda: CentreFromSums(rv.fedavg(GD)), "the aggregator of ModelAggregation is the mean, which needs one sum"),
+    (lambda: CentreFromSums(rv.robust(GD, rv.aggregators.Krum())), "can be computed from sums, got Krum: use"),
+    (lambda: CentreFromSums(rv.fedavg(GD)), "got Mean: use the method itself"),
     (lambda: CentreFromSums(rv.scaffold(GD)), "needs a method of one phase with an aggregator, got Scaffold"),
     (lambda: CentreFromSums(rv.rfa(GD), steps=0), "steps=0"),
 ])

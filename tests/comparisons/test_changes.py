@@ -84,5 +84,5 @@ def test_wrong_change_is_refused(case, mine):
 
 def test_refused_change_is_named_beside_the_file(mine):
     file = ExperimentFile.load(mine(BASE), ["model.name=mlp", "model.width=-1"])
-    with pytest.raises(InputError, match=r"^mine\.yaml:4 with --set model.name=mlp model.width=-1: model: width=-1"):
+    with pytest.raises(InputError, match=r"^mine\.yaml:4 with --set model.name=mlp model.width=-1: model: mlp\(width="):
         file.build()

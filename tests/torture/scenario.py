@@ -13,6 +13,8 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
+from markupsafe import Markup
+
 from torture.outcome import Answer
 
 # Two methods, of which the second stores a state at the server and at every party.
@@ -39,7 +41,7 @@ def quick_runs():
     from resolvent.simulator.checkpoint.checkpoints import CheckpointTimer
 
     with (mock.patch.object(CheckpointTimer, "is_due", return_value=True),
-          mock.patch.object(figures, "_svg", return_value="<svg></svg>")):
+          mock.patch.object(figures, "svg_of", return_value=Markup("<svg></svg>"))):
         yield
 
 

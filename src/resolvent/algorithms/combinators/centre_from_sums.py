@@ -110,12 +110,12 @@ class CentreFromSums(Combinator):
                              f"{type(self.inner).__name__}: use fedplus(...), fedgeomed_plus(..., delta=0.1), rfa(...) "
                              "or robust(...), and put other combinators around it")
         if aggregator.linear:
-            raise InputError(f"CentreFromSums: the aggregator of {type(self.inner).__name__} is the mean, which needs "
-                             "one sum: use the method itself")
+            raise InputError("CentreFromSums needs an aggregator other than the mean, got "
+                             f"{type(aggregator).__name__}: use the method itself, which needs one sum")
         if aggregator.search() is None:
-            raise InputError(f"CentreFromSums: {type(aggregator).__name__} cannot be computed from sums: it needs "
-                             "every reply. Use GeometricMedian(), CoordinateMedian() or MoreauCentre(penalty, delta) "
-                             "with a delta that is not relative")
+            raise InputError("CentreFromSums needs an aggregator that can be computed from sums, got "
+                             f"{type(aggregator).__name__}: use GeometricMedian(), CoordinateMedian() or "
+                             "MoreauCentre(penalty, delta) with a delta that is not relative")
 
     def _with_mean(self) -> Any:
         return eqx.tree_at(lambda a: a.aggregator, self.inner, Mean())
