@@ -225,13 +225,11 @@ def markdown_of(docstring: str) -> str:
 
     Labels are bold and begin paragraphs, examples and code blocks show as code, and formulas keep their brackets.
     """
-    from resolvent.comparisons.experiment.docstrings import LABELS
-
     text = re.sub(r"^(\s*)Example:$", r"\1Examples:", docstring, flags=re.MULTILINE)  # shows as code
     text = CODE_BLOCK.sub(lambda m: f"{m['indent']}```{m['language']}\n{m['code'].rstrip()}\n{m['indent']}```\n", text)
     pieces = re.split(r"(^\s*```.*?```$|^ *>>>[^\n]*$|``.*?``|`[^`\n]+`)", text, flags=re.MULTILINE | re.DOTALL)
     text = "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(pieces))
-    return re.sub(rf"^(\s*)({'|'.join(LABELS)}): ", r"\n\1**\2.** ", text, flags=re.MULTILINE)
+    return re.sub(rf"^(\s*)({'|'.join(PARAGRAPHS)}): ", r"\n\1**\2.** ", text, flags=re.MULTILINE)
 
 
 def escaped(text: str) -> str:

@@ -86,7 +86,11 @@ class TableEncoding(Encoding):
             scale: ``standard``: numbers get mean 0 and deviation 1 over the training rows; ``none``: they do not.
             booleans: the names of the columns that hold true/false.
             rare_count: levels with fewer rows become the level ``other``.
-            party, label, missing, dates, unseen: the attributes of the encoding.
+            party: name of the column with the party.
+            label: the encoding of the label.
+            missing: what is done with missing values.
+            dates: the columns that are dates.
+            unseen: what is done with a level that is not in the training rows.
 
         Raises:
             InputError: a column has missing values and no value in a training row, or only rare or too many levels.
