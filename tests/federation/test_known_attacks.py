@@ -239,7 +239,7 @@ def test_one_permitted_round_with_one_row_is_not_permitted(tmp_path):
     "{label: name, features: [notes]}", "{label: ill, features: [notes]}", "{label: ill}",
     "{label: name, features: [age]}", "{label: ill, features: [age, notes], rare: other}"])
 def test_names_and_free_text_stay_at_the_site(data, min_cell, tmp_path):
-    """No name of a level leaves, also if the site allows numbers about single rows."""
+    """The site names no level in its answers, even if it allows numbers about single rows."""
     target = Target(tmp_path, Limits(min_cell=min_cell))
     target.write(target.frame.assign(name=[f"Name {k}" for k in range(120)],
                                      notes=[f"note {k % 60}" for k in range(120)]))

@@ -1,4 +1,4 @@
-r"""Noisy sums of vectors of bounded length, which all differentially private methods of the library release.
+r"""Noisy sums of vectors of bounded length: what every differentially private method of the library releases.
 
 .. code-block:: text
 

@@ -60,7 +60,7 @@ class _Case:
 
     def tree(self, points: Vector, weights: np.ndarray | None = None, centre: Vector | None = None,
              index: np.ndarray | None = None, key: int | None = None, dtype: Any = None) -> Vector:
-        """The aggregate."""
+        """The aggregate, with the structure of the points."""
         w = jnp.asarray(self.weights if weights is None else weights, dtype)
         points, centre = (jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), x)
                           for x in (points, self.centre if centre is None else centre))
@@ -72,7 +72,7 @@ class _Case:
         return result
 
     def check(self) -> None:
-        """All properties."""
+        """Check all properties of the contract."""
         expected = self.aggregate(self.points)
         self._check_types()
         far = jax.tree.map(lambda leaf: np.array(leaf), self.points)

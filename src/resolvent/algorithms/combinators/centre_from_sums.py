@@ -128,7 +128,7 @@ class CentreFromSums(Combinator):
     @property
     @override
     def norm_multiple(self) -> float | None:
-        """None: the length of a reply says nothing, because the pulls of norms are bounded."""
+        """None, because pulls and votes are bounded already."""
         return None
 
     @override

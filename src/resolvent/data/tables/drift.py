@@ -159,7 +159,7 @@ def _count(inputs: NDArray[Any], training: ColumnCounts) -> NDArray[np.integer]:
 
 
 def _title(column: NumberColumn | CategoryColumn, edges: tuple[float, ...], k: int) -> str:
-    """A bin in words."""
+    """A bin as text, such as ``values below 3``."""
     if isinstance(column, CategoryColumn):
         return repr(column.levels[k]) if k < len(column.levels) else "no level"
     ends = [f"{edge * column.deviation + column.mean:.4g}" for edge in edges]

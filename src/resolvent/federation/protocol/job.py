@@ -65,7 +65,7 @@ class FederationJob:
 
     @property
     def signed_content(self) -> bytes:
-        """What the lead signs."""
+        """The bytes that the lead signs: the digest of the plan, and the names of the sites."""
         return signed_content(self.plan, self.sites)
 
     @classmethod

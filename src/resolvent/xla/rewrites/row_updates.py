@@ -68,7 +68,7 @@ class _Combination:
 
     @cached_property
     def array(self) -> Array:
-        """The array."""
+        """The array that ``compute`` returns, computed once."""
         return self.compute()
 
     @property
