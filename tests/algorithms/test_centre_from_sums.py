@@ -12,6 +12,7 @@ from helpers import equal, personal_models, quadratic, trajectory
 
 import resolvent as rv
 from resolvent.algorithms.combinators.centre_from_sums import SearchMessage, StoredReply
+from resolvent.algorithms.traits import traffic_of
 
 CentreFromSums = rv.combinators.CentreFromSums
 GD = rv.solvers.GD(0.3, steps=3)
@@ -102,8 +103,15 @@ def test_its_server_needs_sums_only_and_the_traffic_counts_every_step():
     algorithm = CentreFromSums(rv.rfa(rv.SGD(0.1)), steps=4)
     assert rv.rfa(rv.SGD(0.1)).needs_individual_replies
     assert not algorithm.needs_individual_replies
-    table = rv.overview(algorithm) if hasattr(rv, "overview") else None
-    assert table is None or "4" in str(table)
+    assert traffic_of(algorithm).up.numbers == 4  # the curvature of the norm in each step; and four pulls
+    assert traffic_of(algorithm).up.models == 4
+
+
+def test_only_unbounded_pulls_have_a_limit_of_their_length():
+    inner = METHODS["fedgeomed_plus"]
+    square = dataclasses.replace(inner, aggregator=rv.aggregators.MoreauCentre(rv.penalties.SquaredL2(), 0.4))
+    assert CentreFromSums(inner).norm_multiple is None
+    assert CentreFromSums(square).norm_multiple == inner.norm_multiple
 
 
 @pytest.mark.parametrize(("make", "words"), [

@@ -128,8 +128,9 @@ class CentreFromSums(Combinator):
     @property
     @override
     def norm_multiple(self) -> float | None:
-        """None, because pulls and votes are bounded already."""
-        return None
+        """None if pulls are bounded, as votes are; otherwise that of the inner algorithm."""
+        is_bounded = self.inner.aggregator.breakdown_point > 0  # type: ignore[attr-defined]
+        return None if is_bounded else self.inner.norm_multiple
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> SearchState:
