@@ -39,7 +39,7 @@ federation: .venv-federation/installed
 
 federation-test: .venv-federation/installed
 	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-xdist psutil
-	timeout 600 .venv-federation/bin/python -m pytest tests/federation/test_nvflare.py
+	timeout 600 .venv-federation/bin/python -m pytest tests/federation/test_nvflare.py tests/federation/test_plans.py
 
 # With RESOLVENT_NIGHTLY=1 also the processes that are connected with TLS.
 flower-test: .venv-flower/installed
