@@ -36,8 +36,8 @@ from resolvent.federation.protocol.second_sessions import (
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.server import waits as federation_waits
-from resolvent.federation.server.serve import serve_federation, titles_of_runs
-from resolvent.federation.server.waits import WatchedTransport, wait_text
+from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.waits import wait_text
 
 TEXT = EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", "{Scaffold: scaffold}").replace("3\n", "2\n")
 
@@ -85,9 +85,8 @@ class Federation(Consortium):
 
         with self.transport() as transport:
             experiment = experiment_from_text(job.experiment, job.run)
-            watched = WatchedTransport(transport, job.run, titles_of_runs(job, experiment), experiment.rounds,
-                                       SecondSessions(self.folder), observe)
-            return serve_federation(job, experiment, watched, self.folder / "runs" / job.run, results, observe_all)
+            return serve_federation(job, experiment, transport, self.folder / "runs" / job.run, results, observe_all,
+                                    sessions=SecondSessions(self.folder))
 
     def federate(self, engine, notify=lambda note: None, observe=lambda event: None, **rules):
         def observe_all(event):

@@ -218,11 +218,11 @@ def test_kits_have_the_key_of_their_participant_only(tmp_path):
 
 def test_a_site_that_was_started_again_takes_part_again(tmp_path, monkeypatch):
     """It has not prepared the run, and is connected. Without new rounds, the next failure ends the command."""
-    def serve(job, experiment, transport, folder, results, observe):
+    def serve(job, experiment, transport, folder, results, observe, **settings):
         if not served:
             observe({"event": "round"})
         served.append(transport)
-        transport._inner.failed.add("berlin")
+        transport.failed.add("berlin")
         return {"status": "stopped", "message": "berlin: no reply arrived in time"}
 
     served, notes = [], []

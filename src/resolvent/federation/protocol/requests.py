@@ -15,13 +15,14 @@ from resolvent.errors import InputError, quote, shorten
 from resolvent.federation.protocol.exchange import FederationStoppedError
 from resolvent.federation.protocol.refusals import RefusalCode, read_refusal
 from resolvent.federation.protocol.transport import Transport
+from resolvent.federation.protocol.wire import head_of_message
 
 __all__ = ["MAX_REQUEST", "FederationRefusedError", "RequestError", "ask_all", "ask_each",
            "check_run_name",
-           "library_version", "read_request", "reply_bytes", "request_bytes", "run_of_method"]
+           "library_version", "read_request", "refusal_code", "reply_bytes", "request_bytes", "run_of_method"]
 
 MAX_REQUEST = 2**24
-_REQUEST = b"request\n"
+_REQUEST, _REFUSED = b"request\n", b'{"refused"'
 _NO_ANSWER = "no answer"
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
@@ -118,6 +119,20 @@ def ask_each(transport: Transport, requests: Mapping[str, bytes],
         except RequestError as error:
             problems[site] = str(error)
     return answers, problems
+
+
+def refusal_code(reply: bytes | memoryview) -> str | None:
+    """The code with which a site refuses, as it has arrived; None if the reply is no refusal, or cannot be read."""
+    try:
+        if reply[:len(_REFUSED)] == _REFUSED:
+            content = _read_json(reply)["refused"]
+        else:
+            head = head_of_message(reply)
+            content = head.facts if head.kind == "refusal" else None
+    except (InputError, KeyError):
+        return None
+    code = content.get("code") if isinstance(content, dict) else None
+    return code if isinstance(code, str) else None
 
 
 def _read_json(data: bytes | memoryview) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,10 +32,14 @@ from resolvent.federation.protocol.reports import (
 )
 from resolvent.federation.protocol.requests import FederationRefusedError, ask_each, request_bytes, run_of_method
 from resolvent.federation.protocol.results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
+from resolvent.federation.protocol.run_status import STATUS_FILE
+from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.transport import Transport, TransportError
 from resolvent.federation.server.agreement import RunAgreement, agree_on_run
 from resolvent.federation.server.coordinator import Coordinator, FederationResult
+from resolvent.federation.server.status_file import StatusFile
+from resolvent.federation.server.waits import WatchedTransport
 from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.storage.tree_files import digest
@@ -49,7 +53,8 @@ _log = logging.getLogger(__name__)
 
 
 def serve_federation(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
-                     results: Path, observe: Observer) -> dict[str, Any]:
+                     results: Path, observe: Observer, *, sessions: SecondSessions | None = None,
+                     expect: Callable[[Callable[[], Mapping[str, Any]]], None] | None = None) -> dict[str, Any]:
     """Run an experiment over a transport.
 
     Args:
@@ -59,13 +64,30 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
         folder: the server's folder of this run.
         results: the folder for the lead.
         observe: a function that is called with events for the lead.
+        sessions: the second sessions that the server's engine has noticed; None: it reports none.
+        expect: a function that is called once with ``waiting`` of the run's transport, which says what the run waits
+            for.
 
     Returns:
-        The outcome: its ``status`` is ``complete``, ``refused`` or ``stopped``; the last two have a ``message``.
+        The outcome: its ``status`` is ``complete``, ``refused`` or ``stopped``; the last two have a ``message``. The
+        folder has the status of the run at any moment, see ``RunStatus``.
 
     Raises:
         TransportError: the engine does not move messages any more.
     """
+    with StatusFile(folder / STATUS_FILE, job.run, job.sites, observe) as status:
+        watched = WatchedTransport(transport, job.run, titles_of_runs(job, experiment), experiment.rounds, sessions,
+                                   status.observe)
+        status.follow(watched)
+        if expect is not None:
+            expect(watched.waiting)
+        outcome = _serve(job, experiment, watched, folder, results, status.observe)
+        status.end(outcome["status"])
+    return outcome
+
+
+def _serve(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path, results: Path,
+           observe: Observer) -> dict[str, Any]:
     try:
         experiment = experiment.with_refit(job.refit, job.keeps_validation)
         agreement = agree_on_run(job, experiment, transport, folder, observe)
@@ -270,6 +292,7 @@ def _event(label: str, rounds: int, names: Sequence[str], score: str, report: Re
                 "attempts": report.attempts, "asked": [names[k] for k in report.asked],
                 "counted": [names[k] for k in report.counted],
                 "refused": {names[k]: reason for k, reason in report.refused.items()},
+                "norms": {names[k]: norm for k, norm in report.norms.items()},
                 "absent": {names[k]: reason for k, reason in report.absent.items()},
                 "late": [names[k] for k in report.late]}
     if isinstance(report, EvaluationReport):

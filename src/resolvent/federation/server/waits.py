@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from resolvent.federation.protocol.requests import read_request, request_bytes
+from resolvent.federation.protocol.requests import read_request, refusal_code, request_bytes
 from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import head_of_message
@@ -25,19 +25,24 @@ _REQUESTS = {"describe": "the description of its table", "prepare": "the encodin
 
 
 class WatchedTransport(Transport):
-    """A transport that knows which replies it waits for, and reports second sessions to the lead and to the sites.
+    """A transport that knows which replies it waits for, counts bytes, and reports refusals and second sessions.
 
     Args:
         inner: moves the messages.
         run: name of the run.
         titles: name of a method in its messages, see ``run_of_method`` -> its title.
         rounds: number of rounds of a method.
-        sessions: the second sessions that the server's engine has noticed.
+        sessions: the second sessions that the server's engine has noticed; None: no engine reports them.
         observe: a function that is called with events for the lead.
+
+    Attributes:
+        bytes_down: bytes of all messages.
+        bytes_up: bytes of all replies that arrived in time.
     """
 
-    def __init__(self, inner: Transport, run: str, titles: Mapping[str, str], rounds: int, sessions: SecondSessions,
-                 observe: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, inner: Transport, run: str, titles: Mapping[str, str], rounds: int,
+                 sessions: SecondSessions | None, observe: Callable[[Mapping[str, Any]], None]) -> None:
+        self.bytes_down = self.bytes_up = 0
         self.parties = inner.parties
         self._inner, self._run, self._titles, self._rounds = inner, run, titles, rounds
         self._sessions, self._observe, self._unwarned = sessions, observe, set[str]()
@@ -52,10 +57,16 @@ class WatchedTransport(Transport):
             warning = request_bytes("second session", run=self._run)
             self._inner.broadcast(dict.fromkeys(warned, warning), deadline=_WARNING, quorum=len(warned), grace=0.0)
         self._wait = {"for": "replies", **self._contents(messages), "asked": [*messages]}
+        self.bytes_down += sum(map(len, messages.values()))
         try:
-            return self._inner.broadcast(messages, deadline=deadline, quorum=quorum, grace=grace)
+            replies = self._inner.broadcast(messages, deadline=deadline, quorum=quorum, grace=grace)
         finally:
             self._wait = {"for": "server"}
+        for site, reply in replies.items():
+            self.bytes_up += len(reply)
+            if (code := refusal_code(reply)) is not None:
+                self._observe({"event": "refusal", "site": site, "code": code})
+        return replies
 
     @override
     def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
@@ -72,7 +83,7 @@ class WatchedTransport(Transport):
         return {**wait, "missing": sorted(self.missing())} if "asked" in wait else wait
 
     def _report_second_sessions(self) -> None:
-        for site in self._sessions.new():
+        for site in self._sessions.new() if self._sessions is not None else ():
             self._unwarned.add(site)
             self._observe({"event": "second session", "site": site})
 

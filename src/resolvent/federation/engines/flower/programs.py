@@ -22,8 +22,8 @@ from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
 from resolvent.federation.protocol.second_sessions import SecondSessions
-from resolvent.federation.server.serve import serve_federation, titles_of_runs
-from resolvent.federation.server.waits import WaitReporter, WatchedTransport
+from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.waits import WaitReporter
 
 __all__ = ["FlowerServer", "start_flower"]
 
@@ -93,12 +93,9 @@ class FlowerServer:
         nodes = self._await_sites(link)
         with link.open_run() as grid:
             transport = FlowerTransport(grid, {site: nodes[site] for site in self._job.sites})
-            watched = WatchedTransport(
-                transport, self._job.run, titles_of_runs(self._job, self._experiment), self._experiment.rounds,
-                SecondSessions(self._note.kit), self._waits.observe)
-            self._waits.expect(watched.waiting)
-            outcome = serve_federation(self._job, self._experiment, watched, runs_of(self._note.kit) / self._job.run,
-                                       self._results, self._count_rounds)
+            outcome = serve_federation(self._job, self._experiment, transport, runs_of(self._note.kit) / self._job.run,
+                                       self._results, self._count_rounds, sessions=SecondSessions(self._note.kit),
+                                       expect=self._waits.expect)
         if outcome["status"] != "stopped":
             return outcome
         has_new_rounds = self._rounds > self._rounds_at_restart

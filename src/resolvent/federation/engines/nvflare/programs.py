@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from resolvent.federation.protocol.names import CODE_FOLDER, MODELS, REHEARSAL, 
 from resolvent.federation.protocol.requests import check_run_name
 from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.transport import PartyHandler, Transport
-from resolvent.federation.server.serve import serve_federation, titles_of_runs
-from resolvent.federation.server.waits import WatchedTransport
+from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
 from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 
@@ -45,17 +44,19 @@ class FederationServer(ServerProgram):
                                               models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
             experiment = experiment.with_refit(plan.refit, plan.keeps_validation)
             folder = runs_of(kit) / check_run_name(plan.run)
-            self._watched = WatchedTransport(transport, plan.run, titles_of_runs(plan, experiment),
-                                             experiment.rounds, SecondSessions(kit), observe)
-            outcome = serve_federation(plan, experiment, self._watched, folder, results, observe)
+            outcome = serve_federation(plan, experiment, transport, folder, results, observe,
+                                       sessions=SecondSessions(kit), expect=self._expect)
         except InputError as error:
             outcome = {"status": "refused", "message": f"server: {error}"}
         return {**outcome, "events": events}
 
+    def _expect(self, waiting: Callable[[], Mapping[str, Any]]) -> None:
+        self._waiting = waiting
+
     @override
     def waiting(self) -> Mapping[str, Any]:
-        watched = getattr(self, "_watched", None)
-        return {} if watched is None else watched.waiting()
+        waiting = getattr(self, "_waiting", None)
+        return {} if waiting is None else waiting()
 
 
 class FederationSite(SiteProgram):
