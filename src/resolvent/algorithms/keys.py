@@ -10,6 +10,7 @@ minibatches.
     initial         = fold(root, INITIAL)            the first model
     initial, party  = fold(initial, k)               party k's first state
     round t         = fold(root, t)
+    participation   = fold(root, PARTICIPATION)      the first state of the participation
     cohort          = fold(round, COHORT)            who takes part; stragglers and drop-outs fold it further
     phase p         = fold(round, p)
     party k         = fold(phase, k)                 the party's work; codecs, attacks and random layers fold it further
@@ -23,8 +24,9 @@ import jax
 from jaxtyping import Array, ArrayLike, Int
 
 __all__ = [
-    "attack_key", "codec_key", "cohort_key", "dropout_key", "initial_key", "initial_party_key", "party_key",
-    "phase_key", "root_key", "round_key", "server_key", "straggler_keys", "substep_key",
+    "attack_key", "availability_key", "codec_key", "cohort_key", "dropout_key", "initial_key", "initial_party_key",
+    "participation_key", "party_key", "phase_key", "root_key", "round_key", "selection_key", "server_key",
+    "straggler_keys", "substep_key",
 ]
 
 GENERATOR = "threefry2x32"
@@ -33,6 +35,7 @@ GENERATOR = "threefry2x32"
 _COHORT = 2**31 - 1
 _INITIAL = 2**31 - 2
 _SERVER = 2**31 - 3
+_PARTICIPATION = 2**31 - 8
 # Folded into a party's key, as are the numbers of the substeps of its work. The tag of random layers is 2**31 - 6, in
 # ``problem.solvers.minibatches``, and that of the steps of DPSGD 2**31 - 7, in ``problem.solvers.dpsgd``.
 _CODEC = 2**31 - 4
@@ -40,6 +43,8 @@ _ATTACK = 2**31 - 5
 # Folded into a cohort's key.
 _STRAGGLERS = 1
 _DROPOUT = 2
+_SELECTION = 3
+_AVAILABILITY = 2**30  # and above: the number of the availability among nested ones is added
 
 
 def root_key(seed: ArrayLike) -> Array:
@@ -60,6 +65,11 @@ def initial_party_key(initial: Array, k: Int[Array, ""]) -> Array:
 def round_key(root: Array, t: Int[Array, ""]) -> Array:
     """The key of round t, from ``root_key``."""
     return jax.random.fold_in(root, t)
+
+
+def participation_key(root: Array) -> Array:
+    """The key of the first state of the participation, from ``root_key``."""
+    return jax.random.fold_in(root, _PARTICIPATION)
 
 
 def cohort_key(round_: Array) -> Array:
@@ -106,3 +116,13 @@ def straggler_keys(cohort: Array) -> tuple[Array, Array]:
 def dropout_key(cohort: Array) -> Array:
     """The key of which parties of a cohort drop out."""
     return jax.random.fold_in(cohort, _DROPOUT)
+
+
+def availability_key(key: Array, depth: int) -> Array:
+    """The key of the availability that is this deep among nested ones, from a cohort's or a participation's key."""
+    return jax.random.fold_in(key, _AVAILABILITY + depth)
+
+
+def selection_key(cohort: Array) -> Array:
+    """The key of which of the available parties are selected."""
+    return jax.random.fold_in(cohort, _SELECTION)

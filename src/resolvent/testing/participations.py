@@ -8,9 +8,11 @@ from jaxtyping import Array
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.base import ParticipationState
+from resolvent.algorithms.participation.draws import first_state
 from resolvent.errors import InputError
 from resolvent.simulator.storage.tree_files import digest
-from resolvent.testing.example import SIZES, require
+from resolvent.testing.example import SIZES, require, types_of
 
 __all__ = ["check_participation"]
 
@@ -21,8 +23,9 @@ def check_participation(participation: Participation, sizes: tuple[int, ...] = S
     """Check that a participation draws correct cohorts, in 64 rounds.
 
     All entries have the length of its capacity; the ids are different parties; weights are finite and not negative;
-    efforts are in (0, 1]; shares are those of all parties, which sum to 1. A cohort is a function of the key alone, can
-    be drawn inside a compiled program, and is the same in float32 and float64.
+    efforts are in (0, 1]; shares are those of all parties, which sum to 1. A cohort is a function of the key, the round
+    and the state, can be drawn inside a compiled program, and is the same in float32 and float64. A state keeps its
+    shapes and dtypes.
 
     Args:
         participation: the participation.
@@ -59,9 +62,17 @@ def check_participation(participation: Participation, sizes: tuple[int, ...] = S
 
 def _draw(participation: Participation, sizes: tuple[int, ...]) -> Cohort:
     """The cohorts of all rounds, leaves [R, C]."""
-    def of_round(t: Array) -> Cohort:
-        return participation(keys.cohort_key(keys.round_key(keys.root_key(0), t)), jnp.asarray(sizes, jnp.int32))
-    cohorts: Cohort = jax.jit(lambda rounds: jax.lax.map(of_round, rounds))(jnp.arange(_ROUNDS))
+    root, samples = keys.root_key(0), jnp.asarray(sizes, jnp.int32)
+
+    def of_round(state: ParticipationState, t: Array) -> tuple[ParticipationState, Cohort]:
+        cohort, after = participation.draw(state, keys.cohort_key(keys.round_key(root, t)), t, samples)
+        return after, cohort
+
+    state = first_state(participation, samples, root)
+    (after, _), t = jax.eval_shape(of_round, state, jnp.array(0)), jnp.arange(_ROUNDS)
+    require(types_of(after) == types_of(state), f"{type(participation).__name__}.draw returns a state of another "
+                                                "structure, shape or dtype than that of init")
+    cohorts: Cohort = jax.jit(lambda rounds: jax.lax.scan(of_round, state, rounds)[1])(t)
     return cohorts
 
 

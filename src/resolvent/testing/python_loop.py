@@ -18,7 +18,7 @@ from resolvent.algorithms.admission import update_norm
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState, algorithm_of_round
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.persistent_memory import with_memory
-from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation import Participation, draws
 from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.algorithms.round import (
     collect_replies,
@@ -71,8 +71,7 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
 @jax.jit
 def draw_cohort(participation: Participation, sizes: Int[Array, " N"], seed: int, t: int) -> tuple[Array, Cohort]:
     """The key of round t and its cohort."""
-    key = keys.round_key(keys.root_key(seed), jnp.asarray(t))
-    return key, participation(keys.cohort_key(key), sizes)
+    return draws.draw_cohort(participation, sizes, keys.root_key(seed), jnp.asarray(t))
 
 
 @partial(jax.jit, static_argnames="phase")

@@ -21,7 +21,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
 )
 from resolvent.algorithms.keys import attack_key, root_key
-from resolvent.algorithms.participation import as_ids, check_ids_exist
+from resolvent.algorithms.participation.rules import as_ids, check_ids_exist
 from resolvent.errors import BreakdownWarning, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector

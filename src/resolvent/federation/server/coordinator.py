@@ -210,7 +210,7 @@ class Coordinator:
         before = {record.parties[k] for k in members}
         if before == {*names} or record.round >= self._rounds:
             return record
-        check_change_of_members(self._algorithm, self._description)
+        check_change_of_members(self._algorithm, self._description, self._participation, len(members))
         new = [name for name in names if name not in record.parties]
         self._parties = (*record.parties, *new)
         root = self._own_root(record)

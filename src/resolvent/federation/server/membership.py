@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.description import Description
-from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation import Participation, draws
 from resolvent.errors import InputError
 from resolvent.federation.protocol.reports import MembersReport
 from resolvent.federation.protocol.server_messages import Ready
@@ -61,16 +60,21 @@ def draw_cohort(participation: Participation, members: Sequence[int], sizes: Seq
 
 @jax.jit
 def _draw(participation: Participation, sizes: Int[Array, " M"], root: Array, t: int) -> tuple[Array, Cohort]:
-    round_key = keys.round_key(root, jnp.asarray(t))
-    return round_key, participation(keys.cohort_key(round_key), sizes)
+    return draws.draw_cohort(participation, sizes, root, jnp.asarray(t))
 
 
-def check_change_of_members(algorithm: Algorithm, shapes: Description) -> None:
-    """Check that parties may join and leave during a run of an algorithm.
+def check_change_of_members(algorithm: Algorithm, shapes: Description, participation: Participation,
+                            parties: int) -> None:
+    """Check that parties may join and leave during a run of an algorithm that has this number of members.
 
     Raises:
-        InputError: the server's state depends on the parties' shares or on their number.
+        InputError: the server's state depends on the parties' shares or on their number, or the participation has a
+            state.
     """
+    if draws.has_state(participation, parties):
+        raise InputError(f"the sites of a run cannot change with {type(participation).__name__}, whose cohorts depend "
+                         "on those of earlier rounds: continue with the same sites, or start a new run with another "
+                         "--out")
     if _depends_on_shares(algorithm, shapes):
         raise InputError("the sites of a run cannot change with this algorithm: its server stores a part for each "
                          "party, or a sum over the parties' states with their shares, which would no longer be right. "

@@ -6,6 +6,7 @@ round, phase, party), so neither the scheduler nor the cohort's order changes wh
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -27,6 +28,7 @@ from resolvent.algorithms.algorithm import (
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.draws import first_state
 from resolvent.algorithms.phase_results import party_work
 from resolvent.algorithms.round import (
     commit_rows,
@@ -52,7 +54,7 @@ from resolvent.xla.small_call import allow_small_calls, call_metadata
 
 __all__ = ["estimated_work", "initial_state", "program_of_round", "run_chunk"]
 
-_FEDERATION_SPECS = Federation(REPLICATED, SHARDED)
+_FEDERATION_SPECS = Federation(REPLICATED, SHARDED, REPLICATED)
 _SNAPSHOT_SPECS: Any = Snapshot(cast("Any", REPLICATED), SHARDED, REPLICATED)
 _CHUNK_SPECS = Chunk(_FEDERATION_SPECS, cast("Any", REPLICATED), _SNAPSHOT_SPECS)
 _INFO = {"model": "the party's model at the end of its work", "steps": "its number of steps"}
@@ -93,7 +95,8 @@ def _initial_state(algorithm: Algorithm, problem: Problem, participation: Partic
         return initial_party(algorithm, w0, first.oracle(k), key, k)
 
     return Federation(initial_server(algorithm, w0, participation.shares(problem.sizes)),
-                      jax.lax.map(of_party, problem.row_ids(), batch_size=_STATES_AT_ONCE))
+                      jax.lax.map(of_party, problem.row_ids(), batch_size=_STATES_AT_ONCE),
+                      first_state(participation, problem.sizes, keys.root_key(seed)))
 
 
 @partial(FallbackJit, static_argnames=("capacity", "record", "scheduler"), donate_argnames=("state",))
@@ -183,7 +186,7 @@ def program_of_round(algorithm: Algorithm, problem: Problem, participation: Part
 def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participation, key: Array, state: Federation,
                 t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     round_key = keys.round_key(key, t)
-    cohort = participation(keys.cohort_key(round_key), problem.sizes)
+    cohort, drawn = participation.draw(state.participation, keys.cohort_key(round_key), t, problem.sizes)
     algorithm, of_round = algorithm_of_round(algorithm, t), problem.at(t)
     part = part_of_cohort(problem, cohort)
     working = counted = working_parties(algorithm, cohort)
@@ -207,7 +210,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
         party_info["start_change"] = part.exchange(_start_change(algorithm, of_round, part.index, state, models))
     recorded = {name: party_info[name] for name in static.record if name != "gap"}
     record = RoundRecord(cohort.index, counted, cohort.alive, working & ~counted, recorded, server_info)
-    return state, Snapshot(record, models, server_before)
+    return replace(state, participation=drawn), Snapshot(record, models, server_before)
 
 
 def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> None:
@@ -255,7 +258,7 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
         state.parties, committed)
     server, server_info = server_step(algorithm, number, state.server,
                                       stacked_replies(payload, cohort, counted), keys.server_key(key))
-    return _PhaseResult(Federation(server, parties), counted, info | models, server_info)
+    return _PhaseResult(replace(state, server=server, parties=parties), counted, info | models, server_info)
 
 
 def estimated_work(algorithm: Algorithm, samples: Int[Array, " C"]) -> Float[Array, " C"]:

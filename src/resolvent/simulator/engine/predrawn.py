@@ -11,12 +11,15 @@ from typing_extensions import override
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.participation import Participation, ParticipationWrapper
+from resolvent.algorithms.participation.base import ParticipationState
+from resolvent.algorithms.participation.draws import first_state
 from resolvent.errors import InputError
 from resolvent.math import tree
 
 __all__ = ["PredrawnCohorts", "check_first_cohorts", "draw_cohorts"]
 
 _CHECKED_ROUNDS = 8
+_PACKAGE = "resolvent.algorithms.participation"
 
 
 class PredrawnCohorts(Participation):
@@ -52,8 +55,9 @@ class PredrawnCohorts(Participation):
 
 
 def draw_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: ArrayLike, start: int, *,
-                 rounds: int, capacity: int | None = None) -> PredrawnCohorts:
-    """The cohorts of the rounds start, ..., start+rounds-1.
+                 rounds: int, capacity: int | None = None,
+                 state: ParticipationState | None = None) -> tuple[PredrawnCohorts, ParticipationState]:
+    """The cohorts of the rounds start, ..., start+rounds-1, and the participation's state after them.
 
     Args:
         participation: draws the cohorts.
@@ -62,16 +66,19 @@ def draw_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: Ar
         start: number of the first round.
         rounds: number of rounds; up to ``capacity``, another number does not compile again.
         capacity: R, the number of rows of the result; those beyond ``rounds`` are zero. Default: ``rounds``.
+        state: the participation's state before round ``start``; default: its first state.
 
     Raises:
         InputError: the participation draws a party twice in a round, or a cohort that is wrong otherwise.
     """
-    drawn: PredrawnCohorts = _draw(participation, sizes, jnp.asarray(seed), jnp.array(start), jnp.array(rounds),
-                                   capacity=rounds if capacity is None else capacity)
+    if state is None:
+        state = first_state(participation, sizes, keys.root_key(seed))
+    drawn, after = _draw(participation, sizes, state, jnp.asarray(seed), jnp.array(start), jnp.array(rounds),
+                         capacity=rounds if capacity is None else capacity)
     check_cohort(jax.tree.map(lambda leaf: np.asarray(leaf)[:rounds], drawn.cohorts),
                  rows=participation.capacity(len(sizes)), parties=len(sizes), owner=type(participation).__name__,
                  start=start)
-    return drawn
+    return drawn, after
 
 
 def check_first_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: ArrayLike) -> None:
@@ -83,23 +90,31 @@ def check_first_cohorts(participation: Participation, sizes: Int[Array, " N"], s
         InputError: as ``draw_cohorts``.
     """
     layer = participation
-    while type(layer).__module__ == Participation.__module__ and isinstance(layer, ParticipationWrapper):
+    while _is_of_package(layer) and isinstance(layer, ParticipationWrapper):
         layer = layer.inner
-    if type(layer).__module__ != Participation.__module__:
+    if not _is_of_package(layer):
         draw_cohorts(participation, sizes, seed, 0, rounds=_CHECKED_ROUNDS)
 
 
+def _is_of_package(participation: Participation) -> bool:
+    return type(participation).__module__.startswith(f"{_PACKAGE}.")
+
+
 @partial(jax.jit, static_argnames=("capacity",))
-def _draw(participation: Participation, sizes: Int[Array, " N"], seed: Int[Array, ""], start: Int[Array, ""],
-          rounds: Int[Array, ""], *, capacity: int) -> PredrawnCohorts:
-    def of_round(t: Array) -> PredrawnCohorts:
+def _draw(participation: Participation, sizes: Int[Array, " N"], state: ParticipationState, seed: Int[Array, ""],
+          start: Int[Array, ""], rounds: Int[Array, ""], *, capacity: int) -> tuple[PredrawnCohorts,
+                                                                                   ParticipationState]:
+    def of_round(t: Array, state: ParticipationState) -> tuple[PredrawnCohorts, ParticipationState]:
         key = keys.cohort_key(keys.round_key(keys.root_key(seed), t))
-        return PredrawnCohorts(jax.random.key_data(key), participation(key, sizes))
+        cohort, after = participation.draw(state, key, t, sizes)
+        return PredrawnCohorts(jax.random.key_data(key), cohort), after
 
-    def body(i: Array, rows: PredrawnCohorts) -> PredrawnCohorts:
-        filled: PredrawnCohorts = jax.tree.map(lambda column, value: column.at[i].set(value), rows, of_round(start + i))
-        return filled
+    def body(i: Array, carry: tuple[PredrawnCohorts, ParticipationState]) -> tuple[PredrawnCohorts, ParticipationState]:
+        rows, state = carry
+        drawn, after = of_round(start + i, state)
+        return jax.tree.map(lambda column, value: column.at[i].set(value), rows, drawn), after
 
-    rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), jax.eval_shape(of_round, start))
-    cohorts: PredrawnCohorts = jax.lax.fori_loop(0, rounds, body, rows)
-    return cohorts
+    shapes = jax.eval_shape(of_round, start, state)[0]
+    rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes)
+    drawn: tuple[PredrawnCohorts, ParticipationState] = jax.lax.fori_loop(0, rounds, body, (rows, state))
+    return drawn

@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Int, PyTree
 
 from resolvent.algorithms.algorithm import PartyState, ServerState
+from resolvent.algorithms.participation.base import ParticipationState
 
 __all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot"]
 
@@ -16,10 +17,12 @@ class Federation(eqx.Module):
     Attributes:
         server: the server's state.
         parties: the parties' states, leaves [N, ...]; of a ``PartySubset``, a row for each of its slots.
+        participation: the participation's state; () if it has none.
     """
 
     server: ServerState
     parties: PartyState
+    participation: ParticipationState = ()
 
 
 class RoundRecord(eqx.Module):

@@ -9,6 +9,9 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
+from resolvent.algorithms import keys
+from resolvent.algorithms.participation.base import ParticipationState
+from resolvent.algorithms.participation.draws import first_state
 from resolvent.data.federated import FederatedData
 from resolvent.problem.models.model import Model
 from resolvent.problem.subset import Gatherer, PartySubset
@@ -42,6 +45,7 @@ class PendingChunk(NamedTuple):
         start: number of the first round.
         rounds: number of rounds.
         participation: their cohorts.
+        state_after: the state of the participation that drew them, after these rounds.
         ids: ids of the parties of the cohorts, ascending.
         gathered: the data and states, when the thread has gathered them.
     """
@@ -49,6 +53,7 @@ class PendingChunk(NamedTuple):
     start: int
     rounds: int
     participation: PredrawnCohorts
+    state_after: ParticipationState
     ids: NDArray[np.int32]
     gathered: Future[GatheredChunk]
 
@@ -69,17 +74,23 @@ class HostChunks:
         self.capacity = int(np.clip(_CHUNK_BYTES // (cohort * bytes_per_party), 1, max_rounds))
         self._slots = min(parties, self.capacity * cohort)
 
-    def begin(self, start: int, limit: int) -> PendingChunk:
+    @property
+    def first_state(self) -> ParticipationState:
+        """The participation's state before the first round."""
+        return first_state(self._plan.participation, self._sizes, keys.root_key(self._plan.seed))
+
+    def begin(self, start: int, limit: int, state: ParticipationState) -> PendingChunk:
         """Draw the cohorts of the chunk that begins with round ``start``, and let the thread gather their parties.
 
-        The chunk has at most ``limit`` rounds, and ends at the next evaluation or at the end of the run.
+        The chunk has at most ``limit`` rounds, and ends at the next evaluation or at the end of the run; ``state`` is
+        the participation's state before it.
         """
         every = self._plan.evaluation.every
         rounds = min(self.capacity, limit, every - start % every, self._plan.rounds - start)
-        participation = draw_cohorts(self._plan.participation, self._sizes, self._plan.seed, start, rounds=rounds,
-                                     capacity=self.capacity)
+        participation, after = draw_cohorts(self._plan.participation, self._sizes, self._plan.seed, start,
+                                            rounds=rounds, capacity=self.capacity, state=state)
         ids = np.unique(np.asarray(participation.cohorts.index)[:rounds]).astype(np.int32)
-        return PendingChunk(start, rounds, participation, ids, self._worker.submit(self._gather, ids))
+        return PendingChunk(start, rounds, participation, after, ids, self._worker.submit(self._gather, ids))
 
     def _gather(self, ids: NDArray[np.int32]) -> GatheredChunk:
         problem = self._gatherer(ids, self._slots, _SPLITS)

@@ -65,7 +65,8 @@ class HostStorage(Storage, PartiesView):
         self._writes: list[Future[None]] = []
         self._last_rows: tuple[NDArray[np.int32], PyTree[Any]] | None = None
         self._cohort_problem: PartySubset | None = None
-        self._next = self._chunks.begin(0, 1)
+        self._participation = self._chunks.first_state
+        self._next = self._chunks.begin(0, 1, self._participation)
 
     @override
     def first_inputs(self) -> ChunkInputs:
@@ -83,7 +84,7 @@ class HostStorage(Storage, PartiesView):
         if self._last_rows is not None:  # they were not yet written when the thread read the rows of this chunk
             replace_rows(pending.ids, gathered.stored, *self._last_rows)
         if (following := start + pending.rounds) < self._plan.rounds:
-            self._next = self._chunks.begin(following, limit)
+            self._next = self._chunks.begin(following, limit, pending.state_after)
         self._cohort_problem = to_device(gathered.problem)
         parties = self._states.complete(self._cohort_problem, gathered.stored)
         scheduler = run_chunk.scheduler
@@ -91,7 +92,7 @@ class HostStorage(Storage, PartiesView):
         inputs = ChunkInputs(problem, participation, scheduler.to_devices(Federation(self._server, parties)))
         chunk: Chunk = scheduler.from_devices(run_chunk(inputs, start, pending.rounds))
         jax.tree.leaves(chunk.record)[0].block_until_ready()
-        self._server = chunk.state.server
+        self._server, self._participation = chunk.state.server, pending.state_after
         self._last_rows = (pending.ids, chunk.state.parties)
         self._writes.append(self._worker.submit(self._states.write, *self._last_rows))
         self._wait_for_writes(leave=1)
@@ -150,13 +151,13 @@ class HostStorage(Storage, PartiesView):
         """The server's state; instead of arrays [N, ...], an object that reads the rows of parties by index."""
         self._wait_for_writes()
         self._worker.shutdown()
-        return Federation(self._server, PartyRows(self._rows))
+        return Federation(self._server, PartyRows(self._rows), self._participation)
 
     @override
     def checkpoint_state(self) -> Federation:
-        """The server's state, and the positions of the parties' rows in the file."""
+        """The states of the server and of the participation, and the positions of the parties' rows in the file."""
         self._wait_for_writes()
-        return Federation(self._server, self._states.table())
+        return Federation(self._server, self._states.table(), self._participation)
 
     @override
     def facts(self) -> dict[str, Any]:
@@ -169,17 +170,19 @@ class HostStorage(Storage, PartiesView):
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._server = state.server
+        self._server, self._participation = state.server, state.participation
         self._next.gathered.result()
         self._states.restore(state.parties, facts["rows"])
         if rounds < self._plan.rounds:
-            self._next = self._chunks.begin(rounds, 1)
+            self._next = self._chunks.begin(rounds, 1, self._participation)
 
     @override
     def digest(self) -> str:
-        """SHA-256 of the server's state, and of the ids and rows of the parties that have taken part."""
+        """SHA-256 of the states of server and participation, and of ids and rows of parties that have taken part."""
         self._wait_for_writes()
         total = hashlib.sha256(digest(self._server).encode())
+        if jax.tree.leaves(self._participation):
+            total.update(digest(self._participation).encode())
         self._states.add_to_digest(total)
         return total.hexdigest()
 

@@ -79,10 +79,11 @@ class ShardStorage(Storage, PartiesView):
         chunk = run_chunk(self._inputs, start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._inputs, self._snapshot = self._inputs._replace(state=chunk.state), chunk.snapshot
-        server, record, last_record, server_before = local_view(
-            (chunk.state.server, chunk.record, chunk.snapshot.record, chunk.snapshot.server_before), 0)
+        server, participation, record, last_record, server_before = local_view(
+            (chunk.state.server, chunk.state.participation, chunk.record, chunk.snapshot.record,
+             chunk.snapshot.server_before), 0)
         snapshot = Snapshot(last_record, chunk.snapshot.models, server_before)
-        return Chunk(Federation(server, chunk.state.parties), record, snapshot), rounds
+        return Chunk(Federation(server, chunk.state.parties, participation), record, snapshot), rounds
 
     @override
     def evaluated_parties(self) -> list[EvaluationView]:
@@ -154,13 +155,15 @@ class ShardStorage(Storage, PartiesView):
     @override
     def final_state(self) -> Federation:
         """The server's state; instead of arrays [N, ...], an object that gathers the rows of parties by index."""
-        return Federation(local_view(self._inputs.state.server, 0), PartyRows(self._rows))
+        state = self._inputs.state
+        return Federation(local_view(state.server, 0), PartyRows(self._rows), local_view(state.participation, 0))
 
     @override
     def checkpoint_state(self) -> Federation:
         """The state in the form of one process; the parties' states are exchanged in blocks when they are read."""
         state = self._inputs.state
-        return Federation(local_view(state.server, 0), jax.tree.map(self._in_blocks, state.parties))
+        return Federation(local_view(state.server, 0), jax.tree.map(self._in_blocks, state.parties),
+                          local_view(state.participation, 0))
 
     def _in_blocks(self, leaf: Array) -> "_StateLeaf":
         return _StateLeaf(leaf, self._layout, lambda ids: self._gather(leaf, ids))
@@ -168,7 +171,8 @@ class ShardStorage(Storage, PartiesView):
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
         self._inputs = self._inputs._replace(
-            state=Federation(self._layout.replicate(state.server), state.parties))
+            state=Federation(self._layout.replicate(state.server), state.parties,
+                             self._layout.replicate(state.participation)))
 
 
 class _StateLeaf(BlockedLeaf):

@@ -1,10 +1,5 @@
-"""Participation: which parties take part in a round, with which weight, and how much work they can do.
+"""Participations whose cohorts depend on the key of the round alone, and stragglers."""
 
-A cohort depends on the seed and the round only, never on the algorithm. So methods that are compared meet the same
-cohorts and the same stragglers (errata 8 and 16), in both precisions: all draws are in float32.
-"""
-
-from abc import abstractmethod
 from dataclasses import replace
 from typing import Literal
 
@@ -16,47 +11,16 @@ from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import dropout_key, straggler_keys
+from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
 from resolvent.algorithms.per_party import check_length
-from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, check_range, quote
 from resolvent.problem.problem import shares_by_size
 from resolvent.xla.shuffle import Shuffle
 
-__all__ = ["Bernoulli", "BiasedBySize", "BySize", "Cohort", "Dropout", "FixedEffort", "FixedSizeCohort", "Full",
-           "Participation", "ParticipationWrapper", "Stragglers", "Uniform"]
+__all__ = ["Bernoulli", "BiasedBySize", "BySize", "Dropout", "FixedEffort", "FixedSizeCohort", "Full", "Stragglers",
+           "Uniform", "as_ids", "check_ids_exist", "of_cohort", "shares_of"]
 
 Weighting = Literal["size", "uniform"]
-
-
-class Participation(CheckedArguments, eqx.Module):
-    """Draws the cohort of a round."""
-
-    @abstractmethod
-    def capacity(self, parties: int) -> int:
-        """C, the number of rows of a cohort."""
-
-    @abstractmethod
-    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """lambda_k, the weights of the objective sum_k lambda_k f_k."""
-
-    @abstractmethod
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        """Draw the cohort.
-
-        Args:
-            key: ``keys.cohort_key`` of the round.
-            sizes: [N] number of training samples of each party.
-        """
-
-    def check(self, parties: int) -> None:
-        """Refuse settings that do not fit the number of parties.
-
-        Raises:
-            InputError: the cohort is larger than the federation.
-        """
-        if self.capacity(parties) > parties:
-            raise InputError(f"a cohort of {self.capacity(parties)} cannot be drawn from {parties} parties: "
-                             f"set cohort={parties} or less")
 
 
 class Full(Participation):
@@ -79,7 +43,7 @@ class Full(Participation):
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        return _shares(sizes, self.weighting)
+        return shares_of(sizes, self.weighting)
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
@@ -125,7 +89,7 @@ class Uniform(FixedSizeCohort):
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        return _shares(sizes, self.weighting)
+        return shares_of(sizes, self.weighting)
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
@@ -210,37 +174,12 @@ class Bernoulli(Participation):
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        return _shares(sizes, self.weighting)
+        return shares_of(sizes, self.weighting)
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         cohort = Cohort.from_parties(jnp.arange(len(sizes)), self.shares(sizes))
         return replace(cohort, alive=jax.random.uniform(key, (len(sizes),), jnp.float32) < self.probability)
-
-
-class ParticipationWrapper(Participation):
-    """Base class for wrappers that modify another participation's cohort, their field ``inner``."""
-
-    @property
-    @abstractmethod
-    def inner(self) -> Participation:
-        """The wrapped participation."""
-
-    @override
-    def check(self, parties: int) -> None:
-        self.inner.check(parties)
-        self.check_fields(parties)
-
-    def check_fields(self, parties: int) -> None:
-        """Refuse the wrapper's own settings that do not fit the number of parties; all fit by default."""
-
-    @override
-    def capacity(self, parties: int) -> int:
-        return self.inner.capacity(parties)
-
-    @override
-    def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        return self.inner.shares(sizes)
 
 
 def as_ids(parties: tuple[int, ...]) -> tuple[int, ...]:
@@ -292,8 +231,7 @@ class Stragglers(ParticipationWrapper):
         check_ids_exist(self, self.parties, parties)
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        cohort = self.inner(key, sizes)
+    def modify(self, cohort: Cohort, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         effort_key, choice_key = straggler_keys(key)
         n = cohort.index.shape[0]
         rank = jnp.argsort(jax.random.permutation(choice_key, n))
@@ -326,9 +264,8 @@ class FixedEffort(ParticipationWrapper):
         check_length("FixedEffort(effort=...)", self.effort, parties)
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        cohort = self.inner(key, sizes)
-        share = _of_cohort(self.effort, sizes, cohort).astype(cohort.effort.dtype)
+    def modify(self, cohort: Cohort, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        share = of_cohort(self.effort, sizes, cohort).astype(cohort.effort.dtype)
         return replace(cohort, effort=cohort.effort * share)
 
 
@@ -356,18 +293,18 @@ class Dropout(ParticipationWrapper):
                              f"{self.probability}")
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        cohort = self.inner(key, sizes)
+    def modify(self, cohort: Cohort, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         chance = jax.random.uniform(dropout_key(key), cohort.index.shape, jnp.float32)
-        return replace(cohort, alive=cohort.alive & (chance >= _of_cohort(self.probability, sizes, cohort)))
+        return replace(cohort, alive=cohort.alive & (chance >= of_cohort(self.probability, sizes, cohort)))
 
 
-def _of_cohort(values: ArrayLike, sizes: Int[Array, " N"], cohort: Cohort) -> Float[Array, " C"]:
+def of_cohort(values: ArrayLike, sizes: Int[Array, " N"], cohort: Cohort) -> Float[Array, " C"]:
     """The numbers of the parties of a cohort, from one number per party or one for all of them."""
     return jnp.broadcast_to(jnp.asarray(values), sizes.shape)[cohort.index]
 
 
-def _shares(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]:
+def shares_of(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N"]:
+    """[N] lambda_k by the numbers of samples, or 1/N."""
     if weighting == "size":
         return shares_by_size(sizes)
     return jnp.full(len(sizes), 1 / len(sizes), jnp.zeros(()).dtype)

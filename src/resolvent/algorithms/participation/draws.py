@@ -1,0 +1,42 @@
+"""The first state of a participation, and the cohort of any round without a stored state."""
+
+import jax
+from jaxtyping import Array, Int
+
+from resolvent.algorithms import keys
+from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.participation.base import Participation, ParticipationState
+from resolvent.math import tree
+
+__all__ = ["draw_cohort", "first_state", "has_state"]
+
+
+def first_state(participation: Participation, sizes: Int[Array, " N"], root: Array) -> ParticipationState:
+    """The participation's state before the first round of a run with this ``keys.root_key``."""
+    return tree.strongly_typed(participation.init(sizes, keys.participation_key(root)))
+
+
+def has_state(participation: Participation, parties: int) -> bool:
+    """Whether the cohorts of a federation of this size depend on earlier draws."""
+    sizes = jax.ShapeDtypeStruct((parties,), "int32")  # type: ignore[no-untyped-call]
+    state = jax.eval_shape(lambda n: first_state(participation, n, keys.root_key(0)), sizes)
+    return bool(jax.tree.leaves(state))
+
+
+def draw_cohort(participation: Participation, sizes: Int[Array, " N"], root: Array,
+                t: Int[Array, ""]) -> tuple[Array, Cohort]:
+    """The key of round t and its cohort, without a stored state: the draws of the earlier rounds are repeated.
+
+    Args:
+        participation: draws the cohorts.
+        sizes: [N] number of training samples of each party.
+        root: ``keys.root_key`` of the run.
+        t: number of the round.
+    """
+    def draw(s: Int[Array, ""], state: ParticipationState) -> tuple[Cohort, ParticipationState]:
+        return participation.draw(state, keys.cohort_key(keys.round_key(root, s)), s, sizes)
+
+    state = first_state(participation, sizes, root)
+    if jax.tree.leaves(state):
+        state = jax.lax.fori_loop(0, t, lambda s, before: draw(s, before)[1], state)
+    return keys.round_key(root, t), draw(t, state)[0]
