@@ -116,15 +116,15 @@ def half(t, sizes):
 def test_selection_is_uniform_among_the_available_parties():
     """Given the number A of available parties, an available one is selected with probability min(1, 2/A)."""
     available = rv.participation.MarkovOnOff(on=0.3, off=0.3)
-    seen = np.asarray(alive_in(available, 5, ROUNDS))
+    available_in = np.asarray(alive_in(available, 5, ROUNDS))
     selected = np.asarray(alive_in(rv.participation.UniformAvailable(2, available), 5, ROUNDS))
-    assert not (selected & ~seen).any()
-    count = seen.sum(axis=1)
+    assert not (selected & ~available_in).any()
+    count = available_in.sum(axis=1)
     np.testing.assert_array_equal(selected.sum(axis=1), np.minimum(count, 2))
     for number in (3, 4):
         rows = count == number
-        rate = selected[rows].sum(0) / seen[rows].sum(0)
-        np.testing.assert_allclose(rate, 2 / number, atol=5 * np.sqrt(0.25 / seen[rows].sum(0).min()))
+        rate = selected[rows].sum(0) / available_in[rows].sum(0)
+        np.testing.assert_allclose(rate, 2 / number, atol=5 * np.sqrt(0.25 / available_in[rows].sum(0).min()))
 
 
 @nightly.parametrize("participation", [

@@ -31,7 +31,8 @@ NIGHTLY = {f"resolvent.{name}" for name in (
     "problem.models.model", "problem.importance", "problem.solvers.batches", "comparisons.after.estimators",
     "comparisons.runs.compare", "comparisons.runs.comparison", "comparisons.tuning.sweep",
     "simulator.record.callbacks", "algorithms.combinators.warm_start", "algorithms.aggregators.robust",
-    "algorithms.participation.base", "algorithms.participation.rules", "algorithms.cohort", "federation.engines.in_process")}
+    "algorithms.participation.base", "algorithms.participation.rules", "algorithms.cohort",
+    "federation.engines.in_process")}
 
 
 # Modules whose examples run in float64 at every commit: they compile little.

@@ -232,7 +232,7 @@ class Outages(Availability):
 
     @override
     def first(self, sizes: Int[Array, " N"], key: Array) -> Bool[Array, " N"]:
-        share = jnp.asarray(self.repair / (self.failure + self.repair))  # type: ignore[operator]
+        share = jnp.asarray(self.repair / (self.failure + self.repair))
         return _bernoulli(key, jnp.broadcast_to(share, sizes.shape))  # one for each possible group
 
     @override
@@ -375,8 +375,8 @@ class UniformAvailable(ParticipationWrapper):
 
     @override
     def check_fields(self, parties: int) -> None:
-        if self.cohort > (most := self.inner.capacity(parties)):
-            raise InputError(f"UniformAvailable(cohort={self.cohort}) cannot be drawn from {most} parties")
+        if self.cohort > (limit := self.inner.capacity(parties)):
+            raise InputError(f"UniformAvailable(cohort={self.cohort}) cannot be drawn from {limit} parties")
 
     @override
     def capacity(self, parties: int) -> int:

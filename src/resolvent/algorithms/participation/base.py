@@ -97,6 +97,7 @@ class StatefulParticipation(Participation):
     Example:
         Every party in turn, from a party that is drawn at the start of the run:
 
+        >>> import jax
         >>> class InTurn(rv.participation.StatefulParticipation):
         ...     def capacity(self, parties):
         ...         return 1
