@@ -33,6 +33,10 @@ __all__ = ["Availability", "AvailabilityFunction", "AvailabilityState", "Availab
            "MembershipPeriods", "Outages", "UniformAvailable"]
 
 
+def _as_array(values: Any) -> Any:
+    return None if values is None else np.asarray(values)
+
+
 class AvailabilityState(NamedTuple):
     """The state of an availability."""
 
@@ -116,7 +120,7 @@ class DayNight(Availability):
     period: int = eqx.field(static=True, default=24)
     day: int | None = eqx.field(static=True, default=None)
     zones: int = eqx.field(static=True, default=24)
-    offsets: Int[ArrayLike, " N"] | None = eqx.field(default=None, converter=lambda x: x if x is None else np.asarray(x))
+    offsets: Int[ArrayLike, " N"] | None = eqx.field(default=None, converter=_as_array)
     by_day: ArrayLike = 1.0
     by_night: ArrayLike = 0.0
     inner: Participation = Full()
@@ -178,7 +182,7 @@ class MarkovOnOff(Availability):
     @property
     def rate(self) -> Any:
         """p/(p + q), the share of rounds in which a party is available."""
-        return self.on / (self.on + self.off)  # type: ignore[operator]
+        return self.on / (self.on + self.off)
 
     @override
     def first(self, sizes: Int[Array, " N"], key: Array) -> Bool[Array, " N"]:
@@ -326,8 +330,7 @@ class MembershipPeriods(Availability):
     """
 
     joins: Int[ArrayLike, " N"] | int = eqx.field(default=0, converter=np.asarray)
-    leaves: Int[ArrayLike, " N"] | int | None = eqx.field(
-        default=None, converter=lambda leaves: None if leaves is None else np.asarray(leaves))
+    leaves: Int[ArrayLike, " N"] | int | None = eqx.field(default=None, converter=_as_array)
     inner: Participation = Full()
 
     def __check_init__(self) -> None:
