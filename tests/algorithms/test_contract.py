@@ -69,12 +69,19 @@ ROWS = {
     "marina": lambda s: rv.marina(s, p=0.5),
     "page": rv.page,
     "ef21_sgdm": rv.ef21_sgdm,
+    "moon": rv.moon,
+    "fedntd": lambda s: rv.fedntd(s, temperature=2.0),
+    "feddecorr": rv.feddecorr,
+    "fedlc": rv.fedlc,
+    "fedproto": lambda s: rv.fedproto(s, classes=3, features=4),
+    "fedbabu": lambda s: rv.fedbabu(s, layers=("layer 1",)),
     "ef21_bc": lambda s: rv.ef21_bc(s, message_codec=rv.codecs.QSGD()),
 }
 # Rows whose parts are all in other rows, and which no paper of the library is about; they run at night.
 NIGHTLY = {"fednova", "fomaml", "perfedavg", "apfl", "ifca", "fedrep", "l2gd", "fedprox_adaptive", "one_shot",
            "model_interpolation", "robust_interpolation", "feddyn", "fedpd", "feddr", "fedlin", "fedexp", "scaffnew",
-           "admm", "fedsam", "fedspeed", "marina", "page", "ef21_sgdm", "ef21_bc",
+           "admm", "fedsam", "fedspeed", "fedntd", "feddecorr", "fedlc", "fedbabu", "marina", "page",
+           "ef21_sgdm", "ef21_bc",
            "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
            "Anderson of Fed+ with a relative delta", "fedpi_plus with a relative delta", "personal layers"}
 # Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.

@@ -21,6 +21,8 @@ from resolvent.algorithms.keys import root_key
 from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, party_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.models.model import Model
+from resolvent.problem.objective import Batch, LocalObjective
 from resolvent.problem.oracle import Oracle, ShapeOracle, recording
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers.dpsgd import DPSGD
@@ -219,8 +221,9 @@ def _reads_inputs_after(first: int, program: ClosedJaxpr, *, outputs: int) -> bo
     return any(is_read[first:])
 
 
-_LOSS, _GRADIENT, _MINIBATCH, _MINIMISER, _HELD_OUT = (
-    "the loss", "a gradient", "a minibatch gradient", "the exact minimiser", "held-out samples")
+_LOSS, _GRADIENT, _MINIBATCH, _MINIMISER, _HELD_OUT, _SUMS = (
+    "the loss", "a gradient", "a minibatch gradient", "the exact minimiser", "held-out samples",
+    "sums over the samples")
 
 
 class _Log:
@@ -243,6 +246,17 @@ class _Probe(ShapeOracle):
     @override
     def init_memory(self, w: Vector) -> PyTree[Any]:
         return self.first_memory
+
+    @override
+    def with_objective(self, objective: LocalObjective, **values: Any) -> "_Probe":
+        if objective.reads is not None:
+            self.log.reads.setdefault(objective.reads)
+        return self
+
+    @override
+    def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
+        self.log.reads.setdefault(_SUMS)
+        return super().total(f, zero)
 
     @override
     def value(self, w: Vector) -> Float[Array, ""]:

@@ -7,21 +7,25 @@ gradient step ahead, T(w) = w - gamma grad f_k(w). By the chain rule the gradien
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.models.model import Model
+from resolvent.problem.objective import Batch, LocalObjective
 from resolvent.problem.oracle import Oracle, QuadraticOracle, ShapeOracle
 
-__all__ = ["Ascent", "Composed", "GradientStep", "Map", "Mixture", "through"]
+__all__ = ["Ascent", "Composed", "GradientStep", "Map", "Mixture", "OnlyLayers", "is_selected", "matches", "through"]
 
 Gradient = Callable[[Vector], Vector]
 
@@ -154,6 +158,38 @@ class Ascent(Map):
         return g
 
 
+class OnlyLayers(Map):
+    """T(w) = w, with T' taken as the projection on some leaves, so that steps along the gradient change only these.
+
+    Attributes:
+        layers: patterns of the paths of leaves, see ``matches``.
+        selected: whether the leaves that match change, or all others.
+    """
+
+    layers: tuple[str, ...] = eqx.field(static=True)
+    selected: bool = eqx.field(static=True, default=True)
+
+    @override
+    def __call__(self, w: Vector, grad: Gradient) -> Vector:
+        return w
+
+    @override
+    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
+        leaves = [leaf if is_selected(self.layers, path) == self.selected else jnp.zeros_like(leaf)
+                  for path, leaf in tree.named_leaves(g)]
+        return jax.tree.unflatten(jax.tree.structure(g), leaves)
+
+
+def is_selected(layers: tuple[str, ...], path: str) -> bool:
+    """Whether a leaf with this path matches one of the patterns."""
+    return any(matches(pattern, path) for pattern in layers)
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether a pattern with the wildcards of ``fnmatch`` matches a path, or a prefix of it that ends at a dot."""
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
+
+
 class Composed(Oracle):
     """The objective w -> f(T(w)).
 
@@ -174,6 +210,15 @@ class Composed(Oracle):
     @override
     def replaces_slow_operations(self) -> bool:
         return self.inner.replaces_slow_operations
+
+    @override
+    def with_objective(self, objective: LocalObjective, **values: Any) -> "Composed":
+        """The map of the objective; the context's values are not mapped."""
+        return replace(self, inner=self.inner.with_objective(objective, **values))
+
+    @override
+    def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
+        return self.inner.total(f, zero)
 
     @override
     def at_step(self, key: Array) -> "Composed":

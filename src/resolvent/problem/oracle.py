@@ -15,10 +15,12 @@ import jax.scipy.linalg
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import score_rows
 from resolvent.problem.models.model import Model
+from resolvent.problem.objective import Batch, BoundObjective, LocalObjective
 
 __all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "Recording", "SampleOracle", "ShapeOracle", "recording",
            "remembering"]
@@ -50,6 +52,11 @@ class Recording(eqx.Module):
 
 class Oracle(eqx.Module):
     """One party's objective f_k.
+
+    A party's work gets it, and reads f_k by ``value``, ``grad`` and ``batch_grad``. ``total`` sums a function over the
+    samples, ``held_out`` scores a model on samples that are not used for training, ``with_objective`` replaces f_k by
+    an objective of its own. ``SampleOracle``, the oracle of a model on data, has in addition the model and the samples
+    themselves: ``.model``, ``.x``, ``.y``.
 
     Attributes:
         samples: n_k, the number of samples that minibatches are drawn from; at least 1.
@@ -105,6 +112,31 @@ class Oracle(eqx.Module):
         """Whether operations may be replaced by equal ones, see ``Model.replaces_slow_operations``."""
         return True
 
+    def with_objective(self, objective: LocalObjective, **values: Any) -> "Oracle":
+        """The oracle whose objective is a function of a minibatch and a context, instead of f_k.
+
+        Args:
+            objective: (params, batch, context) -> the objective of each sample.
+            **values: what the context holds, by name, such as ``shared=w``.
+
+        Raises:
+            TypeError: oracles of this kind have no samples of which there are minibatches.
+        """
+        raise TypeError(f"{type(self).__name__} has no samples for the local objective {type(objective).__name__}: use "
+                        "a model on data")
+
+    def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
+        """The sum of f(batch, model) over consecutive blocks of the party's samples, such as sums of features.
+
+        Args:
+            f: (batch, model) -> a tree of sums over the rows of the batch for which ``batch.mask`` is true.
+            zero: the sum over no samples; it has the shapes and dtypes of the result.
+
+        Raises:
+            TypeError: oracles of this kind have no samples.
+        """
+        raise TypeError(f"{type(self).__name__} has no samples to sum over: use a model on data")
+
     def at_step(self, key: Array) -> "Oracle":
         """The oracle of one minibatch step, whose random layers draw from this key; by default itself."""
         return self
@@ -146,6 +178,8 @@ class SampleOracle(Oracle):
         offset: the party's first row.
         block: rows per step of a pass over all samples.
         validation: the first row and the number of the party's held-out samples; None if there are none.
+        objective: takes the place of the mean loss; None: there is none. l2 is added to it, and ``held_out`` scores
+            the loss of the model itself.
     """
 
     model: Model
@@ -154,6 +188,7 @@ class SampleOracle(Oracle):
     offset: Int[Array, ""]
     block: int = eqx.field(static=True)
     validation: tuple[Int[Array, ""], Int[Array, ""]] | None = None
+    objective: BoundObjective | None = None
 
     @property
     @override
@@ -169,6 +204,18 @@ class SampleOracle(Oracle):
     def at_step(self, key: Array) -> "SampleOracle":
         return replace(self, model=self.model.in_training(key))
 
+    @override
+    def with_objective(self, objective: LocalObjective, **values: Any) -> "SampleOracle":
+        if self.objective is not None:
+            raise InputError(f"the local objective {type(objective).__name__} would replace {self.objective.name}: use "
+                             "one function that has both terms")
+        return replace(self, objective=BoundObjective(objective, values | objective.prepare(self, values)))
+
+    @override
+    def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
+        of_batch = self.model.rewritten(lambda batch: f(batch, self.model))
+        return self._sum_over_blocks(lambda p, m: of_batch(self._batch(p, m)), zero)
+
     def sums(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Sum of the losses (without l2) and sum of the scores over all samples."""
         dtype = tree.dtype(w)
@@ -179,11 +226,23 @@ class SampleOracle(Oracle):
 
     @override
     def value(self, w: Vector) -> Float[Array, ""]:
-        return self.sums(w)[0] / self.samples + self.model.l2 / 2 * tree.full_dot(w, w)
+        if (objective := self.objective) is None:
+            total = self.sums(w)[0]
+        else:
+            dtype = tree.dtype(w)
+            total = self.total(lambda batch, model: objective.sum(model, w, batch).astype(dtype), jnp.zeros((), dtype))
+        return total / self.samples + self.model.l2 / 2 * tree.full_dot(w, w)
 
     @override
     def grad(self, w: Vector) -> Vector:
-        block_gradient = self.model.rewritten(jax.grad(lambda v, p, m: self._block_sums(v, p, m)[0]))
+        objective = self.objective
+
+        def block_sum(v: Vector, positions: Array, mask: Array) -> Array:
+            if objective is None:
+                return self._block_sums(v, positions, mask)[0]
+            return objective.sum(self.model, v, self._batch(positions, mask))
+
+        block_gradient = self.model.rewritten(jax.grad(block_sum))
         zero = jax.tree.map(jnp.zeros_like, tree.widen(w))
         total = self._sum_over_blocks(lambda p, m: tree.widen(block_gradient(w, p, m)), zero)
         mean = jax.tree.map(lambda g: g / self.samples, total)
@@ -191,8 +250,12 @@ class SampleOracle(Oracle):
 
     @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        rows = self.offset + jnp.where(mask, positions, 0)
-        return tree.axpy(self.model.l2, w, self.model.batch_gradient(w, self.x, self.y, rows, mask))
+        if (objective := self.objective) is None:
+            rows = self.offset + jnp.where(mask, positions, 0)
+            return tree.axpy(self.model.l2, w, self.model.batch_gradient(w, self.x, self.y, rows, mask))
+        batch = self._batch(positions, mask)
+        gradient = self.model.rewritten(jax.grad(lambda v: objective.mean(self.model, v, batch)))(w)
+        return tree.axpy(self.model.l2, w, gradient)
 
     @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -200,9 +263,13 @@ class SampleOracle(Oracle):
         if self.validation is None:
             return jnp.full((), jnp.nan, tree.dtype(w)), jnp.full((), jnp.nan, tree.dtype(w))
         offset, length = self.validation
-        loss, score = replace(self, offset=offset, samples=length, validation=None).sums(w)
+        loss, score = replace(self, offset=offset, samples=length, validation=None, objective=None).sums(w)
         n = jnp.where(length > 0, length, jnp.nan).astype(loss.dtype)
         return loss / n, (score if self.model.loss.higher_is_better else -score) / n
+
+    def _batch(self, positions: Array, mask: Array) -> Batch:
+        rows = self.offset + jnp.where(mask, positions, 0)
+        return Batch(self.x[rows], self.y[rows], mask)
 
     def _block_sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
         """Sums of loss and score over the masked samples."""
@@ -271,6 +338,14 @@ class ShapeOracle(Oracle):
     """
 
     samples: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.array(1))
+
+    @override
+    def with_objective(self, objective: LocalObjective, **values: Any) -> "ShapeOracle":
+        return self
+
+    @override
+    def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
+        return zero
 
     @override
     def value(self, w: Vector) -> Float[Array, ""]:

@@ -5,7 +5,8 @@ quadratic objectives. ``least_squares``, ``logistic_regression`` and ``logistic_
 is known, so that runs report the optimality gap. ``linear_quadratic`` generates control problems in which the optimal
 policy of each party is known. To write a problem of your own, derive from ``Problem`` (or
 ``SolvedProblem``, if the optimum is known) and from ``Oracle``. ``Subproblem`` is the task of a local solver, and
-``GradientStep`` the map of MAML, ``Ascent`` that of SAM.
+``GradientStep`` the map of MAML, ``Ascent`` that of SAM. ``LocalObjective`` is an objective of a minibatch and a
+context, which takes the place of f_k.
 """
 
 import jax.numpy as jnp
@@ -21,14 +22,16 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.logistic import LogisticProblem
 from resolvent.problem.maps import Ascent, GradientStep
 from resolvent.problem.mixed import MixedProblem, mixed
-from resolvent.problem.oracle import Oracle
+from resolvent.problem.objective import Batch, Context, LocalObjective
+from resolvent.problem.oracle import Oracle, SampleOracle
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.quadratic import LeastSquaresProblem, QuadraticProblem
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_regression", "logistic_data",  # noqa: RUF022
            "LinearQuadraticProblem", "linear_quadratic",
-           "Problem", "SolvedProblem", "Oracle", "Subproblem", "GradientStep", "Ascent"]
+           "Problem", "SolvedProblem", "Oracle", "SampleOracle", "Subproblem", "GradientStep", "Ascent",
+           "LocalObjective", "Batch", "Context"]
 
 
 @checked

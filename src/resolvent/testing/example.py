@@ -51,7 +51,7 @@ def example_problem(sizes: tuple[int, ...] = SIZES, dtype: Any = None) -> Learni
     data = FederatedData.from_arrays(inputs, labels, validation=0, test=0, classes=["0", "1", "2"])
     init = _first_model if dtype is None else lambda key: jax.tree.map(lambda leaf: leaf.astype(dtype),
                                                                        _first_model(key))
-    return LearningProblem(from_functions(init, _outputs), data, block=4)
+    return LearningProblem(from_functions(init, _outputs, returns_features=True), data, block=4)
 
 
 def example_participation(inner: Participation | None = None, parties: int = len(SIZES)) -> Dropout:
@@ -93,10 +93,11 @@ def _first_model(key: Array) -> Vector:
     return {"layer 0": layer(4, 3), "layer 1": layer(3, 4) | {"bias": jnp.zeros(3)}}
 
 
-def _outputs(params: Vector, inputs: Float[Array, "B 3"]) -> Float[Array, "B 3"]:
+def _outputs(params: Vector, inputs: Float[Array, "B 3"]) -> tuple[Float[Array, "B 3"], Float[Array, "B 4"]]:
+    """The outputs and the features."""
     first, second = params["layer 0"], params["layer 1"]
-    outputs: Array = jnp.tanh(inputs @ first["weight"].T) @ second["weight"].T + second["bias"]
-    return outputs
+    features = jnp.tanh(inputs @ first["weight"].T)
+    return features @ second["weight"].T + second["bias"], features
 
 
 ROUNDS = 3

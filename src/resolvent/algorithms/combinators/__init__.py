@@ -16,9 +16,10 @@ from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.combinators.replies import NormLimit, StaleReplies
 from resolvent.algorithms.combinators.server_steps import ErgodicAveraging, ServerOptimizer
 from resolvent.algorithms.combinators.warm_start import WarmStart
+from resolvent.algorithms.combinators.with_objective import WithObjective
 
 __all__ = ["Abstention", "AdaptiveMu", "Anderson", "Attacked", "CentreFromSums", "Combinator", "Compressed",
            "CompressedMessages", "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture",
            "FineTuned", "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "Momentum", "NormLimit",
            "PersonalLayers", "PooledData", "PrivateParties", "RelativeDelta", "ServerOptimizer",
-           "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart"]
+           "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart", "WithObjective"]

@@ -1,7 +1,6 @@
 """Personal layers: some leaves of the parameters stay at the parties, and only the others are sent and averaged."""
 
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -22,7 +21,7 @@ from resolvent.algorithms.keys import substep_key
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.maps import Gradient, Map, through
+from resolvent.problem.maps import OnlyLayers, is_selected, matches, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -50,7 +49,8 @@ class PersonalLayers(Combinator):
 
     Personal heads are FedPer and, with the roles of body and head exchanged, LG-FedAvg; personal normalisation layers
     are FedBN. With a ``personal_solver`` a party first trains the personal part with the shared part fixed, and then
-    the shared part with the personal part fixed: FedRep.
+    the shared part with the personal part fixed: FedRep. With ``trained=False`` the personal part is not trained, and
+    stays as in the first model: the rounds of FedBABU.
 
     Source: Arivazhagan, Aggarwal, Singh, Choudhary, *Federated Learning with Personalization Layers*, Algorithm 1; Li,
     Jiang, Zhang, Kamp, Dou, *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*; Liang et
@@ -67,6 +67,7 @@ class PersonalLayers(Combinator):
             dot selects all leaves below it.
         personal_solver: trains the personal leaves before the inner algorithm trains the shared ones; default: the
             inner algorithm trains all leaves together.
+        trained: whether the personal leaves are trained.
 
     Raises:
         InputError: the inner algorithm does not exchange models; no pattern, or, at the first round, a pattern that
@@ -81,12 +82,16 @@ class PersonalLayers(Combinator):
 
     layers: tuple[str, ...] = eqx.field(static=True)
     personal_solver: LocalSolver | None
+    trained: bool = eqx.field(static=True)
     replies_models: ClassVar[bool] = False  # they are a part of a model
 
     def __init__(self, inner: Algorithm, layers: str | list[str] | tuple[str, ...],
-                 personal_solver: LocalSolver | None = None) -> None:
+                 personal_solver: LocalSolver | None = None, trained: bool = True) -> None:
         self.inner, self.layers = inner, (layers,) if isinstance(layers, str) else tuple(layers)
-        self.personal_solver = personal_solver
+        self.personal_solver, self.trained = personal_solver, trained
+        if personal_solver is not None and not trained:
+            raise InputError("PersonalLayers(trained=False) does not train the personal layers: leave personal_solver "
+                             "out")
         if not self.layers:
             raise InputError("PersonalLayers needs at least one pattern of layers, such as 'head*'")
         if not inner.replies_models or len(inner.phases) != 1:
@@ -116,9 +121,10 @@ class PersonalLayers(Combinator):
               effort: Float[Array, ""], phase: int) -> tuple[PersonalLayersState, dict[str, Array], Info]:
         model = self._merged(message, state.personal)
         if self.personal_solver is not None:
-            of_personal = Subproblem(through(replace(oracle, memory=None), _Only(self.layers, True)), model)
+            of_personal = Subproblem(through(replace(oracle, memory=None), OnlyLayers(self.layers, True)), model)
             model, _ = local_work(self.personal_solver, of_personal, model, substep_key(key, _PERSONAL_WORK), effort)
-            oracle = through(oracle, _Only(self.layers, False))
+        if self.personal_solver is not None or not self.trained:
+            oracle = through(oracle, OnlyLayers(self.layers, False))
         after, model, info = inner(state.inner, model, oracle, key, effort)
         personal, shared = self._split(model)
         return PersonalLayersState(after, personal), shared, info
@@ -146,10 +152,10 @@ class PersonalLayers(Combinator):
         """The personal and the shared leaves, by path."""
         leaves = dict(tree.named_leaves(model))
         for pattern in self.layers:
-            if not any(_matches(pattern, path) for path in leaves):
+            if not any(matches(pattern, path) for path in leaves):
                 raise InputError(f"PersonalLayers(layers={list(self.layers)}): {pattern!r} matches no parameter; they "
                                  f"are {', '.join(leaves)[:200]}")
-        personal = {path: leaf for path, leaf in leaves.items() if _is_selected(self.layers, path)}
+        personal = {path: leaf for path, leaf in leaves.items() if is_selected(self.layers, path)}
         shared = {path: leaf for path, leaf in leaves.items() if path not in personal}
         if not shared:
             raise InputError(f"PersonalLayers(layers={list(self.layers)}) matches all parameters, so that nothing is "
@@ -162,33 +168,3 @@ class PersonalLayers(Combinator):
         paths = [path for path, _ in tree.named_leaves(model)]
         return jax.tree.unflatten(jax.tree.structure(model), [
             leaves.get(path, leaf) for path, leaf in zip(paths, jax.tree.leaves(model), strict=True)])
-
-
-class _Only(Map):
-    """T(w) = w, with T' taken as the projection on some leaves, so that steps along the gradient change only these.
-
-    Attributes:
-        layers: patterns of the paths of the personal leaves.
-        personal: whether these leaves change, or all others.
-    """
-
-    layers: tuple[str, ...] = eqx.field(static=True)
-    personal: bool = eqx.field(static=True)
-
-    @override
-    def __call__(self, w: Vector, grad: Gradient) -> Vector:
-        return w
-
-    @override
-    def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
-        leaves = [leaf if _is_selected(self.layers, path) == self.personal else jnp.zeros_like(leaf)
-                  for path, leaf in tree.named_leaves(g)]
-        return jax.tree.unflatten(jax.tree.structure(g), leaves)
-
-
-def _is_selected(layers: tuple[str, ...], path: str) -> bool:
-    return any(_matches(pattern, path) for pattern in layers)
-
-
-def _matches(pattern: str, path: str) -> bool:
-    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")

@@ -25,6 +25,7 @@ from resolvent.algorithms.presets import (
     mixing,
     operators,
     personal,
+    representations,
     server,
     shared,
     structures,
@@ -37,6 +38,7 @@ from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.mixing import *
 from resolvent.algorithms.presets.operators import *
 from resolvent.algorithms.presets.personal import *
+from resolvent.algorithms.presets.representations import *
 from resolvent.algorithms.presets.server import *
 from resolvent.algorithms.presets.shared import *
 from resolvent.algorithms.presets.structures import *
@@ -44,4 +46,5 @@ from resolvent.algorithms.presets.structures import *
 # Not for type checkers: mypy reads no names from a sum of lists, and without the list it takes all of those above.
 if not TYPE_CHECKING:
     __all__ = [name for module in (shared, personal, operators, baselines, corrections, meta, server,
-                                   automatic, mixing, structures, compression) for name in module.__all__]
+                                   automatic, mixing, structures, representations,
+                                   compression) for name in module.__all__]

@@ -49,6 +49,16 @@ class Model(CheckedArguments, eqx.Module):
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
         """The outputs for a batch of inputs."""
 
+    def apply_with_features(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> tuple[PyTree[Any], Array]:
+        """The outputs for a batch of inputs, and the features [B, d]: the inputs of the last layer.
+
+        Raises:
+            InputError: the model does not say what its features are.
+        """
+        raise InputError(f"{type(self).__name__} has no features: use mlp or a convolutional network, or make the "
+                         "model by from_functions(..., returns_features=True) from a function that returns the pair "
+                         "(outputs, features)")
+
     def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
         """The gradient of the mean loss (without l2) over those ``rows`` of x and y for which ``mask`` is true."""
@@ -104,6 +114,11 @@ class LinearModel(Model):
         return outputs
 
     @override
+    def apply_with_features(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> tuple[PyTree[Any], Array]:
+        """The outputs, and the inputs, flattened."""
+        return self.apply(params, x), x.reshape(len(x), -1)
+
+    @override
     def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
         if not is_affine_gradient_faster(len(rows)):
@@ -139,11 +154,17 @@ class MLP(Model):
 
     @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B outputs"]:
-        h = x.reshape(len(x), -1)
+        outputs: Array = self.apply_with_features(params, x)[0]
+        return outputs
+
+    @override
+    def apply_with_features(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> tuple[PyTree[Any], Array]:
+        """The outputs, and the units of the last hidden layer."""
+        h = features = x.reshape(len(x), -1)
         for i in range(len(self.sizes) - 1):
-            layer = params[f"layer {i}"]
-            h = (jax.nn.relu(h) if i else h) @ layer["weight"].T + layer["bias"]
-        return h
+            layer, features = params[f"layer {i}"], jax.nn.relu(h) if i else h
+            h = features @ layer["weight"].T + layer["bias"]
+        return h, features
 
 
 class FunctionModel(Model):
@@ -154,13 +175,15 @@ class FunctionModel(Model):
         apply_function: (parameters, inputs) -> outputs; with random layers (parameters, inputs, key) -> outputs.
         replace_slow_operations: whether operations that are slow in compiled loops on a CPU are replaced.
         random_layers: whether minibatch gradients depend on random numbers.
+        returns_features: whether ``apply_function`` returns a pair, the outputs and the features.
         key: the key of the random layers in one training step; None in evaluations.
     """
 
     init_function: Callable[[Array], PyTree[Any]] = eqx.field(static=True)
-    apply_function: Callable[..., Array] = eqx.field(static=True)
+    apply_function: Callable[..., Any] = eqx.field(static=True)
     replace_slow_operations: bool = eqx.field(static=True, default=True)
     random_layers: bool = eqx.field(static=True, default=False)
+    returns_features: bool = eqx.field(static=True, default=False)
     key: Array | None = None
 
     @property
@@ -183,7 +206,27 @@ class FunctionModel(Model):
 
     @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
-        return self.apply_function(params, x, self.key) if self.random_layers else self.apply_function(params, x)
+        result = self._apply(params, x)
+        return result[0] if self.returns_features else result
+
+    @override
+    def apply_with_features(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> tuple[PyTree[Any], Array]:
+        if not self.returns_features:
+            raise InputError("the function of the model returns outputs only: return the pair (outputs, features), and "
+                             "set returns_features=True")
+        return self._apply(params, x)
+
+    def _apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Any:
+        """The outputs; with features the pair of both.
+
+        Raises:
+            InputError: there should be a pair, and is none.
+        """
+        result = self.apply_function(params, x, self.key) if self.random_layers else self.apply_function(params, x)
+        if self.returns_features and not (isinstance(result, tuple) and len(result) == 2):
+            raise InputError(f"a model with returns_features=True must return the pair (outputs, features), got "
+                             f"{type(result).__name__}")
+        return result
 
 
 @checked
@@ -246,9 +289,9 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
 
 
 @checked
-def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[..., Array], *,
+def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[..., Any], *,
                    loss: AnyLoss = "cross_entropy", l2: float = 0.0, replace_slow_operations: bool = True,
-                   random_layers: bool = False) -> Model:
+                   random_layers: bool = False, returns_features: bool = False) -> Model:
     """A model from a pair of pure functions.
 
     Args:
@@ -260,6 +303,8 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[..., Ar
             replaced by equal ones; ``rv.explain`` shows which.
         random_layers: whether ``apply`` has random layers, such as dropout. It then has a third argument: the random
             key of a training step, or None in evaluations, predictions and gradients over all samples.
+        returns_features: whether ``apply`` returns a pair, the outputs and the features [B, d] of the samples, which
+            some methods compare, such as ``moon``.
 
     Example:
         >>> model = rv.models.from_functions(lambda key: jnp.zeros((10, 64)), lambda w, x: x @ w.T)
@@ -267,7 +312,8 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[..., Ar
         >>> result = rv.simulate(rv.fedavg(rv.SGD(0.01)), model, data, rounds=1, progress=False)
     """
     return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
-                         replace_slow_operations=replace_slow_operations, random_layers=random_layers)
+                         replace_slow_operations=replace_slow_operations, random_layers=random_layers,
+                         returns_features=returns_features)
 
 
 def head(classes: int) -> tuple[int, Loss]:

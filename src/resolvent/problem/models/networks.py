@@ -76,6 +76,12 @@ class CNN(Model):
     @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B outputs"]:
         """The outputs for images [B, rows, columns(, channels)], or for flattened ones."""
+        outputs: Array = self.apply_with_features(params, x)[0]
+        return outputs
+
+    @override
+    def apply_with_features(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> tuple[PyTree[Any], Array]:
+        """The outputs, and the inputs of the last layer."""
         h = x.reshape(len(x), *self.shape)
         for i in range(len(self.channels)):
             layer = params[f"convolution {i}"]
@@ -85,11 +91,11 @@ class CNN(Model):
             else:
                 h = kernels.convolve_relu_pool(h, layer["weight"], layer["bias"])
                 h = normalise_responses(h) if self.normalise else h
-        h = h.reshape(len(x), -1)
+        h = features = h.reshape(len(x), -1)
         for i in range(len(self.hidden) + 1):
-            layer = params[f"layer {i}"]
-            h = (jax.nn.relu(h) if i else h) @ layer["weight"].T + layer["bias"]
-        return h
+            layer, features = params[f"layer {i}"], jax.nn.relu(h) if i else h
+            h = features @ layer["weight"].T + layer["bias"]
+        return h, features
 
 
 def max_pool(x: Float[Array, "B H W C"]) -> Float[Array, "B H_ W_ C"]:
