@@ -145,7 +145,7 @@ def check_class_outputs(method: str, outputs: Any, *, at_least: int) -> None:
     Raises:
         InputError: the outputs are not [samples, classes] with enough classes.
     """
-    shape = getattr(outputs, "shape", ())
+    shape: tuple[int, ...] = getattr(outputs, "shape", ())
     if len(shape) != 2 or shape[1] < at_least:
         raise InputError(f"{method} needs outputs [samples, classes] with at least {at_least} classes, got "
                          f"{['samples', *shape[1:]]}: use a model with one logit for each class")

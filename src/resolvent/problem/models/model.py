@@ -206,15 +206,16 @@ class FunctionModel(Model):
 
     @override
     def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
-        result = self._apply(params, x)
-        return result[0] if self.returns_features else result
+        result: Array = self.apply_with_features(params, x)[0] if self.returns_features else self._apply(params, x)
+        return result
 
     @override
     def apply_with_features(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> tuple[PyTree[Any], Array]:
         if not self.returns_features:
             raise InputError("the function of the model returns outputs only: return the pair (outputs, features), and "
                              "set returns_features=True")
-        return self._apply(params, x)
+        outputs, features = self._apply(params, x)
+        return outputs, features
 
     def _apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Any:
         """The outputs; with features the pair of both.
