@@ -3,7 +3,6 @@
 A command imports the modules that it needs when it runs, as in ``commands``.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,19 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from resolvent.cli.exit_codes import FAILURE
-from resolvent.cli.options import LABEL_WIDTH, Changes, OptionalInt, OptionalPath, Texts, flat
+from resolvent.cli.options import LABEL_WIDTH, Changes, OptionalInt, OptionalPath, OptionalText, Texts, flat
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
-    from resolvent.federation.engines.processes import EngineProcess
-    from resolvent.federation.protocol.kits import Engine, KitNote
+    from resolvent.federation.protocol.kits import Engine
 
 __all__ = ["FEDERATION_COMMANDS", "federation_observer"]
-
-_POLL = 0.5  # seconds between two checks of a process
-_RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
-_LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
-
 
 def federation(
     action: Annotated[Literal["new"], tyro.conf.Positional],
@@ -69,39 +62,52 @@ def federation(
 
 
 def server(
-    action: Annotated[Literal["start", "clean"], tyro.conf.Positional],
+    action: Annotated[Literal["start", "status", "clean"], tyro.conf.Positional],
     *,
     kit: Path,
     models: Texts = (),
+    live: OptionalText = None,
+    format: Literal["text", "json"] = "text",
     days: float = 7.0,
 ) -> None:
-    """Run the server of a federation until it is interrupted, or remove what old jobs have left.
+    """Run the server of a federation until it is interrupted, show its status, or remove what old jobs have left.
 
     It listens on the port of the federation for connections with a certificate of the federation. It stores the runs,
     without rows of any site, in the folder `runs` of the kit. A process that ends is started again.
 
+    The action `status` shows who is connected, and of the newest run the round, who is waited for, replies, refusals by
+    code, traffic and memory. Its exit code is 0 if the server runs, and 1 otherwise.
+
     Args:
-        action: start runs the server; clean removes the engine's folders of jobs that have ended, and no run.
+        action: start runs the server; status shows its status; clean removes the engine's folders of jobs that have
+            ended, and no run.
         kit: the server's kit.
         models: models of your own, module:function, that an experiment may name, with modules in the current folder or
             the environment. Every site has to allow them too, with the key `models` of its site.yaml.
+        live: for start: a port, such as 8010, at which this machine sees the status: as a page, as JSON (/status.json)
+            and as metrics for Prometheus (/metrics). ADDRESS:PORT serves other machines, without a password.
+        format: for status: text or json.
         days: for clean: jobs of the last days are left.
     """
     import json
+    import sys
 
-    from resolvent.cli import terminal
+    from resolvent.cli import supervision, terminal
     from resolvent.federation.lead.engines import ENGINES, require_engine
     from resolvent.federation.protocol.kits import kit_note, started_once
     from resolvent.federation.protocol.names import CODE_FOLDER, MODELS
 
     note = kit_note(kit, "server")
+    if action == "status":
+        sys.exit(supervision.show_status(note, format))
     if action == "clean":
-        _clean(note, days)
+        supervision.clean(note, days)
         return
     require_engine(note.engine)
     with started_once(note):
         terminal.print_line(f"server of {note.address}; Ctrl-C ends it")
-        _supervise(note, {MODELS: json.dumps(models), CODE_FOLDER: str(Path.cwd())}, ENGINES[note.engine].server_news)
+        supervision.supervise(note, {MODELS: json.dumps(models), CODE_FOLDER: str(Path.cwd())},
+                              ENGINES[note.engine].server_news, live)
 
 
 def party(
@@ -114,6 +120,7 @@ def party(
     reason: str = "",
     out: OptionalPath = None,
     compare: OptionalPath = None,
+    live: OptionalText = None,
     days: float = 7.0,
 ) -> None:
     """Check a site's table and limits, decide about plans, or take part in a federation until it is interrupted.
@@ -141,16 +148,17 @@ def party(
         compare: for ledger: an earlier copy of the file ledger.jsonl, which the ledger must continue.
         site: the site's file, for check and start: its table, names of columns that differ, and its limits.
         experiment: the lead's experiment file, for check.
+        live: for start: a port, such as 8010, at which this machine sees the plans and the ledger of the site.
         days: for clean: jobs of the last days are left.
     """
-    from resolvent.cli import site_records, terminal
+    from resolvent.cli import site_records, supervision, terminal
     from resolvent.errors import InputError
     from resolvent.federation.protocol.files import read_site
     from resolvent.federation.protocol.kits import kit_note, started_once
 
     note = kit_note(kit, "site")
     if action == "clean":
-        _clean(note, days)
+        supervision.clean(note, days)
         return
     if action in ("plans", "approve", "reject"):
         site_records.decide(note, action, plan, reason)
@@ -175,9 +183,9 @@ def party(
     require_engine(note.engine)
     with started_once(note):
         terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
-        _supervise(note, {SITE_FILE: str(site.resolve())},
-                   {**ENGINES[note.engine].site_news, SECOND_SESSION: "the server has refused a second process, such "
-                    "as one with a copy of this kit, that connects as: "})
+        news = {**ENGINES[note.engine].site_news, SECOND_SESSION: "the server has refused a second process, such as "
+                "one with a copy of this kit, that connects as: "}
+        supervision.supervise(note, {SITE_FILE: str(site.resolve())}, news, live)
 
 
 def federate(
@@ -194,6 +202,7 @@ def federate(
     deadline: float = 600.0,
     retries: int = 3,
     lost_state: Literal["refuse", "restart"] = "refuse",
+    live: OptionalText = None,
 ) -> None:
     """Run an experiment between real sites; writes a run folder with a report.
 
@@ -225,8 +234,9 @@ def federate(
         retries: how often a round is repeated if fewer sites than the quorum have answered; then the run stops and can
             be continued.
         lost_state: what happens to a site that has lost its disk: refuse it, or let it restart.
+        live: a port, such as 8010, at which this machine sees the run as a page, while the command runs.
     """
-    from resolvent.cli import terminal
+    from resolvent.cli import supervision, terminal
     from resolvent.errors import InputError
     from resolvent.federation.lead.engines import ENGINES, require_engine
     from resolvent.federation.protocol.job import FederationJob
@@ -251,7 +261,8 @@ def federate(
         require_engine(note.engine)
         plan = experiment_of_file(experiment, changes)
         job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
-        with federation_observer() as observe:
+        with (federation_observer() as show,
+              supervision.lead_page(live, note, name, job.sites, show) as observe):
             summary = run_federation(note, plan, folder, job, observe, notify=terminal.print_note,
                                      has_sites=bool(sites))
     terminal.print_table(terminal.score_table(summary))
@@ -335,51 +346,6 @@ def _irregularities(event: Mapping[str, Any]) -> Iterator[str]:
         yield f"replies to an earlier message arrived: {', '.join(event['late'])}"
     if event["attempts"] > 1:
         yield f"asked {event['attempts']} times; {len(event['counted'])} of {len(event['asked'])} sites answered"
-
-
-def _clean(note: "KitNote", days: float) -> None:
-    """Remove the folders of old jobs of a kit that is not started."""
-    from resolvent.cli import terminal
-    from resolvent.errors import check_range
-    from resolvent.federation.engines.job_folders import clean_jobs
-    from resolvent.federation.protocol.kits import started_once
-
-    check_range("clean", "[0, inf)", days=days)
-    with started_once(note):
-        cleaned = clean_jobs(note.kit, days)
-    terminal.print_line(f"removed {cleaned.folders} folders of jobs, {cleaned.bytes / 1e6:.1f} MB; runs, models and "
-                        "records are unchanged")
-
-
-def _supervise(note: "KitNote", environment: Mapping[str, str], news: Mapping[str, str]) -> None:
-    """Run a participant's process until an interruption; start it again if it ends."""
-    from resolvent.cli import terminal
-    from resolvent.federation.engines.processes import running
-    from resolvent.federation.lead.engines import start_participant
-
-    failures = 0
-    while True:
-        start = time.monotonic()
-        with running(start_participant(note, environment)) as process:
-            _report_news(process, news)
-        failures = 0 if time.monotonic() - start > _LONG_LIFE else failures + 1
-        pause = _RESTART_PAUSES[min(failures, len(_RESTART_PAUSES) - 1)]
-        terminal.print_note(f"the process has ended ({process.last_lines(1)}); it is started again in {pause:.0f} s; "
-                            f"its log: {process.log}")
-        time.sleep(pause)
-
-
-def _report_news(process: "EngineProcess", news: Mapping[str, str]) -> None:
-    """Print a message for each new log line that contains a key of ``news``, until the process ends."""
-    from resolvent.cli import terminal
-
-    while process.is_running:
-        for line in process.new_lines():
-            for mark, title in news.items():
-                if mark in line:
-                    words = line.split(mark, 1)[1].split() if title.endswith(": ") else []
-                    terminal.print_line(f"{title}{words[0].split('@')[0].strip('.,:;') if words else ''}")
-        process.wait(_POLL)
 
 
 FEDERATION_COMMANDS: dict[str, Callable[..., Any]] = {"federation": federation, "server": server, "party": party,

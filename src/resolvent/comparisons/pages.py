@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from resolvent.comparisons.page_text import page_text
 from resolvent.data.files.atomic_files import write_text
 from resolvent.simulator.record.plots import style
 
@@ -29,10 +29,7 @@ def write_page(path: Path, template: str, **values: Any) -> None:
         template: name of the template.
         values: the variables of the template.
     """
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("resolvent.comparisons", "page_templates"),
-                                     autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-                                     lstrip_blocks=True)
-    write_text(path, environment.get_template(f"{template}.html.jinja").render(**values))
+    write_text(path, page_text(template, **values))
 
 
 def page_colours() -> AbstractContextManager[None]:

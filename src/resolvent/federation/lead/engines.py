@@ -50,7 +50,7 @@ class _EngineFacts(NamedTuple):
 ENGINES: Mapping[Engine, _EngineFacts] = {
     "nvflare": _EngineFacts("NVIDIA FLARE", "nvflare", "2.9.0", None, "Successfully registered client",
                             {"Successfully registered client": _CONNECTED, "The client could not register": _SECOND},
-                            {"New client ": "joined: ", "client_dead": "lost: ", SECOND_SESSION: _REFUSED},
+                            {"New client ": "joined: ", "Client Name:": "lost: ", SECOND_SESSION: _REFUSED},
                             "person"),
     "flower": _EngineFacts("Flower", "flwr", "1.41.0", "resolvent: ready", "SuperNode ID:",
                            {"SuperNode ID:": _CONNECTED, "Failed to activate SuperNode": _SECOND},

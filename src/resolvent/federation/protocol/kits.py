@@ -11,7 +11,7 @@ from resolvent.data.files.folder_lock import RunningError, locked
 from resolvent.errors import InputError
 from resolvent.federation.protocol.signatures import sign, verify
 
-__all__ = ["SERVER_KIT", "Engine", "KitNote", "kit_note", "started_once", "write_kit_note"]
+__all__ = ["SERVER_KIT", "Engine", "KitNote", "is_started", "kit_note", "started_once", "write_kit_note"]
 
 Engine: TypeAlias = Literal["nvflare", "flower"]
 """The program that connects the participants."""
@@ -61,7 +61,6 @@ class KitNote:
             self.address = content["servers"][0]["service"]["target"]
             self.name = "server" if self.kind == "server" else content["client"]["fqsn"]
 
-
     def sign(self, content: bytes) -> dict[str, str]:
         """Sign bytes as the lead. With Flower the lead works on the server's machine, and has the server's key."""
         key, certificate, _ = _SIGNING_FILES[self.engine]
@@ -105,6 +104,15 @@ def started_once(note: KitNote) -> Iterator[None]:
             raise RunningError(f"the kit {note.kit} is started already, by process {error.holder}: {note.name} runs "
                                "once; end that process first", error.holder) from None
         yield
+
+
+def is_started(note: KitNote) -> bool:
+    """Whether a process has started the kit, see ``started_once``."""
+    try:
+        with locked(note.kit / _RUNNING):
+            return False
+    except RunningError:
+        return True
 
 
 def write_kit_note(kit: Path, *, kind: str, name: str, address: str) -> None:

@@ -89,19 +89,19 @@ class RunStatus:
     scores: list[dict[str, Any]] = field(default_factory=list)
     sites: dict[str, SiteStatus] = field(default_factory=dict)
 
-    def observe(self, event: Mapping[str, Any], now: float) -> None:
+    def observe(self, event: Mapping[str, Any], moment: float) -> None:
         """Count an event of the run, see ``server.serve``; other events change nothing."""
         handler = _HANDLERS.get(str(event.get("event")))
         if handler is not None:
-            handler(self, event, now)
+            handler(self, event, moment)
 
-    def wait_for(self, wait: Mapping[str, Any], now: float) -> None:
+    def wait_for(self, wait: Mapping[str, Any], moment: float) -> None:
         """Set what the run waits for, as ``WatchedTransport.waiting`` returns it."""
         self.waits_for = str(wait.get("for", ""))
         missing = {*wait.get("missing", ())}
         for name, site in self.sites.items():
             if site.is_waited_for and name not in missing and self.waits_for == "replies":
-                site.last_reply = now
+                site.last_reply = moment
             site.is_waited_for = name in missing
 
     @property
@@ -125,10 +125,10 @@ class RunStatus:
     def _site(self, name: str) -> SiteStatus:
         return self.sites.setdefault(name, SiteStatus())
 
-    def _start(self, event: Mapping[str, Any], now: float) -> None:
+    def _start(self, event: Mapping[str, Any], moment: float) -> None:
         self.method, self.round, self.rounds = str(event["method"]), event["resumed"], event["rounds"]
 
-    def _round(self, event: Mapping[str, Any], now: float) -> None:
+    def _round(self, event: Mapping[str, Any], moment: float) -> None:
         self.method, self.round, self.rounds = str(event["method"]), event["round"], event["rounds"]
         self.phases_done += 1
         for name in event["counted"]:
@@ -136,7 +136,7 @@ class RunStatus:
         for name in event["refused"]:
             self._site(name).not_counted += 1
         for name in (*event["counted"], *event["refused"]):
-            self._site(name).last_reply = now
+            self._site(name).last_reply = moment
         for name in event["absent"]:
             self._site(name).absent += 1
         for name in event["late"]:
@@ -144,26 +144,26 @@ class RunStatus:
         for name, norm in event.get("norms", {}).items():
             self._site(name).norm = norm
 
-    def _refusal(self, event: Mapping[str, Any], now: float) -> None:
+    def _refusal(self, event: Mapping[str, Any], moment: float) -> None:
         code = event["code"] if event["code"] in [*RefusalCode] else _UNKNOWN_CODE
         refusals = self._site(event["site"]).refusals
         refusals[str(code)] = refusals.get(str(code), 0) + 1
 
-    def _second_session(self, event: Mapping[str, Any], now: float) -> None:
+    def _second_session(self, event: Mapping[str, Any], moment: float) -> None:
         self._site(event["site"]).second_sessions += 1
 
-    def _members(self, event: Mapping[str, Any], now: float) -> None:
+    def _members(self, event: Mapping[str, Any], moment: float) -> None:
         for names, is_member in ((event["joined"], True), (event["left"], False)):
             for name in names:
                 self._site(name).is_member = is_member
 
-    def _scores(self, event: Mapping[str, Any], now: float) -> None:
+    def _scores(self, event: Mapping[str, Any], moment: float) -> None:
         if event.get("mean") is not None:
             self.scores = [*self.scores, {name: event[name] for name in ("method", "round", "score", "mean")}]
             self.scores = self.scores[-_MAX_SCORES:]
 
-    def _waiting(self, event: Mapping[str, Any], now: float) -> None:
-        self.wait_for(event, now)
+    def _waiting(self, event: Mapping[str, Any], moment: float) -> None:
+        self.wait_for(event, moment)
 
 
 _HANDLERS: Mapping[str, Callable[[RunStatus, Mapping[str, Any], float], None]] = {
@@ -185,5 +185,5 @@ def read_status(path: Path) -> RunStatus | None:
 
 def newest_status(runs: Path) -> RunStatus | None:
     """The status of the run that was written last, in the folder of all runs; None if there is none."""
-    found = [status for path in runs.glob(f"*/{STATUS_FILE}") if (status := read_status(path)) is not None]
-    return max(found, key=lambda status: status.updated, default=None)
+    statuses = [status for path in runs.glob(f"*/{STATUS_FILE}") if (status := read_status(path)) is not None]
+    return max(statuses, key=lambda status: status.updated, default=None)

@@ -108,5 +108,5 @@ def memory_of_process() -> tuple[int, int]:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):  # not Linux
         return 0, peak
-    now = pages * os.sysconf("SC_PAGE_SIZE")
-    return now, max(now, peak)
+    size = pages * os.sysconf("SC_PAGE_SIZE")
+    return size, max(size, peak)

@@ -1,0 +1,136 @@
+"""What the commands of a participant share: they run its process, say what happens, and serve its view."""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from resolvent.cli import terminal
+from resolvent.cli.exit_codes import FAILURE
+from resolvent.errors import check_range
+from resolvent.federation.engines.job_folders import clean_jobs
+from resolvent.federation.engines.processes import EngineProcess, running
+from resolvent.federation.lead.engines import start_participant
+from resolvent.federation.lead.live import parse_address, serving
+from resolvent.federation.lead.monitoring import View, lead_view, server_view, site_view
+from resolvent.federation.protocol.connections import Connections
+from resolvent.federation.protocol.job import Observer
+from resolvent.federation.protocol.kits import KitNote, started_once
+from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
+
+__all__ = ["clean", "lead_page", "show_status", "supervise"]
+
+_POLL = 0.5  # seconds between two checks of a process
+_RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
+_LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
+_JOINED, _LOST, _CONNECTED = "joined: ", "lost: ", "connected to the server"
+
+
+def supervise(note: KitNote, environment: Mapping[str, str], news: Mapping[str, str], live: str | None) -> None:
+    """Run a participant's process until an interruption; start it again if it ends.
+
+    Args:
+        note: the kit of the server or of a site.
+        environment: variables for the process.
+        news: text in the log of the process -> message for the person who runs it.
+        live: ``[HOST:]PORT`` at which the view of the participant is served; None: nowhere.
+    """
+    failures, connections = 0, Connections(note.kit)
+    with _live(live, partial(server_view if note.kind == "server" else site_view, note)):
+        while True:
+            start = time.monotonic()
+            with running(start_participant(note, environment)) as process:
+                _report_news(process, news, note.name, connections)
+            connections.clear()
+            failures = 0 if time.monotonic() - start > _LONG_LIFE else failures + 1
+            pause = _RESTART_PAUSES[min(failures, len(_RESTART_PAUSES) - 1)]
+            terminal.print_note(f"the process has ended ({process.last_lines(1)}); it is started again in "
+                                f"{pause:.0f} s; its log: {process.log}")
+            time.sleep(pause)
+
+
+def _report_news(process: EngineProcess, news: Mapping[str, str], name: str, connections: Connections) -> None:
+    """Print a message for each new log line that contains a key of ``news``, until the process ends."""
+    while process.is_running:
+        for line in process.new_lines():
+            for mark, title in news.items():
+                if mark not in line:
+                    continue
+                words = line.split(mark, 1)[1].split() if title.endswith(": ") else []
+                site = words[0].split("@")[0].strip(".,:;") if words else ""
+                terminal.print_line(f"{title}{site}")
+                if title in (_JOINED, _LOST, _CONNECTED):
+                    connections.set(site or name, is_connected=title != _LOST)
+        process.wait(_POLL)
+
+
+@contextlib.contextmanager
+def _live(live: str | None, view: Callable[[], View]) -> Iterator[None]:
+    """Serve a view, and print its address."""
+    if live is None:
+        yield
+        return
+    with serving(parse_address(live), view) as address:
+        terminal.print_line(f"live page: {address}; for Prometheus: {address}metrics")
+        yield
+
+
+@contextlib.contextmanager
+def lead_page(live: str | None, note: KitNote, name: str, sites: Sequence[str],
+              observe: Observer) -> Iterator[Observer]:
+    """Serve the view of a lead's command; yields the function that it observes events with."""
+    status, lock = RunStatus(name, sites={site: SiteStatus() for site in sites}), threading.Lock()
+
+    def follow(event: Mapping[str, Any]) -> None:
+        with lock:
+            status.observe(event, time.time())
+        observe(event)
+
+    def view() -> View:
+        with lock:
+            return lead_view(note, RunStatus.from_plain(status.plain()))
+
+    with _live(live, view):
+        yield follow
+
+
+def show_status(note: KitNote, form: Literal["text", "json"]) -> int:
+    """Print the view of a server; returns the exit code: 0 if the server runs."""
+    view = server_view(note)
+    for line in [json.dumps(view.plain(), indent=2)] if form == "json" else _status_lines(view):
+        print(line)  # programs read it: lines are not wrapped
+    return 0 if view.is_started else FAILURE
+
+
+def _status_lines(view: View) -> Iterator[str]:
+    connected = [name for name, is_connected in view.connections.items() if is_connected]
+    yield f"server of {view.address}: {'running' if view.is_started else 'not started'}"
+    yield f"connected: {', '.join(connected) or 'no site'}"
+    status = view.status
+    if status is None:
+        yield "no run has begun"
+        return
+    yield f"run {status.run}: {status.state}; {status.method}, round {status.round} of {status.rounds}"
+    missing = [name for name, site in status.sites.items() if site.is_waited_for]
+    since = view.seconds_since(status.last_reply)
+    yield (f"waiting for: {', '.join(missing) or status.waits_for or 'nothing'}; last reply: "
+           f"{'none' if since is None else f'{since:.0f} s ago'}")
+    yield (f"{status.bytes_down / 1e6:.2f} MB sent, {status.bytes_up / 1e6:.2f} MB received; memory "
+           f"{status.memory / 1e6:.0f} MB, at most {status.peak_memory / 1e6:.0f} MB")
+    for name, site in status.sites.items():
+        refusals = ", ".join(f"{code} {number}" for code, number in site.refusals.items())
+        norm = "none" if site.norm is None else f"{site.norm:.4g}"
+        yield (f"  {name}: replies {site.replies}, not counted {site.not_counted}, absent {site.absent}, late "
+               f"{site.late}, last norm {norm}, refusals: {refusals or 'none'}")
+
+
+def clean(note: KitNote, days: float) -> None:
+    """Remove the folders of old jobs of a kit that is not started."""
+    check_range("clean", "[0, inf)", days=days)
+    with started_once(note):
+        cleaned = clean_jobs(note.kit, days)
+    terminal.print_line(f"removed {cleaned.folders} folders of jobs, {cleaned.bytes / 1e6:.1f} MB; runs, models and "
+                        "records are unchanged")
