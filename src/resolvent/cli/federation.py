@@ -122,11 +122,15 @@ def party(
     compare: OptionalPath = None,
     live: OptionalText = None,
     days: float = 7.0,
+    attack: bool = False,
+    seconds: float = 120.0,
+    json: bool = False,
 ) -> None:
     """Check a site's table and limits, decide about plans, or take part in a federation until it is interrupted.
 
     The action `check` reads the table and shows its columns, its rows, the limits and, with an experiment, all
-    that would leave the site, by name and size. Nothing leaves the site.
+    that would leave the site, by name and size. With --attack it tries, on the site's own table, what insiders of the
+    federation could, and says how many rows come back from the plan. Nothing leaves the site.
 
     The action `start` connects to the server and takes part in the experiments of the lead, within the limits. The
     folder `runs` of the kit has, for each run, the site's models for `resolvent predict` and a log of all that left the
@@ -150,6 +154,9 @@ def party(
         experiment: the lead's experiment file, for check.
         live: for start: a port, such as 8010, at which this machine sees the plans and the ledger of the site.
         days: for clean: jobs of the last days are left.
+        attack: for check with an experiment: attack what the plan would release.
+        seconds: for check with --attack: the time for the attacks on replies and models, apart from compilation.
+        json: for check with --attack: print JSON instead of sentences.
     """
     from resolvent.cli import site_records, supervision, terminal
     from resolvent.errors import InputError
@@ -172,6 +179,10 @@ def party(
     if action == "check":
         from resolvent.federation.protocol.names import runs_of
         from resolvent.federation.site.check import check_site
+
+        if attack:
+            site_records.attack_plan(note, file, experiment, seconds, has_json=json)
+            return
 
         for line in check_site(file, note.name, experiment, runs_of(note.kit)):
             terminal.print_line(line)

@@ -1,17 +1,19 @@
-"""The records of a site on the command line: the plans that it has received, and its ledger."""
+"""The records of a site on the command line: the plans that it has received, its ledger, and attacks on a plan."""
 
 import getpass
 from pathlib import Path
 
 from resolvent.cli import terminal
+from resolvent.cli.output import print_json
 from resolvent.data.files.atomic_files import write_text
-from resolvent.errors import InputError
+from resolvent.errors import InputError, check_range
+from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import LEDGER, PLANS, runs_of
 from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.plans import Plans
 
-__all__ = ["decide", "show_ledger"]
+__all__ = ["attack_plan", "decide", "show_ledger"]
 
 
 def decide(note: KitNote, action: str, name: str, reason: str) -> None:
@@ -43,3 +45,20 @@ def show_ledger(note: KitNote, out: Path | None, copy: Path | None) -> None:
         if not copy.is_file():
             raise InputError(f"there is no file {copy}")
         terminal.print_line(ledger.compare(Ledger(copy)))
+
+
+def attack_plan(note: KitNote, file: SiteFile, experiment: Path | None, seconds: float, *, has_json: bool) -> None:
+    """Attack what a plan would release at a site, and print how many rows come back."""
+    from resolvent.federation.site.dry_run import read_experiment
+    from resolvent.federation.site.red_team.red_team import attack_site
+
+    if experiment is None:
+        raise InputError("party check --attack needs --experiment, the lead's experiment file")
+    check_range("party check --attack", "(0, inf)", seconds=seconds)
+    report = attack_site(file, note.name, read_experiment(file, experiment), runs_of(note.kit), seconds=seconds,
+                         progress=terminal.print_note)
+    if has_json:
+        print_json(report.plain())
+        return
+    for line in report.lines():
+        terminal.print_line(line)

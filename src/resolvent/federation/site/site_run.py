@@ -186,6 +186,16 @@ class SiteRun:
         """Number of methods times number of seeds."""
         return len(self._parties)
 
+    @property
+    def samples(self) -> FederatedData:
+        """The encoded rows of the site with the first seed, after ``prepare``."""
+        return self._seeds[0].data
+
+    @property
+    def problem(self) -> LearningProblem:
+        """The problem of the site alone with the first seed, after ``prepare``."""
+        return self._seeds[0].problem
+
     def finish(self) -> dict[str, Any]:
         """Write the models and the site's own report; returns the judgement of the methods that are complete.
 

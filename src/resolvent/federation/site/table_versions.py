@@ -12,7 +12,7 @@ A version is stored as keyed hashes of the rows. The order of the rows in the fi
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +29,7 @@ from resolvent.federation.protocol.stores import stored_secret
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TableRows", "TableVersions"]
+__all__ = ["AnsweredVersion", "TableRows", "TableVersions"]
 
 _SECRET, _SECRET_BYTES = "table.key", 32
 _FACTOR, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)  # odd: no bit of a hash is lost
@@ -51,6 +51,18 @@ class TableRows(NamedTuple):
     splits: Mapping[str, NDArray[np.intp]]
     answer: Callable[[str, Callable[[], Any]], Any]
     waiting: int = 0
+
+
+class AnsweredVersion(NamedTuple):
+    """What a site has said about a version of its table.
+
+    Attributes:
+        splits: split -> its rows: positions in the present table, or columns and hash of a row that it does not have.
+        answers: question -> answer.
+    """
+
+    splits: Mapping[str, frozenset[Hashable]]
+    answers: Mapping[str, Any]
 
 
 class _Version(NamedTuple):
@@ -122,6 +134,21 @@ class TableVersions:
         self._check_distances(new, hashes, comparable)
         return self._positions(len(versions), new, hashes)
 
+    def answered(self, frame: "pd.DataFrame") -> Iterator[AnsweredVersion]:
+        """The stored versions, and what was said about each.
+
+        Args:
+            frame: the table as it is now.
+        """
+        names = {*map(str, frame.columns)}
+        for number in range(self._count):
+            version, path = self._read(number), self._answers_path(number)
+            hashes = self._hashes(frame, version.columns).tolist() if {*version.columns} <= names else []
+            position = {row: i for i, row in enumerate(hashes)}
+            splits = {split: frozenset(position.get(row, (version.columns, row)) for row in rows.tolist())
+                      for split, rows in version.splits.items()}
+            yield AnsweredVersion(splits, json.loads(path.read_text("utf-8")) if path.is_file() else {})
+
     def rows_of(self, frame: "pd.DataFrame", number: int) -> TableRows:
         """The rows of an earlier version that the table still has."""
         version = self._read(number)
@@ -180,7 +207,7 @@ class TableVersions:
     def _answer(self, number: int, version: _Version, question: str, compute: Callable[[], Any]) -> Any:
         if not self._path(number).exists() or self._read(number).columns != version.columns:
             self._write(number, version)  # only now: a table about which nothing was said can change freely
-        path = self._folder / f"answers-{number:04d}.json"
+        path = self._answers_path(number)
         answers: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         if question not in answers:
             answers[question] = compute()
@@ -201,6 +228,9 @@ class TableVersions:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"version-{number:04d}.npz"
+
+    def _answers_path(self, number: int) -> Path:
+        return self._folder / f"answers-{number:04d}.json"
 
     def _read(self, number: int) -> _Version:
         with np.load(self._path(number)) as file:

@@ -1,0 +1,82 @@
+"""A run at a site that sends nothing: everything that a site computes in a run, in a folder that is removed."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from resolvent.comparisons.experiment.own_parts import limit_own_parts
+from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.names import LEDGER, VERSIONS
+from resolvent.federation.protocol.schema import agree
+from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.site.site_run import SiteRun
+
+__all__ = ["DryRun", "dry_run", "read_experiment"]
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """A run of one site, with the categories and classes of this site alone.
+
+    Attributes:
+        run: the run.
+        name: name of the site.
+        report: the report on the table.
+        folder: a copy of the folder of the site's runs, with the answers about the table up to ``report``.
+    """
+
+    run: SiteRun
+    name: str
+    report: TableReport
+    folder: Path
+
+    def prepare(self) -> list[str]:
+        """Encode the rows and make the parties; returns the conflicts if the table gives no encoding.
+
+        Raises:
+            Refusal: the experiment is beyond the limits of the site.
+        """
+        experiment = self.run.experiment
+        encoding, conflicts = agree({self.name: self.report}, experiment.table)
+        if encoding is not None:
+            # Equal factors of the weights of all classes: the others follow from the sums of all sites.
+            weights = dict.fromkeys(self.report.label.weights or {}, 1.0) if experiment.has_weights else None
+            self.run.prepare(encoding, experiment.decide_by, weights)
+        return list(conflicts)
+
+
+@contextmanager
+def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Path | None) -> Iterator[DryRun]:
+    """Begin a run in a temporary folder. It changes neither the versions of the table nor the ledger.
+
+    Args:
+        file: the site's file.
+        name: name of the site.
+        experiment: the experiment.
+        runs: the folder of the site's runs; None: there are none.
+
+    Raises:
+        Refusal: the experiment is beyond the limits of the site, or does not fit its table.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        if runs is not None and (runs / VERSIONS).is_dir():
+            shutil.copytree(runs / VERSIONS, folder / VERSIONS)
+        if runs is not None and (runs / LEDGER).is_file():
+            shutil.copyfile(runs / LEDGER, folder / LEDGER)
+        run = SiteRun(folder / "check", file, name, experiment, 0)
+        try:
+            run.check_limits(file.limits.min_sites)  # the number of sites is known when the run begins
+            yield DryRun(run, name, TableReport.from_plain(run.report()), folder)
+        finally:
+            run.close()
+
+
+def read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
+    """The lead's experiment. The site allows its own models only, as in the federation."""
+    with limit_own_parts(file.models, file.folder):
+        return experiment_of_file(str(path))

@@ -1,0 +1,249 @@
+"""Rows from an update by a search: inputs whose local work gives the update that has left the site.
+
+.. code-block:: text
+
+    minimise over the rows z   |u(z) - u|^2 / |u|^2
+
+u is the update that left, and u(z) the update of the party's own local work on the rows z: the same steps,
+minibatches, learning rates and terms of the method, because the server knows the plan and has sent the key. The search
+differentiates through all steps. For solvers other than ``SGD`` and ``GD`` it matches the direction of the gradient
+over all rows: minimise 1 - cos(u(z), u).
+
+Labels are known, or they are guessed: classes are drawn from their shares, targets are searched with the inputs.
+
+References:
+    Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019; Geiping et al.: Inverting Gradients, NeurIPS 2020, for the
+    cosine; Dimitrov et al.: Data Leakage in Federated Averaging, TMLR 2022, for several local steps.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PyTree
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Algorithm, PartyState, algorithm_of_round, local_solvers, update_origin
+from resolvent.math import tree
+from resolvent.math.codecs import Wire
+from resolvent.math.tree import Vector
+from resolvent.problem.learning import LearningProblem
+from resolvent.problem.oracle import SampleOracle
+from resolvent.problem.solvers import GD, SGD, LocalSolver
+from resolvent.problem.solvers.solver import proximal_step
+from resolvent.problem.subproblem import Subproblem
+
+__all__ = ["Matching", "Target", "match_update", "unrolled"]
+
+_STEPS_PER_CALL = 100
+_MAX_STEPS = 1500  # of one search
+_STEP_SIZE = 0.1
+_CONVERGED = 1e-10
+
+
+class Unrolled(LocalSolver):
+    """The steps of ``SGD`` or ``GD`` in a loop of fixed length, which can be differentiated.
+
+    Attributes:
+        solver: the solver.
+        count: number of steps.
+    """
+
+    solver: SGD | GD
+    count: int = eqx.field(static=True)
+
+    @override
+    def at(self, t: Array) -> "Unrolled":
+        return Unrolled(self.solver.at(t), self.count)
+
+    @override
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
+                 effort: Float[Array, ""]) -> tuple[Vector, Array]:
+        solver = self.solver.at(jnp.array(0))
+        samples = subproblem.oracle.samples
+
+        def step(w: Vector, number: Array) -> tuple[Vector, None]:
+            if isinstance(solver, GD):
+                gradient = subproblem.smooth(w)
+            else:
+                batch = solver.batches.draw(key, number[None], samples, solver.batch_size)
+                at_step = subproblem.at_step(jax.random.fold_in(key, number))  # of random layers
+                gradient = at_step.batch_smooth(w, batch.positions[0], batch.mask[0])
+            return proximal_step(subproblem, w, gradient, solver.learning_rate, solver.proximal), None
+
+        return jax.lax.scan(step, start, jnp.arange(self.count))[0], jnp.array(self.count)
+
+
+class _FixedOracle(SampleOracle):
+    """The oracle of a party with a fixed number of samples, without loops, which can be differentiated.
+
+    Attributes:
+        count: number of samples.
+    """
+
+    count: int = eqx.field(static=True, default=0)
+
+    @classmethod
+    def of(cls, oracle: SampleOracle, count: int) -> "_FixedOracle":
+        return cls(**{f.name: getattr(oracle, f.name) for f in fields(oracle)}, count=count)
+
+    @override
+    def value(self, w: Vector) -> Float[Array, ""]:
+        positions = jnp.arange(self.count)
+        return self._mean_loss(w, positions, positions >= 0) + self.model.l2 / 2 * tree.full_dot(w, w)
+
+    @override
+    def grad(self, w: Vector) -> Vector:
+        positions = jnp.arange(self.count)
+        return self.batch_grad(w, positions, positions >= 0)
+
+    @override
+    def batch_grad(self, w: Vector, positions: Array, mask: Array) -> Vector:
+        return tree.axpy(self.model.l2, w, jax.grad(self._mean_loss)(w, positions, mask))
+
+    def _mean_loss(self, w: Vector, positions: Array, mask: Array) -> Float[Array, ""]:
+        rows = self.offset + jnp.where(mask, positions, 0)
+        losses = self.model.loss.loss(self.model.apply(w, self.x[rows]), self.y[rows])
+        return jnp.sum(jnp.where(mask, losses, 0)) / jnp.sum(mask)
+
+
+class Target(NamedTuple):
+    """An update that has left the site.
+
+    Attributes:
+        algorithm: the algorithm.
+        problem: the problem of the site; the search replaces the inputs of its training rows, and labels.
+        state: the party's state before the work.
+        message: the payload of the server.
+        update: the update.
+        key: the key of the work.
+        round: number of the round.
+        phase: number of the phase.
+    """
+
+    algorithm: Algorithm
+    problem: LearningProblem
+    state: PartyState
+    message: PyTree[Any]
+    update: PyTree[Any]
+    key: Array
+    round: int
+    phase: int
+
+
+class Matching(NamedTuple):
+    """The result of searches.
+
+    Attributes:
+        guesses: [G, ...] inputs of rows, of all searches.
+        searches: number of searches from different first guesses.
+        residual: the smallest value of the objective.
+        is_exact: whether the local work was repeated step by step.
+    """
+
+    guesses: NDArray[np.floating]
+    searches: int
+    residual: float
+    is_exact: bool
+
+
+def unrolled(algorithm: Algorithm, samples: int) -> tuple[Algorithm, bool]:
+    """The algorithm with solvers that can be differentiated, and whether their steps are the same.
+
+    Args:
+        algorithm: the algorithm.
+        samples: number of the party's training samples.
+    """
+    is_exact = all(type(solver) in (SGD, GD) for solver in local_solvers(algorithm))
+
+    def replaced(solver: LocalSolver) -> LocalSolver:
+        if isinstance(solver, SGD | GD):
+            return Unrolled(solver, int(solver.count_steps(jnp.array(samples), jnp.ones(()))))
+        return Unrolled(GD(1.0), 1)
+
+    result: Algorithm = tree.map_parts(replaced, algorithm, LocalSolver)
+    return result, is_exact
+
+
+def match_update(target: Target, *, searches: int, has_time: Callable[[], bool], seed: int = 0) -> Matching:
+    """Search rows whose local work gives an update.
+
+    Args:
+        target: the update.
+        searches: number of searches; of every two the first knows the labels, and the second guesses them.
+        has_time: whether the search may go on; it is asked after every 100 steps, for the first time when the program
+            is compiled.
+        seed: of the first guesses.
+    """
+    samples = int(target.problem.sizes[0])
+    algorithm, is_exact = unrolled(target.algorithm, samples)
+    is_exact &= not target.problem.model.has_random_layers
+    objective = partial(_objective, target._replace(algorithm=algorithm), is_exact)
+    rng = np.random.default_rng(seed)
+    optimizer = optax.adam(optax.cosine_decay_schedule(_STEP_SIZE, _MAX_STEPS))
+
+    @jax.jit
+    def improve(free: PyTree[Any], labels: Array, moments: Any) -> tuple[PyTree[Any], Any, Array]:
+        def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], Array]:
+            free, moments = carry
+            value, gradient = jax.value_and_grad(objective)(free, labels)
+            update, moments = optimizer.update(gradient, moments)
+            return (optax.apply_updates(free, update), moments), value
+
+        (free, moments), values = jax.lax.scan(step, (free, moments), None, length=_STEPS_PER_CALL)
+        return free, moments, values[-1]
+
+    guesses, best, done = [], np.inf, 0
+    while done < searches and (done == 0 or has_time()):
+        free, labels = _first_guess(target.problem, samples, rng, knows_labels=done % 2 == 0)
+        moments = optimizer.init(free)
+        for _ in range(_MAX_STEPS // _STEPS_PER_CALL):
+            free, moments, value = improve(free, labels, moments)
+            if not float(value) > _CONVERGED or not has_time():
+                break
+        guesses.append(np.asarray(free["x"]))
+        best, done = min(best, float(value) if np.isfinite(value) else np.inf), done + 1
+    shape = target.problem.x.shape[1:]
+    return Matching(np.concatenate([np.zeros((0, *shape)), *guesses]), done, best, is_exact)
+
+
+def _first_guess(problem: LearningProblem, samples: int, rng: np.random.Generator, *,
+                 knows_labels: bool) -> tuple[dict[str, Array], Array]:
+    """Normal inputs; the labels, or for classes a draw from their shares and for targets free numbers."""
+    first = int(problem.offset[0, 0])
+    labels = np.asarray(problem.labels)[first:first + samples]
+    free = {"x": jnp.asarray(rng.normal(size=(samples, *problem.x.shape[1:])), problem.x.dtype)}
+    if not knows_labels:
+        drawn = rng.permutation(labels)
+        if not problem.has_classes:
+            free["y"] = jnp.asarray(rng.normal(drawn.mean(), drawn.std(), samples), problem.x.dtype)
+        labels = drawn
+    return free, jnp.asarray(labels)
+
+
+def _objective(target: Target, is_exact: bool, free: PyTree[Any], labels: Array) -> Float[Array, ""]:
+    problem, samples = target.problem, len(labels)
+    rows = jnp.arange(samples) + problem.offset[0, 0]
+    y = free.get("y", labels).astype(problem.y.dtype)
+    if problem.y.ndim == 2:  # pairs of label and weight
+        y = jnp.stack([y, problem.y[rows, 1]], axis=1)
+    guessed = eqx.tree_at(lambda p: (p.x, p.y), problem, (problem.x.at[rows].set(free["x"]), problem.y.at[rows].set(y)))
+    of_round = algorithm_of_round(target.algorithm, jnp.asarray(target.round))
+    sampled = guessed.at(jnp.asarray(target.round)).oracle(jnp.array(0))
+    assert isinstance(sampled, SampleOracle)
+    oracle = _FixedOracle.of(sampled, samples)
+    _, reply, _ = of_round.phases[target.phase].party(target.state, target.message, oracle, target.key, jnp.ones(()))
+    numbers = eqx.filter(tree.map_parts(Wire.decoded, reply, Wire), eqx.is_inexact_array)
+    update = tree.sub(numbers, update_origin(target.algorithm, target.message, numbers, target.phase))
+    a, b = (jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(t)]) for t in (update, target.update))
+    smallest = jnp.finfo(b.dtype).tiny  # type: ignore[no-untyped-call]
+    if is_exact:
+        return jnp.sum((a - b) ** 2) / jnp.maximum(jnp.sum(b**2), smallest)
+    return 1 - jnp.vdot(a, b) / jnp.maximum(jnp.sqrt(jnp.sum(a**2) * jnp.sum(b**2)), smallest)
