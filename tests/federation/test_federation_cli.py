@@ -117,13 +117,14 @@ class Consortium:
     def job(self, **changes):
         return FederationJob(**{"run": "mine-1", "experiment": self.experiment.text, "sites": SITES, **changes})
 
-    def serve(self, job=None, observe=lambda event: None, results="out"):
+    def serve(self, job=None, observe=lambda event: None, results="out", transport=InProcess):
         job = signed(self.job() if job is None else job)
         sites = {site: self.site(site) for site in job.sites}
-        transport = InProcess({name: site.handle for name, site in sites.items()})
+        handlers = {name: site.handle for name, site in sites.items()}
         try:
             experiment = experiment_from_text(job.experiment, job.run)
-            return serve_federation(job, experiment, transport, self.folder / "server", self.folder / results, observe)
+            return serve_federation(job, experiment, transport(handlers), self.folder / "server",
+                                    self.folder / results, observe)
         finally:
             for site in sites.values():
                 site.close()

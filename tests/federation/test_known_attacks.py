@@ -102,7 +102,7 @@ def test_statistics_of_other_splits_are_those_of_the_first_split(tmp_path):
     assert first["table"]["rows"] == {"train": 72, "validation": 24, "test": 24}
     for request in ({"data": "{label: ill, test: 0.3025}"}, {"data": "{label: ill, validation: 0, test: 0}"},
                     {"data": "{label: ill, seed: 7}"}, {"data": "{label: ill}", "seed": 3},
-                    {"data": "{label: ill}", "party": 2}):
+                    {"data": "{label: ill}", "party": 2, "sites": ("berlin", "celle", "aachen")}):
         assert target.ask(**request) == first
     whole = target.frame["age"]
     assert not np.isclose(target.sums()["age"][1], whole.sum())
@@ -217,11 +217,11 @@ def test_a_guess_of_a_rare_level_changes_no_answer(tmp_path):
     target.write(target.frame.assign(ward=ward))
     text = experiment_from_text(EXPERIMENT, "x").text
     site = Site("aachen", tmp_path / "runs", SiteFile(table=str(target.path)), verify=lambda content, signature: "lead")
-    site.handle(request_bytes("describe", run="a", party=0, experiment=text, version=library_version(),
-                              sites=["aachen", "berlin", "celle"]))
     answers = []
-    for levels in (["east", "west"], ["ICU", "east", "west"], ["Mars", "east", "west"]):
-        answers.append(json.loads(site.handle(request_bytes("prepare", run="a", plan=plan_digest("a", text, None, None),
+    for run, levels in {"a": ["east", "west"], "b": ["ICU", "east", "west"], "c": ["Mars", "east", "west"]}.items():
+        site.handle(request_bytes("describe", run=run, party=0, experiment=text, version=library_version(),
+                                  sites=["aachen", "berlin", "celle"]))
+        answers.append(json.loads(site.handle(request_bytes("prepare", run=run, plan=plan_digest(run, text, None, None),
                                                             encoding=_encoding(levels),
                                                             decide_by=None, weights=None))))
     site.close()

@@ -1,6 +1,7 @@
 """What a site has answered, over all experiments: a budget that survives kills, and a chain that shows a lost line."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,15 @@ from federation.parts import Federation, limits, quadratic
 from federation.test_federation_cli import EXPERIMENT, LIMITS, Consortium
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
-from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.site.ledger import Ledger, Usage
 
 GD = rv.solvers.GD(0.05, steps=3)
 ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
+
+
+def add(ledger, run, number):
+    ledger.append("reply", run=run, round=number, phase=0, message="x", payload="p")
 
 
 def test_rounds_of_all_experiments_count_and_a_killed_run_counts_once(tmp_path):
@@ -28,13 +34,13 @@ def test_rounds_of_all_experiments_count_and_a_killed_run_counts_once(tmp_path):
         consortium.serve(observe=stop)
     assert consortium.serve() == {"status": "complete"}
     ledger = tmp_path / "berlin" / "ledger.jsonl"
-    assert Ledger(ledger, consortium.files["berlin"].table).used == 3
+    assert Ledger(ledger, consortium.files["berlin"].table).usage() == Usage(3, 3, 1, 2, math.inf)
     second = consortium.serve(consortium.job(run="mine-2"))
     assert second["status"] == "refused"
     assert "berlin: refused (limits): the site allows 5 rounds on its table in all experiments" in second["message"]
     last = json.loads((tmp_path / "berlin" / "sent.jsonl").read_text().splitlines()[-1])
     assert [*last["content"]] == ["refused"]
-    assert Ledger(ledger, "another table").used == 0
+    assert Ledger(ledger, "another table").usage() == Usage()
 
 
 def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp_path):
@@ -47,7 +53,7 @@ def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp
             with pytest.raises(FederationStoppedError, match=r"round 3: .* site 0: refused \(limits\): the site"):
                 parts.run()
             parts.start_party(0, ledger=Ledger(ledger, "t"), limits=allowed)
-        assert Ledger(ledger, "t").used == 2  # rounds, not phases
+        assert Ledger(ledger, "t").usage()[:2] == (2, 4)
         parts.start_party(0, ledger=Ledger(ledger, "t"), limits=limits(max_total_rounds=3))
         assert parts.run().record.round == 3
 
@@ -56,17 +62,21 @@ def test_a_line_that_was_not_completed_is_no_round(tmp_path):
     path = tmp_path / "ledger.jsonl"
     path.write_text('{"table": "t", "run": "a/0", "ro')
     ledger = Ledger(path, "t")
-    ledger.add("a/0", 0, "x")
-    ledger.add("b/0", 0, "x")
+    add(ledger, "a/0", 0)
+    add(ledger, "b/0", 0)
     again = Ledger(path, "t")
-    assert (again.used, again.used_by("a"), again.has("a/0", 0, "x"), again.has("a/0", 0, "y")) == (2, 1, True, False)
+    assert (again.usage().rounds, again.usage(besides="a").rounds) == (2, 1)
+    facts = {"run": "a/0", "round": 0, "phase": 0, "payload": "p"}
+    assert [again.has("reply", message=message, **facts) for message in "xy"] == [True, False]
+    with pytest.raises(Refusal, match="another payload"):
+        again.has("reply", message="x", **{**facts, "payload": "q"})
 
 
 def test_a_changed_or_removed_line_is_noticed(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path, "t")
     for number in range(4):
-        ledger.add("a/0", number, "x")
+        add(ledger, "a/0", number)
     lines = path.read_text().splitlines()
     copy = tmp_path / "copy.jsonl"
     copy.write_text("\n".join(lines[:3]) + "\n")
@@ -86,9 +96,9 @@ def test_two_processes_write_one_chain(tmp_path):
     """The process of an earlier job may still be running."""
     first, second = (Ledger(tmp_path / "ledger.jsonl", "t") for _ in range(2))
     for number in range(3):
-        first.add("a/0", number, "x")
-        second.add("b/0", number, "x")
-    assert Ledger(tmp_path / "ledger.jsonl", "t").used == 6
+        add(first, "a/0", number)
+        add(second, "b/0", number)
+    assert Ledger(tmp_path / "ledger.jsonl", "t").usage().rounds == 6
 
 
 def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
@@ -96,10 +106,12 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
     assert consortium.serve() == {"status": "complete"}
     ledger = tmp_path / "berlin" / "ledger.jsonl"
     kinds = [json.loads(line)["kind"] for line in ledger.read_text().splitlines()]
-    assert kinds == ["describe", "prepare", *["round"] * 3, "finish"]
+    assert kinds == ["describe", "prepare", "scores", *["reply"] * 3, "scores", "finish"]
     summary = [*Ledger(ledger).summary()]
-    assert summary[0].endswith("berlin.csv: 3 rounds in all experiments")
-    assert Ledger(ledger).table().count("\n") == 7
+    used = "3 rounds, 3 replies, 1 jobs, 2 evaluations, epsilon without a bound"
+    assert summary[0].endswith(f"berlin.csv: {used} in all experiments")
+    assert summary[1] == f"  lead@example.org: {used}"
+    assert Ledger(ledger).table().count("\n") == 9
     lines = ledger.read_text().splitlines()
     ledger.write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
     before = (tmp_path / "berlin" / "sent.jsonl").read_bytes()

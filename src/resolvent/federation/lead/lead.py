@@ -166,7 +166,8 @@ def _continue_or_begin(path: Path, job: FederationJob, experiment: FederatedExpe
         advice = "give --out another folder" if job.refit is None else "remove this folder"
         raise InputError(f"{path.parent} is an unfinished run of another experiment: continue it with its settings, or "
                          f"{advice}")
-    job = replace(job, run=earlier.run, sites=job.sites if has_sites else earlier.sites)
+    job = replace(job, run=earlier.run, sites=earlier.sites, roster=earlier.roster).with_sites(
+        job.sites if has_sites else earlier.sites)
     jobs = tuple(content["jobs"])
     return _Progress(job, jobs, earlier if jobs else None)
 

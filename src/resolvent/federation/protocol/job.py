@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from resolvent.errors import InputError, shorten
@@ -17,9 +17,9 @@ def plan_digest(run: str, experiment: str, refit: Any, keeps_validation: Any) ->
     return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
-def signed_content(plan: str, sites: Sequence[str]) -> bytes:
-    """The bytes that a lead signs: the digest of a plan, and the sites that take part."""
-    return json.dumps({"plan": plan, "sites": list(sites)}, sort_keys=True).encode()
+def signed_content(plan: str, sites: Sequence[str], roster: Sequence[str]) -> bytes:
+    """The bytes that a lead signs: the digest of a plan, the sites that take part, and all sites of a changed run."""
+    return json.dumps({"plan": plan, "sites": list(sites), "roster": list(roster)}, sort_keys=True).encode()
 
 
 Observer = Callable[[Mapping[str, Any]], None]
@@ -43,6 +43,8 @@ class FederationJob:
         refit: label -> number of rounds of the methods that are trained again on all rows; None: the experiment runs.
         keeps_validation: whether validation rows stay what they are in a refit.
         signature: the lead's signature of ``signed_content``; None: there is none yet.
+        roster: if sites have joined or left the run, all sites that it has had, in the order in which they joined; a
+            site keeps its position, the number of its party. Empty: ``sites``.
     """
 
     run: str
@@ -57,6 +59,7 @@ class FederationJob:
     refit: Mapping[str, int] | None = None
     keeps_validation: bool = False
     signature: Mapping[str, str] | None = None
+    roster: tuple[str, ...] = ()
 
     @property
     def plan(self) -> str:
@@ -66,7 +69,18 @@ class FederationJob:
     @property
     def signed_content(self) -> bytes:
         """The bytes that the lead signs: the digest of the plan, and the names of the sites."""
-        return signed_content(self.plan, self.sites)
+        return signed_content(self.plan, self.sites, self.roster)
+
+    @property
+    def numbered(self) -> tuple[str, ...]:
+        """The sites by number."""
+        return self.roster or self.sites
+
+    def with_sites(self, sites: Sequence[str]) -> "FederationJob":
+        """The same order for other sites: the numbers of those that the run has had stay the same."""
+        if tuple(sites) == self.sites:
+            return self
+        return replace(self, sites=tuple(sites), roster=tuple(dict.fromkeys((*self.numbered, *sites))))
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "FederationJob":
@@ -76,7 +90,7 @@ class FederationJob:
             InputError: it has other settings, because another version of the library has written it.
         """
         try:
-            return cls(**{**content, "sites": tuple(content["sites"])})
+            return cls(**{**content, "sites": tuple(content["sites"]), "roster": tuple(content["roster"])})
         except (TypeError, KeyError) as error:
             raise InputError(f"the job is of another version of resolvent ({shorten(error)}): install the same version "
                              "for the lead, the server and the sites") from error

@@ -43,6 +43,16 @@ class Limits:
         max_rounds: largest number of rounds of a method; None: any.
         max_total_rounds: largest number of rounds in which the site answers about its table, over all methods, seeds
             and experiments; None: any.
+        max_total_replies: the same for replies; a round has one for each phase.
+        max_total_jobs: the same for runs.
+        max_total_scores: the same for evaluations of models on its rows.
+        max_total_epsilon: the same for the sum of the privacy losses of training rows, at delta 1e-6 for each method
+            and seed. A method without ``DPSGD`` has no bound, and does not run with this limit.
+        max_lead_rounds: largest number of rounds in all plans of one lead; None: any.
+        max_lead_replies: the same for replies.
+        max_lead_jobs: the same for runs.
+        max_lead_scores: the same for evaluations.
+        max_lead_epsilon: the same for the sum of the privacy losses.
         max_local_steps: largest number of local steps that a solver makes in a phase; None: any.
         min_rows: smallest number of its training samples with which this site takes part.
         min_cell: no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the
@@ -77,6 +87,15 @@ class Limits:
     identifiers: bool = False
     max_rounds: int | None = None
     max_total_rounds: int | None = None
+    max_total_replies: int | None = None
+    max_total_jobs: int | None = None
+    max_total_scores: int | None = None
+    max_total_epsilon: float | None = None
+    max_lead_rounds: int | None = None
+    max_lead_replies: int | None = None
+    max_lead_jobs: int | None = None
+    max_lead_scores: int | None = None
+    max_lead_epsilon: float | None = None
     max_local_steps: int | None = None
     min_rows: int = 20
     min_cell: int = 5
@@ -113,6 +132,15 @@ WHY: Mapping[str, str] = {
     "identifiers": "a model that has learned an identifier can tell whether a person is in the table",
     "max_rounds": "each round is a further answer about the same rows",
     "max_total_rounds": "each round is a further answer about the same rows, whichever experiment asks for it",
+    "max_total_replies": "a round of several phases has several answers about the same rows",
+    "max_total_jobs": "each run can ask about other columns, and leaves a model of the same rows",
+    "max_total_scores": "each evaluation is a further answer about the validation and test rows",
+    "max_total_epsilon": "the privacy losses of all runs add up, whoever asks for them",
+    "max_lead_rounds": "one lead cannot use up what others need, and learns from this many rounds at most",
+    "max_lead_replies": "the same for a lead whose methods have several phases",
+    "max_lead_jobs": "the same for a lead who asks about many columns",
+    "max_lead_scores": "the same for a lead who evaluates often",
+    "max_lead_epsilon": "one lead learns this much about a row at most, from all own runs together",
     "max_local_steps": "it bounds the time that an experiment takes at the site; it protects no row",
     "min_rows": "a model of few rows describes these rows",
     "min_cell": "a number about fewer rows describes single persons; the difference of two numbers does, too",

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-__all__ = ["has_valid_numbers", "with_weak_scalars"]
+from resolvent.algorithms.keys import GENERATOR
+
+__all__ = ["has_valid_numbers", "key_shape", "scalar_shape", "tree_of_one", "with_weak_scalars"]
 
 
 def with_weak_scalars(tree: PyTree[Any], like: PyTree[Any]) -> PyTree[Any]:
@@ -25,3 +27,18 @@ def has_valid_numbers(tree: PyTree[Any]) -> bool:
     """
     leaves = [leaf for leaf in map(np.asarray, jax.tree.leaves(tree)) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
     return all(not np.isnan(leaf) if leaf.ndim == 0 else np.isfinite(leaf).all() for leaf in leaves)
+
+
+def key_shape() -> jax.ShapeDtypeStruct:
+    """Shape and dtype of the data of a random key in a message."""
+    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=GENERATOR)))  # type: ignore[no-any-return]
+
+
+def scalar_shape() -> jax.ShapeDtypeStruct:
+    """Shape and dtype of a number in a message, such as an effort."""
+    return jax.eval_shape(lambda: jnp.zeros(()))  # type: ignore[no-any-return]
+
+
+def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:
+    """Shapes with a leading axis of length 1."""
+    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes)  # type: ignore[no-untyped-call]

@@ -4,8 +4,9 @@ import re
 import secrets
 from pathlib import Path
 
-__all__ = ["ALLOWED_CLASSES", "CODE_FOLDER", "LEDGER", "MODELS", "PLANS", "REHEARSAL", "SERVER_CLASS", "SITE_CLASS",
-           "SITE_FILE", "VERSIONS", "VERSION_FILE", "name_refit", "refitted_run", "runs_of"]
+__all__ = ["ALLOWED_CLASSES", "CODE_FOLDER", "LEDGER", "MODELS", "PLANS", "PREPARED_FILE", "REHEARSAL",
+           "SERVER_CLASS", "SITE_CLASS", "SITE_FILE", "VERSIONS", "VERSION_FILE", "name_refit",
+           "refitted_run", "runs_of"]
 
 # The only classes that a job may name.
 SERVER_CLASS, SITE_CLASS = ALLOWED_CLASSES = ("resolvent.federation.engines.nvflare.programs.FederationServer",
@@ -16,6 +17,7 @@ MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
 
 # In the folder of a site's runs: the versions of its tables, its ledger, and the plans. In that of a run: its version.
 VERSIONS, LEDGER, PLANS, VERSION_FILE = "table.versions", "ledger.jsonl", "site.plans", "table.json"
+PREPARED_FILE = "prepared.json"  # how the server has prepared the site for a run
 
 
 def name_refit(run: str) -> str:

@@ -34,6 +34,7 @@ class RefusalCode(StrEnum):
         OTHER_RUN: the message is of another run.
         OLD: the message is of an earlier round or phase.
         CONFLICT: the message does not fit the experiment, or an earlier message.
+        PLAN: the lead's plan does not contain what the message asks for.
         VERSION: the site has another version of the library.
         EXPERIMENT: the experiment is wrong, or has a part that the site does not have or does not allow.
         UNSIGNED: the plan has no valid signature of the lead.
@@ -58,6 +59,7 @@ class RefusalCode(StrEnum):
     OTHER_RUN = "other run"
     OLD = "old"
     CONFLICT = "conflict"
+    PLAN = "not in the plan"
     VERSION = "version"
     EXPERIMENT = "experiment"
     UNSIGNED = "not signed"
@@ -86,6 +88,7 @@ _SENTENCES: Mapping[RefusalCode, str] = {
     RefusalCode.OTHER_RUN: "the site's folder belongs to another run",
     RefusalCode.OLD: "the message is of an earlier round or phase than that of the site",
     RefusalCode.CONFLICT: "the message does not fit the site's experiment, or an earlier message",
+    RefusalCode.PLAN: "the server asks for something that the lead's plan does not contain",
     RefusalCode.VERSION: "the site has another version of resolvent than the server: install the same",
     RefusalCode.EXPERIMENT: "the experiment is wrong, or has a part that the site does not have or does not allow",
     RefusalCode.UNSIGNED: "the plan has no valid signature of the lead of this federation",
@@ -107,6 +110,15 @@ _LIMITS: Mapping[str, str] = {
     "solvers": "the site allows the solvers {}",
     "max_rounds": "the site allows at most {} rounds of a method",
     "max_total_rounds": "the site allows {} rounds on its table in all experiments, and too few are left",
+    "max_total_replies": "the site allows {} replies about its table in all experiments, and too few are left",
+    "max_total_jobs": "the site allows {} runs on its table in all experiments, and none is left",
+    "max_total_scores": "the site allows {} evaluations on its table in all experiments, and too few are left",
+    "max_total_epsilon": "the site allows the epsilon {} on its table in all experiments, and the plan needs more",
+    "max_lead_rounds": "the site allows {} rounds on its table to one lead, and too few are left",
+    "max_lead_replies": "the site allows {} replies about its table to one lead, and too few are left",
+    "max_lead_jobs": "the site allows {} runs on its table to one lead, and none is left",
+    "max_lead_scores": "the site allows {} evaluations on its table to one lead, and too few are left",
+    "max_lead_epsilon": "the site allows the epsilon {} on its table to one lead, and the plan needs more",
     "max_local_steps": "the site allows at most {} local steps",
     "labels": "the site allows the labels {}",
     "min_batch": "the site allows no minibatches of fewer rows than {}",

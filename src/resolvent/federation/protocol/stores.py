@@ -45,6 +45,7 @@ class PartyRecord(NamedTuple):
         message: identity of the message that asked for it.
         pending: the state after the last work; it is committed if the server says that the reply counted. None before
             the first work.
+        number: number of the party, with which its random keys are derived.
     """
 
     run: str
@@ -54,6 +55,7 @@ class PartyRecord(NamedTuple):
     phase: int = 0
     message: str = ""
     pending: PartyState | None = None
+    number: int = 0
 
     def settled(self, counted: tuple[int, int] | None, refused: tuple[int, int] | None) -> PartyState:
         """The party's state, given which of its replies counted.
@@ -237,7 +239,7 @@ class PartyStore(_Store):
         return PartyRecord(
             message.run, message.fact("start", str), self._restore(message, "committed.", like),
             message.round - 1, message.phase, message.fact("message", str),
-            self._restore(message, "pending.", like) if has_pending else None)
+            self._restore(message, "pending.", like) if has_pending else None, message.fact("number", int))
 
     def read_reply(self) -> bytes:
         """The reply that was written with the record; it stays on the disk, because it can be as large as a model.
@@ -258,7 +260,8 @@ class PartyStore(_Store):
         """
         arrays = {**_prefixed("committed.", record.committed), **_prefixed("pending.", record.pending),
                   "reply": np.frombuffer(reply, np.uint8)}
-        facts = {"start": record.start, "message": record.message, "has_pending": record.pending is not None}
+        facts = {"start": record.start, "message": record.message, "has_pending": record.pending is not None,
+                 "number": record.number}
         self.write_file(self._record_name,
                         Message("record", record.run, record.round + 1, record.phase, facts, arrays))
 

@@ -82,9 +82,7 @@ def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport:
             began.
     """
     known = _Tables.read(folder)
-    sites = (*(() if known is None else known.reports),
-             *(site for site in job.sites if known is None or site not in known.reports))
-    reports = _ask_for_reports(job, experiment, transport, sites)
+    reports = _ask_for_reports(job, experiment, transport)
     tables = _Tables(job.sites, {}) if known is None else known
     changed = [site for site in job.sites if site in tables.reports and tables.reports[site] != reports[site]]
     if changed:
@@ -125,11 +123,11 @@ def _notes(reports: Mapping[str, TableReport], settings: TableSettings) -> Itera
                    "rows have no level")
 
 
-def _ask_for_reports(job: FederationJob, experiment: FederatedExperiment, transport: Transport,
-                     sites: tuple[str, ...]) -> dict[str, TableReport]:
-    requests = {site: request_bytes("describe", run=job.run, party=sites.index(site), experiment=job.experiment,
-                                    version=library_version(), sites=list(job.sites), signature=job.signature,
-                                    refit=experiment.refit,
+def _ask_for_reports(job: FederationJob, experiment: FederatedExperiment,
+                     transport: Transport) -> dict[str, TableReport]:
+    requests = {site: request_bytes("describe", run=job.run, party=job.numbered.index(site), experiment=job.experiment,
+                                    version=library_version(), sites=list(job.sites), roster=list(job.roster),
+                                    signature=job.signature, refit=experiment.refit,
                                     keeps_validation=experiment.keeps_validation) for site in job.sites}
     reports = {}
     for site, answer in ask_all(transport, requests, job.deadline).items():

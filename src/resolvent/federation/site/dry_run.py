@@ -13,6 +13,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import LEDGER, VERSIONS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.site_run import SiteRun
 
 __all__ = ["DryRun", "dry_run", "read_experiment"]
@@ -68,9 +69,11 @@ def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Pa
             shutil.copytree(runs / VERSIONS, folder / VERSIONS)
         if runs is not None and (runs / LEDGER).is_file():
             shutil.copyfile(runs / LEDGER, folder / LEDGER)
-        run = SiteRun(folder / "check", file, name, experiment, 0)
+        # The number of sites is known when the run begins.
+        sites = (name, *(f"another site {k}" for k in range(1, file.limits.min_sites)))
+        run = SiteRun(folder / "check", file, experiment, Membership(name, sites, ()))
         try:
-            run.check_limits(file.limits.min_sites)  # the number of sites is known when the run begins
+            run.check_limits()
             yield DryRun(run, name, TableReport.from_plain(run.report()), folder)
         finally:
             run.close()

@@ -1,9 +1,10 @@
 """What a site has answered about its tables, over all experiments: a record and a budget that survive restarts.
 
-The ledger is a log with a line for each answer. The line is on the disk before the answer leaves. It is no part of a
-run's folder, so that neither a new run nor a removed one gives rounds back. Each line has the hash of the line and of
-the chain before it, so that a line that was changed or removed is noticed. Only the last lines can be removed without a
-trace: a copy elsewhere shows it.
+The ledger is a log with a line for each answer. The line is on the disk before the answer leaves, so that a kill loses
+no answer; a message that arrives again finds its line and adds none, so that a kill counts none twice. It is no part
+of a run's folder, so that neither a new run nor a removed one gives rounds back. Each line has the hash of the line and
+of the chain before it, so that a line that was changed or removed is noticed. Only the last lines can be removed
+without a trace: a copy elsewhere shows it.
 """
 
 import csv
@@ -11,19 +12,42 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from resolvent.data.files.digests import DamagedFileError
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.stores import append_to_log
 
-__all__ = ["Ledger"]
+__all__ = ["FIELDS", "Ledger", "Usage"]
 
-_FIELDS = ("time", "kind", "table", "lead", "plan", "run", "round", "message", "bytes", "chain")
+FIELDS = ("time", "kind", "table", "lead", "plan", "run", "round", "phase", "message", "payload", "epsilon", "bytes",
+          "chain")
+"""The fields of the lines of a ledger, as columns of a table."""
+_EARLIER_KIND = "round"  # of replies in ledgers of earlier versions, which have one line for a round
+
+
+class Usage(NamedTuple):
+    """What a site has answered, or what a plan asks for.
+
+    Attributes:
+        rounds: number of rounds of all methods and seeds.
+        replies: number of replies; a round has one for each phase.
+        jobs: number of runs.
+        scores: number of evaluations.
+        epsilon: sum of the privacy losses of a training row, each at the delta of ``budgets``; infinite without bound.
+    """
+
+    rounds: int = 0
+    replies: int = 0
+    jobs: int = 0
+    scores: int = 0
+    epsilon: float = 0.0
 
 
 class Ledger:
@@ -32,13 +56,15 @@ class Ledger:
     Args:
         path: the file of the ledger.
         table: path of the table, whose rounds are counted.
+        lead: the lead of the plan to which new lines belong.
+        plan: the digest of the plan.
 
     Raises:
         DamagedFileError: a line was changed or removed.
     """
 
-    def __init__(self, path: Path, table: str = "") -> None:
-        self._path, self._table = path, table
+    def __init__(self, path: Path, table: str = "", lead: str = "", plan: str = "") -> None:
+        self._path, self._table, self._lead, self._plan = path, table, lead, plan
         self._size = -1
         self.entries: list[Mapping[str, Any]] = []
         self._read()
@@ -63,42 +89,55 @@ class Ledger:
         """The hash of the whole ledger."""
         return str(self.entries[-1]["chain"]) if self.entries else ""
 
-    @property
-    def _rounds(self) -> set[tuple[str, int, str]]:
-        return {(entry["run"], entry["round"], entry["message"]) for entry in self.entries
-                if entry["kind"] == "round" and entry["table"] == self._table}
-
-    @property
-    def used(self) -> int:
-        """Number of rounds in which the site has answered about the table."""
-        return len(self._rounds)
-
-    def used_by(self, run: str) -> int:
-        """Number of these rounds in the methods of a run."""
-        return sum(name.partition("/")[0] == run for name, _, _ in self._rounds)
-
-    def has(self, run: str, number: int, message: str) -> bool:
-        """Whether a round is in the ledger: the process was killed before it had answered."""
-        return (run, number, message) in self._rounds
-
-    def add(self, run: str, number: int, message: str) -> None:
-        """Write a round to the ledger.
+    def usage(self, *, lead: str | None = None, besides: str = "") -> Usage:
+        """What the site has answered about the table.
 
         Args:
-            run: the run of a method.
-            number: number of the round.
-            message: identity of the message that asks for it.
+            lead: only the plans of this lead; None: those of all.
+            besides: name of a run that is not counted.
+        """
+        entries = [entry for entry in self.entries if entry["table"] == self._table
+                   and lead in (None, entry.get("lead")) and _job(entry) != besides]
+        replies = {(entry["run"], entry["round"], entry.get("phase", 0), entry["message"]) for entry in entries
+                   if entry["kind"] in ("reply", _EARLIER_KIND)}
+        epsilons = {entry["run"]: entry["epsilon"] for entry in entries if entry["kind"] == "epsilon"}
+        answered = {run for run, *_ in replies}
+        return Usage(
+            len({(run, number) for run, number, *_ in replies}), len(replies),
+            len({_job(entry) for entry in entries if entry["kind"] == "describe"}),
+            len({(entry["run"], entry["round"], entry["message"]) for entry in entries if entry["kind"] == "scores"}),
+            math.fsum(math.inf if (epsilon := epsilons.get(run)) is None else epsilon for run in answered))
+
+    @property
+    def kinds(self) -> frozenset[tuple[str, str]]:
+        """(kind, run of a method) of all lines."""
+        return frozenset((str(entry["kind"]), str(entry.get("run", ""))) for entry in self.entries)
+
+    def has(self, kind: str, **facts: Any) -> bool:
+        """Whether an answer is in the ledger: the process was killed before it had answered, or the folder was lost.
+
+        Args:
+            kind: kind of the answer.
+            facts: ``run``, ``round`` and ``phase``, the identity of the ``message`` that asks for it, and ``payload``,
+                the SHA-256 of its arrays.
 
         Raises:
-            OSError: the line cannot be written.
+            Refusal: another payload has been answered. The random key of the round would be used twice, or two models
+                would be scored.
         """
-        self.append("round", run=run, round=number, message=message)
+        position = ("run", "round", "phase")
+        others = [entry for entry in self.entries if entry["kind"] == kind
+                  and all(entry.get(name) == facts[name] for name in position)]
+        if any(entry["payload"] != facts["payload"] for entry in others):
+            raise Refusal(RefusalCode.PLAN, f"round {facts['round'] + 1} of {facts['run']} has been answered, and the "
+                          "message has another payload")
+        return any(entry["message"] == facts["message"] for entry in others)
 
     def append(self, kind: str, **facts: Any) -> None:
         """Write an answer to the ledger.
 
         Args:
-            kind: ``round``, or the kind of the request that is answered.
+            kind: ``reply``, ``scores``, ``epsilon``, or the kind of the request that is answered.
             facts: further fields.
 
         Raises:
@@ -109,7 +148,7 @@ class Ledger:
         with _exclusive(self._path):
             self._read()  # the process of an earlier job may have written
             entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "table": self._table,
-                     **facts}
+                     "lead": self._lead, "plan": self._plan, **facts}
             entry["chain"] = _chain(self.head, entry)
             self._size = append_to_log(self._path, entry)
             self.entries.append(entry)
@@ -121,25 +160,45 @@ class Ledger:
         return "THE LEDGER DOES NOT CONTINUE THE COPY: lines of the copy are missing, or another ledger has replaced it"
 
     def summary(self) -> Iterator[str]:
-        """Lines for a person: for each table and run the number of answers of each kind."""
-        counts = Counter((entry["table"], str(entry.get("run", "")).partition("/")[0], str(entry["kind"]))
-                         for entry in self.entries)
-        for table in dict.fromkeys(table for table, _, _ in counts):
-            rounds = sum(n for (of_table, _, kind), n in counts.items() if of_table == table and kind == "round")
-            yield f"{table}: {rounds} rounds in all experiments"
-            for run in dict.fromkeys(run for of_table, run, _ in counts if of_table == table):
-                kinds = ", ".join(f"{kind} {n}" for (of_table, of_run, kind), n in counts.items()
-                                  if (of_table, of_run) == (table, run))
-                yield f"  {run}: {kinds}"
+        """Lines for a person: for each table, lead and run what was answered."""
+        for table in self.tables:
+            ledger = self.of_table(table)
+            yield f"{table}: {_sentence(ledger.usage())} in all experiments"
+            for lead in dict.fromkeys(entry.get("lead", "") for entry in ledger.entries if entry["table"] == table):
+                yield f"  {lead or 'without a plan'}: {_sentence(ledger.usage(lead=lead))}"
+            counts = Counter((_job(entry), str(entry["kind"])) for entry in self.entries if entry["table"] == table)
+            for run in dict.fromkeys(run for run, _ in counts):
+                kinds = ", ".join(f"{kind} {n}" for (of_run, kind), n in counts.items() if of_run == run)
+                yield f"    {run or 'no run'}: {kinds}"
         yield f"{len(self.entries)} lines; the hash of all: {self.head or 'none'}"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables about which the site has answered."""
+        return tuple(dict.fromkeys(str(entry["table"]) for entry in self.entries))
+
+    def of_table(self, table: str) -> "Ledger":
+        """The same ledger, whose usage is that of another table."""
+        return Ledger(self._path, table)
 
     def table(self) -> str:
         """The ledger as text in the CSV format."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, _FIELDS, restval="", extrasaction="ignore", lineterminator="\n")
+        writer = csv.DictWriter(text, FIELDS, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.entries)
         return text.getvalue()
+
+
+def _job(entry: Mapping[str, Any]) -> str:
+    """The run of a line; the lines of its methods have names that begin with it."""
+    return str(entry.get("run", "")).partition("/")[0]
+
+
+def _sentence(usage: Usage) -> str:
+    epsilon = "without a bound" if math.isinf(usage.epsilon) else f"{usage.epsilon:.3g}"
+    return (f"{usage.rounds} rounds, {usage.replies} replies, {usage.jobs} jobs, {usage.scores} evaluations"
+            f"{f', epsilon {epsilon}' if usage.rounds else ''}")
 
 
 def _chain(head: str, entry: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ with other noise.
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,12 @@ from resolvent.federation.protocol.limits import (
     refusal_of_limits,
     scored_splits,
 )
-from resolvent.federation.protocol.message_shapes import has_valid_numbers, with_weak_scalars
+from resolvent.federation.protocol.message_shapes import (
+    has_valid_numbers,
+    key_shape,
+    scalar_shape,
+    with_weak_scalars,
+)
 from resolvent.federation.protocol.protection import adds_private_noise, has_encoded_vector, protect
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
 from resolvent.federation.protocol.stores import PartyRecord, PartyStore
@@ -54,34 +59,22 @@ from resolvent.federation.protocol.wire import (
     encode,
     identity_of_message,
     restore_tree,
-    size_of,
 )
-from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.budgets import epsilon_of_records, reasons_of_budgets
+from resolvent.federation.site.departures import Departure, list_departures
+from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
 from resolvent.federation.site.steps import first_state, party_step, personal_model
+from resolvent.federation.site.stored_answers import StoredAnswers
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
-from resolvent.simulator.record.evaluate import evaluate_models
-from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
+from resolvent.simulator.record.party_metrics import PartyMetrics
+from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["Departure", "Party"]
-
-
-
-class Departure(NamedTuple):
-    """An array or numbers that leave the site in a run.
-
-    Attributes:
-        message: the kind of message, with its phase.
-        name: name of the array or of the numbers.
-        bytes: size; 8 for each number in the header.
-    """
-
-    message: str
-    name: str
-    bytes: int
+__all__ = ["Party"]
 
 
 class Party:
@@ -95,7 +88,9 @@ class Party:
         method: name of the algorithm in the experiment, such as ``fedprox``.
         name: name of the site, as the server knows it.
         limits: what the site allows; default: everything.
-        ledger: the rounds in which the site has answered in all experiments; None: they are not counted.
+        ledger: what the site has answered in all experiments; None: it is not counted.
+        lead: name of the lead of the plan, for the budgets.
+        planned: the messages that the plan contains; None, in a rehearsal within one process: there is no plan.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
         finished: a function that is called with the personal and the shared model when the run has ended.
         metrics: metrics on validation and test samples, in addition to the loss and the score; only their values
@@ -112,13 +107,15 @@ class Party:
 
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
                  method: str = "algorithm", name: str = "party", limits: Limits | None = None,
-                 ledger: Ledger | None = None, rehearsal: bool = False,
+                 ledger: Ledger | None = None, lead: str = "", planned: PlannedWork | None = None,
+                 rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None) -> None:
         self.name = name
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
-        self._ledger = ledger
+        self._ledger, self._lead, self._planned = ledger, lead, planned
+        self._answers = StoredAnswers(store.folder)
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
@@ -156,24 +153,15 @@ class Party:
         if self._obstacle is not None:
             raise self._obstacle
 
+    @property
+    def epsilon(self) -> float | None:
+        """The epsilon of each training row after all rounds, at the delta of ``budgets``; None without a bound."""
+        samples = int(self._problem.sizes[0])
+        return epsilon_of_records(self._plain_algorithm, self._description.model, samples, self._rounds)
+
     def preview(self) -> list[Departure]:
         """Everything that would leave the site in a run, by name and size, without values."""
-        splits = self._problem.splits
-        counted = dict.fromkeys(("training", *("training" if split == "train" else split for split in splits)))
-        departures = [Departure("ready", f"number of {name} samples", 8) for name in counted]
-        for phase, reply in enumerate(self._description.replies):
-            title = f"reply of phase {phase + 1}, every round"
-            departures += [Departure(title, name, size) for name, size in size_of(reply).items()]
-        if scored := self._scored:
-            model = tree_of_one(self._description.model)
-            scores = jax.eval_shape(evaluate_models, self._problem, model, jnp.zeros(1, int))
-            held_out = tuple(split for split in HELD_OUT if split in scored)
-            measured = [([*scores], scored), ([*self._metric_names], held_out)]
-            models = ("personal",) if self._description.shared is None else ("personal", "shared")
-            departures += [Departure("scores, every evaluation", f"{', '.join(names)} on {', '.join(of_splits)} of the "
-                                     f"{model} model", 8 * len(names) * len(of_splits))
-                           for model in models for names, of_splits in measured if names and of_splits]
-        return departures
+        return list_departures(self._description, self._problem, self._scored, self._metric_names)
 
     def handle(self, data: bytes | memoryview) -> bytes:
         """Answer a message. Whatever the bytes are, the result is a message: a refusal has a code, see ``outgoing``."""
@@ -210,12 +198,15 @@ class Party:
         if record is None or (restart is not None and record.start != identity
                               and (record.round, record.phase) < restart):
             self._check_experiment(message)
-            like = {"model": self._description.model, "key": _key_shape()}
+            like = {"model": self._description.model, "key": key_shape()}
             content = self._restored(message, like)
+            number = 0 if self._planned is None else self._planned.number_of(content["key"])
+            if record is not None and number != record.number:
+                raise Refusal(RefusalCode.PLAN, "the party had another number before it lost its state")
             first = first_state(self._algorithm, self._problem, content["model"], content["key"])
             # In an older folder that was restored, phases stay answered: no message gets a second answer.
             position = (-1, 0) if record is None else (record.round, record.phase)
-            self._write(PartyRecord(message.run, identity, first, *position), b"")
+            self._write(PartyRecord(message.run, identity, first, *position, number=number), b"")
         elif record.start != identity:
             raise Refusal(RefusalCode.CONFLICT, "the run has started with another first model or key")
         sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
@@ -243,13 +234,15 @@ class Party:
                 RefusalCode.OLD, f"the message is of round {message.round + 1}, this party is in {record.round + 1}")
         if message.phase >= len(self._description.messages) or message.round >= self._rounds:
             raise Refusal(
-                RefusalCode.CONFLICT, f"the experiment has no round {message.round + 1} with phase {message.phase + 1}")
-        like = {"payload": self._description.messages[message.phase], "key": _key_shape(), "effort": _scalar_shape()}
+                RefusalCode.PLAN, f"the plan has no round {message.round + 1} with phase {message.phase + 1}")
+        like = {"payload": self._description.messages[message.phase], "key": key_shape(), "effort": scalar_shape()}
         content = self._restored(message, like)
         if not 0 <= content["effort"] <= 1:
             raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
-        if message.round > record.round:
-            self._count_round(message, identity)
+        if self._planned is not None:
+            self._planned.check_work(*position, record.number, content["key"], float(content["effort"]))
+        is_new_round = message.round > record.round
+        self._count(Usage(rounds=int(is_new_round), replies=1), "reply", message, identity)
         before = _state_after(record, message)
         payload = with_weak_scalars(content["payload"], like["payload"])
         key = system_key() if self._draws_own_noise else jax.random.wrap_key_data(content["key"], impl=GENERATOR)
@@ -258,27 +251,35 @@ class Party:
         if self._limits.clip is not None:
             reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
         sent = encode(Message("reply", record.run, *position, self._facts(identity), arrays_of(reply)))
-        self._write(PartyRecord(record.run, record.start, before, *position, identity, after), sent)
+        self._write(PartyRecord(record.run, record.start, before, *position, identity, after, record.number), sent)
         return self._logged("reply", message, sent)
 
-    def _count_round(self, message: Message, identity: str) -> None:
-        """Write to the ledger that the site answers in one more round.
+    def _count(self, needed: Usage, kind: str, message: Message, identity: str) -> None:
+        """Write an answer to the ledger before it is computed; a message that arrives again is not counted again.
 
         Raises:
-            Refusal: no round is left.
+            Refusal: a budget is used up, or the round was answered to another payload.
         """
-        ledger, limit = self._ledger, self._limits.max_total_rounds
-        if ledger is None or ledger.has(message.run, message.round, identity):
+        ledger, limits = self._ledger, self._limits
+        if ledger is None:
             return
-        if limit is not None and ledger.used >= limit:
-            raise Refusal(RefusalCode.LIMITS, f"the site has answered in {ledger.used} rounds about its table, and "
-                          f"max_total_rounds is {limit}", limits={"max_total_rounds": limit})
-        ledger.add(message.run, message.round, identity)
+        facts = {"run": message.run, "round": message.round, "phase": message.phase, "message": identity,
+                 "payload": digest(dict(message.arrays))}
+        if ledger.has(kind, **facts):
+            return
+        if reasons := reasons_of_budgets(limits, ledger, self._lead, needed):
+            raise refusal_of_limits(reasons, limits)
+        ledger.append(kind, **facts)
 
     def _evaluate(self, message: Message, identity: str) -> bytes:
         if not self._scored:
             return self._send("scores", message, identity, {"withheld": True})
+        if (stored := self._answers.find("scores", message.round, identity)) is not None:
+            return self._logged("scores again", message, stored)
+        if self._planned is not None:
+            self._planned.check_evaluation(message.round)
         choose, shared = self._models(message)
+        self._count(Usage(scores=1), "scores", message, identity)
         scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._limits.min_cell,
                                  self._scored, choose if self._description.uses_held_out else None)
         facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
@@ -286,16 +287,22 @@ class Party:
             facts["shared"] = (scores if self._description.uses_shared_model
                                else scores_of_model(self._problem, shared, self._metrics, self._limits.min_cell,
                                                     self._scored))
-        return self._send("scores", message, identity, round_scores(facts, self._limits.score_digits))
+        sent = self._encoded("scores", message, identity, round_scores(facts, self._limits.score_digits))
+        return self._logged("scores", message, self._answers.write("scores", message.round, identity, sent))
 
     def _finish(self, message: Message, identity: str) -> bytes:
+        if (stored := self._answers.find("stored", message.round, identity)) is not None:
+            return self._logged("stored again", message, stored)
+        if self._planned is not None:
+            self._planned.check_finish(message.round)
         choose, shared = self._models(message)
         personal, record = choose(self._problem), self._record_of(message)
         self._write(record._replace(committed=_state_after(record, message), pending=None), self._store.read_reply())
         self._store.write_models(personal, shared, message.round)
         if self._finished is not None:
             self._finished(personal, shared)
-        return self._send("stored", message, identity, {})
+        sent = self._encoded("stored", message, identity, {})
+        return self._logged("stored", message, self._answers.write("stored", message.round, identity, sent))
 
     def _models(self, message: Message) -> tuple[Callable[[Problem], Vector], Vector | None]:
         """After the replies that counted: problem with the party's samples -> personal model; and the shared model."""
@@ -346,8 +353,10 @@ class Party:
         self._record = record  # after the file: if the disk is full, the party keeps its state before the message
 
     def _send(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
-        sent = encode(Message(kind, message.run, message.round, message.phase, {**self._facts(identity), **facts}))
-        return self._logged(kind, message, sent)
+        return self._logged(kind, message, self._encoded(kind, message, identity, facts))
+
+    def _encoded(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
+        return encode(Message(kind, message.run, message.round, message.phase, {**self._facts(identity), **facts}))
 
     def _logged(self, kind: str, message: Message, sent: bytes) -> bytes:
         """Write to the site's log that the bytes leave, and return them."""
@@ -355,11 +364,6 @@ class Party:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
             "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
         return sent
-
-
-def tree_of_one(shapes: PyTree[Any]) -> PyTree[Any]:
-    """Shapes with a leading axis of length 1."""
-    return jax.tree.map(lambda s: jax.ShapeDtypeStruct((1, *s.shape), s.dtype), shapes)  # type: ignore[no-untyped-call]
 
 
 def _position(message: Message, name: str) -> tuple[int, int] | None:
@@ -375,11 +379,3 @@ def _position(message: Message, name: str) -> tuple[int, int] | None:
 def _state_after(record: PartyRecord, message: Message) -> PartyState:
     """The party's state. It depends on whether its last reply counted, which the message says."""
     return record.settled(_position(message, "counted"), _position(message, "refused"))
-
-
-def _key_shape() -> jax.ShapeDtypeStruct:
-    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=GENERATOR)))  # type: ignore[no-any-return]
-
-
-def _scalar_shape() -> jax.ShapeDtypeStruct:
-    return jax.eval_shape(lambda: jnp.zeros(()))  # type: ignore[no-any-return]

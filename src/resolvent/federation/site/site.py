@@ -32,6 +32,7 @@ from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 from resolvent.federation.protocol.stores import append_to_log
 from resolvent.federation.protocol.wire import run_of_message
 from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.plans import Plans, Verifier
 from resolvent.federation.site.site_run import SiteRun
 
@@ -117,15 +118,20 @@ class Site:
         if request.get("version") != library_version():
             raise Refusal(RefusalCode.VERSION, f"the site has version {library_version()} of resolvent, and the server "
                           "another: install the same")
-        text, party, sites = request.get("experiment"), request.get("party"), request.get("sites")
-        if not isinstance(text, str) or type(party) is not int or party < 0 or not isinstance(sites, list):
-            raise Refusal(RefusalCode.CONFLICT, "the request has no experiment, no sites or no number of the party")
+        text, sites, roster = request.get("experiment"), request.get("sites"), request.get("roster", [])
+        if not isinstance(text, str) or not isinstance(sites, list) or not isinstance(roster, list):
+            raise Refusal(RefusalCode.CONFLICT, "the request has no experiment, or no sites")
         self.close()
         refit, keeps_validation = request.get("refit"), request.get("keeps_validation")
         plan, lead = plan_digest(run, text, refit, keeps_validation), ""
         if self._verify is not None:
             with refusing(RefusalCode.UNSIGNED):
-                lead = self._verify(signed_content(plan, sites), request.get("signature"))
+                lead = self._verify(signed_content(plan, sites, roster), request.get("signature"))
+        self._run_name, self._plan, self._lead = run, plan, lead
+        membership = Membership(self.name, tuple(dict.fromkeys(map(str, sites))), tuple(map(str, roster)))
+        if self.name not in membership.sites or request.get("party") != membership.number:
+            raise Refusal(RefusalCode.PLAN, f"the number of {self.name} in the plan is another than that of the "
+                          "request, or it does not take part")
         with refusing(RefusalCode.EXPERIMENT):
             experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
                                               folder=self._file.folder)
@@ -133,17 +139,17 @@ class Site:
         if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         Plans(self._folder / PLANS).admit(plan, lead, run, experiment, self._file.approval)
-        self._run = SiteRun(self._folder / run, self._file, self.name, experiment, party)
-        self._run_name, self._plan, self._lead = run, plan, lead
-        self._run.check_limits(len({*map(str, sites)}))
-        return {"table": self._run.report()}
+        site_run = SiteRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan)
+        site_run.check_limits()
+        report = site_run.report()
+        self._run = site_run  # last: a run that was refused answers nothing
+        return {"table": report}
 
     def _log_departure(self, kind: str, reply: bytes) -> None:
         """Write a reply that leaves the site before the rounds to the log; the stores of the parties log the rounds."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        Ledger(self._folder / LEDGER, self._file.table).append(
-            "refusal" if "refused" in json.loads(reply) else kind, lead=self._lead, plan=self._plan, run=self._run_name,
-            bytes=len(reply))
+        Ledger(self._folder / LEDGER, self._file.table, self._lead, self._plan).append(
+            "refusal" if "refused" in json.loads(reply) else kind, run=self._run_name, bytes=len(reply))
         append_to_log(self._folder / "sent.jsonl", {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": self._run_name,
             "bytes": len(reply), "content": json.loads(reply)})

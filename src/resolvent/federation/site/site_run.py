@@ -1,6 +1,7 @@
 """One run at a site: the experiment, the table, and after the agreement a party for each method and seed."""
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.after.refit_folder import write_refit_of_site
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.comparisons.judgement.row_values import RowValues, baseline_name, measure_models
@@ -22,13 +24,14 @@ from resolvent.data.files.folder_lock import RunningError
 from resolvent.data.partition.splits import Resplit, resplit
 from resolvent.data.tables.drift import summarize
 from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.encoding_files import write_encoding
+from resolvent.data.tables.encoding_files import to_plain, write_encoding
 from resolvent.errors import shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import check_parts, reasons_to_refuse, refusal_of_limits
-from resolvent.federation.protocol.names import LEDGER, VERSION_FILE, VERSIONS, refitted_run
+from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSION_FILE, VERSIONS, refitted_run
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.federation.protocol.requests import run_of_method
 from resolvent.federation.protocol.results import (
     FederationRun,
     MethodRun,
@@ -37,8 +40,11 @@ from resolvent.federation.protocol.results import (
     write_run_folder,
 )
 from resolvent.federation.protocol.stores import PartyStore
-from resolvent.federation.site.ledger import Ledger
-from resolvent.federation.site.party import Departure, Party
+from resolvent.federation.site.budgets import DELTA, has_private_work, reasons_of_budgets
+from resolvent.federation.site.departures import Departure
+from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.party import Party
+from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
 from resolvent.federation.site.table import SiteTable, read_site_table
 from resolvent.math.tree import Vector
@@ -78,30 +84,44 @@ class SiteRun:
         table: the site's table.
     """
 
-    def __init__(self, folder: Path, site: SiteFile, name: str, experiment: FederatedExperiment, party: int) -> None:
-        self.experiment, self._folder, self._site, self._name, self._party = experiment, folder, site, name, party
+    def __init__(self, folder: Path, site: SiteFile, experiment: FederatedExperiment, membership: Membership, *,
+                 lead: str = "", plan: str = "") -> None:
+        """Read the table.
+
+        Args:
+            folder: the folder of the run.
+            site: the site's file.
+            experiment: the experiment.
+            membership: the site among the sites of the run.
+            lead: name of the lead of the plan.
+            plan: the digest of the plan.
+
+        Raises:
+            Refusal: the table cannot be used.
+        """
+        self.experiment, self._folder, self._site, self._membership = experiment, folder, site, membership
+        self._name, self._party, self._lead, self._plan = membership.name, membership.number, lead, plan
         self.table: SiteTable = read_site_table(
-            site, experiment.table, name, party, folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
+            site, experiment.table, self._name, self._party,
+            folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
             held_out=experiment.held_out(with_test=not site.limits.refit_with_test_rows))
-        self._ledger = Ledger(folder.parent / LEDGER, site.table)
+        self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
         self._seeds: list[_SeedRows] = []
         self._metrics: PartyMetrics | None = None
         self._decisive = DecisiveMetric("", {}, "")
 
-    def check_limits(self, sites: int) -> None:
+    def check_limits(self) -> None:
         """Check the experiment against the site's limits, before anything about the table leaves the site.
 
         A party checks again, with what follows from the agreed encoding.
-
-        Args:
-            sites: number of sites of the run.
 
         Raises:
             Refusal: the site does not take part; the message has every reason.
         """
         reasons: dict[str, str] = {}
+        needed = [Usage(jobs=1)]
         with self.experiment.file.precision():
             for label in self.experiment.labels:
                 algorithm = self.experiment.algorithm(label)
@@ -110,19 +130,30 @@ class SiteRun:
                 reasons |= reasons_to_refuse(
                     self._site.limits, algorithm, method=self.experiment.file.preset_of(label),
                     rounds=self.experiment.rounds_of(label), samples=self.table.training_rows)
+                needed += [self._needed(label, algorithm, seed) for seed in self.experiment.seeds]
         limits, label = self._site.limits, self.experiment.table.label
+        sites = len(self._membership.sites)
         if sites < limits.min_sites:
             reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
         if limits.labels is not None and label not in limits.labels:
             reasons["labels"] = f"{shorten(repr(label))} may not be the label; allowed: {', '.join(limits.labels)}"
-        limit, experiment = limits.max_total_rounds, self.experiment
-        needed = experiment.total_rounds
-        others = self._ledger.used - self._ledger.used_by(self._folder.name)
-        if limit is not None and others + needed > limit:
-            reasons["max_total_rounds"] = (f"the experiment has {needed} rounds, and {others} of the allowed {limit} "
-                                           "have been used by other runs")
+        reasons |= reasons_of_budgets(limits, self._ledger, self._lead, Usage(*map(sum, zip(*needed, strict=True))),
+                                      besides=self._folder.name)
         if reasons:
             raise refusal_of_limits(reasons, self._site.limits)
+
+    def _needed(self, label: str, algorithm: Algorithm, seed: int) -> Usage:
+        """What a method with a seed asks for; its privacy loss depends on the model, which is not known yet."""
+        rounds = self.experiment.rounds_of(label)
+        evaluations = len(self._planned(label, algorithm, seed).evaluations) * self._site.limits.scores
+        epsilon = 0.0 if has_private_work(algorithm) else math.inf
+        return Usage(rounds, rounds * len(algorithm.phases), 0, evaluations, epsilon)
+
+    def _planned(self, label: str, algorithm: Algorithm, seed: int) -> PlannedWork:
+        """The messages of a method with a seed that the plan contains."""
+        return PlannedWork(algorithm, self.experiment.participation(), self._membership, seed,
+                           self.experiment.rounds_of(label), self.experiment.file.bound.values["evaluate_every"],
+                           self.experiment.is_rehearsal)
 
     def report(self) -> dict[str, Any]:
         """The report on the table, which leaves the site."""
@@ -138,8 +169,14 @@ class SiteRun:
             weights: class -> factor of the weights of its rows; None: rows have no weights.
 
         Raises:
-            InputError: a row does not fit the encoding, or the experiment is beyond the site's limits.
+            Refusal: the site has been prepared otherwise, a row does not fit the encoding, or the experiment is beyond
+                the site's limits.
         """
+        content = json.dumps([to_plain(encoding), decide_by, weights], sort_keys=True)
+        prepared = self._folder / PREPARED_FILE
+        if prepared.is_file() and prepared.read_text("utf-8") != content:
+            raise Refusal(RefusalCode.PLAN, "the site has been prepared for this run with another encoding, with other "
+                          "weights or another metric: the same rows would be asked twice")
         self.close()
         self._folder.mkdir(parents=True, exist_ok=True)
         write_encoding(self._folder / "encoding.json", encoding)
@@ -157,16 +194,35 @@ class SiteRun:
                          else resplit(data, seed, first_party=self._party))
                 self._seeds.append(_SeedRows(seed, again.data, LearningProblem(model, again.data), again.rows))
                 for label in self.experiment.labels:
-                    self._add_party(label, self._seeds[-1].problem)
+                    self._add_party(label, seed, self._seeds[-1].problem)
+            self._count_epsilons()
+        write_text(prepared, content)
         return score
 
-    def _add_party(self, label: str, problem: LearningProblem) -> None:
-        experiment = self.experiment
+    def _count_epsilons(self) -> None:
+        """Write the privacy losses of the plan to the ledger, before anything of it leaves.
+
+        Raises:
+            Refusal: they are beyond the budget.
+        """
+        labels = [label for _ in self._seeds for label in self.experiment.labels]
+        epsilons = [None if self.experiment.is_rehearsal else party.epsilon for party in self._parties]
+        total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in epsilons)
+        if reasons := reasons_of_budgets(self._site.limits, self._ledger, self._lead, Usage(epsilon=total),
+                                         besides=self._folder.name):
+            raise refusal_of_limits(reasons, self._site.limits)
+        for number, (label, epsilon) in enumerate(zip(labels, epsilons, strict=True)):
+            run = run_of_method(self._folder.name, number, self._plan)
+            if epsilon is not None and ("epsilon", run) not in self._ledger.kinds:
+                self._ledger.append("epsilon", run=run, method=label, epsilon=epsilon, delta=DELTA)
+
+    def _add_party(self, label: str, seed: int, problem: LearningProblem) -> None:
+        experiment, algorithm = self.experiment, self.experiment.algorithm(label)
         self._stores.append(_open_store(self._folder / "stores" / f"{len(self._stores):02d}"))
-        party = Party(experiment.algorithm(label), problem, self._stores[-1], rounds=experiment.rounds_of(label),
+        party = Party(algorithm, problem, self._stores[-1], rounds=experiment.rounds_of(label),
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
-                      ledger=self._ledger, rehearsal=experiment.is_rehearsal,
-                      metrics=self._metrics)
+                      ledger=self._ledger, lead=self._lead, planned=self._planned(label, algorithm, seed),
+                      rehearsal=experiment.is_rehearsal, metrics=self._metrics)
         party.check()
         self._parties.append(party)
 
