@@ -19,6 +19,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.draws import draw_cohort
 from resolvent.algorithms.round import working_parties
 from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
@@ -191,7 +192,7 @@ class _Dependence(NamedTuple):
 
 def _cohort_of_round(participation: Participation, root: Array, sizes: Int[Array, " N"],
                      t: int | Int[Array, ""]) -> Cohort:
-    return participation(keys.cohort_key(keys.round_key(root, jnp.asarray(t))), sizes)
+    return draw_cohort(participation, sizes, root, jnp.asarray(t))[1]
 
 
 _draw = jax.jit(_cohort_of_round)
