@@ -111,11 +111,15 @@ def server(
 
 
 def party(
-    action: Annotated[Literal["check", "start", "plans", "approve", "reject", "ledger", "clean"], tyro.conf.Positional],
+    action: Annotated[Literal["new", "check", "start", "plans", "approve", "reject", "ledger", "clean"],
+                      tyro.conf.Positional],
     plan: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")] = "",
     *,
-    kit: Path,
+    kit: OptionalPath = None,
     site: OptionalPath = None,
+    table: OptionalText = None,
+    set: Changes = (),
+    yes: bool = False,
     experiment: OptionalPath = None,
     reason: str = "",
     out: OptionalPath = None,
@@ -127,6 +131,9 @@ def party(
     json: bool = False,
 ) -> None:
     """Check a site's table and limits, decide about plans, or take part in a federation until it is interrupted.
+
+    The action `new` writes the site's file, site.yaml, from questions, with a comment for every setting and the reason
+    of every limit. It never overwrites a file. Without a terminal, or with --yes, it asks nothing and needs --table.
 
     The action `check` reads the table and shows its columns, its rows, the limits and, with an experiment, all
     that would leave the site, by name and size. With --attack it tries, on the site's own table, what insiders of the
@@ -143,14 +150,19 @@ def party(
     error.
 
     Args:
-        action: check the table and the limits, start to take part, show the plans, approve or reject one of them, show
-            the ledger, or clean: remove the engine's folders of jobs that have ended, and no run.
+        action: new: write the site's file; check the table and the limits, start to take part, show the plans, approve
+            or reject one of them, show the ledger, or clean: remove the engine's folders of jobs that have ended, and
+            no run.
         plan: for approve and reject: the first characters of the plan's name, as `plans` shows it.
-        kit: the site's kit.
+        kit: the site's kit; new needs none.
         reason: for approve and reject: a text for the site's own record.
         out: for ledger: a file for the lines of the ledger, as CSV.
         compare: for ledger: an earlier copy of the file ledger.jsonl, which the ledger must continue.
-        site: the site's file, for check and start: its table, names of columns that differ, and its limits.
+        site: the site's file, for check and start: its table, names of columns that differ, and its limits. For new:
+            the file to write; default: site.yaml.
+        table: for new: the file with the rows of the site, in the folder of its file.
+        set: for new: further settings, such as limits.min_cell=10.
+        yes: for new: take the defaults without asking.
         experiment: the lead's experiment file, for check.
         live: for start: a port, such as 8010, at which this machine sees the plans and the ledger of the site.
         days: for clean: jobs of the last days are left.
@@ -163,6 +175,13 @@ def party(
     from resolvent.federation.protocol.files import read_site
     from resolvent.federation.protocol.kits import kit_note, started_once
 
+    if action == "new":
+        from resolvent.cli.site_questions import new_site_file
+
+        new_site_file(site or Path("site.yaml"), table, flat(set), is_silent=yes)
+        return
+    if kit is None:
+        raise InputError(f"party {action} needs --kit, the site's kit")
     note = kit_note(kit, "site")
     if action == "clean":
         supervision.clean(note, days)
