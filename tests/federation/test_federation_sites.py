@@ -151,7 +151,7 @@ class Growing(Consortium):
                 raise KeyboardInterrupt
 
         try:
-            return self.serve(self.job(sites=sites), observe), events
+            return self.serve(self.job().with_sites(sites), observe), events
         except KeyboardInterrupt:
             return None, events
 

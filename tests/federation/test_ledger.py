@@ -2,17 +2,25 @@
 
 import json
 import math
+import re
+import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from federation.parts import Federation, limits, quadratic
 from federation.test_federation_cli import EXPERIMENT, LIMITS, Consortium
+from resolvent.cli.site_records import show_ledger
+from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.site.budgets import reasons_of_budgets
 from resolvent.federation.site.ledger import Ledger, Usage
+from torture.disk import Disk
 
 GD = rv.solvers.GD(0.05, steps=3)
 ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
@@ -65,7 +73,7 @@ def test_a_line_that_was_not_completed_is_no_round(tmp_path):
     add(ledger, "a/0", 0)
     add(ledger, "b/0", 0)
     again = Ledger(path, "t")
-    assert (again.usage().rounds, again.usage(besides="a").rounds) == (2, 1)
+    assert (again.usage().rounds, again.usage(without="a").rounds) == (2, 1)
     facts = {"run": "a/0", "round": 0, "phase": 0, "payload": "p"}
     assert [again.has("reply", message=message, **facts) for message in "xy"] == [True, False]
     with pytest.raises(Refusal, match="another payload"):
@@ -119,3 +127,98 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
     assert outcome["status"] == "refused"
     assert "berlin: refused (failed)" in outcome["message"]
     assert (tmp_path / "berlin" / "sent.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(("name", "allowed"), [
+    ("max_total_replies", 5), ("max_total_jobs", 1), ("max_total_scores", 3), ("max_total_epsilon", 100.0),
+    ("max_lead_rounds", 5), ("max_lead_replies", 5), ("max_lead_jobs", 1), ("max_lead_scores", 3)])
+def test_budgets_of_a_table_and_of_a_lead(name, allowed, tmp_path):
+    """A second run of the same lead is beyond the budget; one of another lead is within that of a lead."""
+    consortium = Consortium(tmp_path, text=ONE_METHOD)
+    assert consortium.serve() == {"status": "complete"}
+    consortium.files["berlin"] = replace(consortium.files["berlin"], limits=replace(LIMITS, **{name: allowed}))
+    outcome = consortium.serve(consortium.job(run="mine-2"))
+    assert outcome["status"] == "refused"
+    assert re.search(rf"berlin: refused \(limits\): the site allows .*{allowed:g}.* on its table|about its table",
+                     outcome["message"])
+    log = Ledger(tmp_path / "berlin" / "ledger.jsonl").entries[-1]
+    assert (log["kind"], log["lead"], log["run"]) == ("refusal", "lead@example.org", "mine-2")
+    file = consortium.files["berlin"]
+    ledger = Ledger(tmp_path / "berlin" / "ledger.jsonl", file.table)
+    other = reasons_of_budgets(file.limits, ledger, "other@example.org", Usage(3, 3, 1, 2, 1))
+    assert [*other] == ([name] if name.startswith("max_total") else [])
+
+
+def test_the_epsilon_of_a_private_method_is_in_the_ledger(tmp_path):
+    """A second run is refused before a reply; a method without a bound, before anything about the table leaves."""
+    pytest.importorskip("dp_accounting")
+    text = ONE_METHOD.replace("{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}",
+                              "{name: DPSGD, learning_rate: 0.1, batch_size: 10, steps: 2, noise_multiplier: 4.0}")
+    consortium = Consortium(tmp_path, {"berlin": {"limits": replace(LIMITS, max_total_epsilon=2.5)}}, text=text)
+    assert consortium.serve() == {"status": "complete"}
+    ledger = Ledger(tmp_path / "berlin" / "ledger.jsonl", consortium.files["berlin"].table)
+    solver = rv.solvers.DPSGD(0.1, batch_size=10, steps=2, noise_multiplier=4.0)
+    rows = read_summary(tmp_path / "out")["data"]["train"][1]
+    expected = rv.privacy.record_epsilons(rv.fedavg(solver), np.zeros(3), [rows], rounds=3, delta=1e-6)[0]
+    assert ledger.usage().epsilon == pytest.approx(expected)
+    assert expected < 2.5 < 2 * expected
+    second = consortium.serve(consortium.job(run="mine-2"))
+    assert "berlin: refused (limits): the site allows the epsilon 2.5" in second["message"]
+    assert Ledger(ledger.path, ledger.name).usage()[:2] == (3, 3)
+    (tmp_path / "sgd").mkdir()
+    without = Consortium(tmp_path / "sgd", {"berlin": {"limits": replace(LIMITS, max_total_epsilon=1e9)}},
+                         text=ONE_METHOD)
+    assert "berlin: refused (limits): the site allows the epsilon" in without.serve()["message"]
+    assert [e["kind"] for e in Ledger(tmp_path / "sgd" / "berlin" / "ledger.jsonl").entries] == ["refusal"]
+
+
+def test_the_ledger_is_a_page_for_a_browser(tmp_path, capsys):
+    """One file, without scripts and outside resources; a name is text and no element."""
+    ledger = Ledger(tmp_path / "runs" / "ledger.jsonl", '"><script>alert(1)</script>.csv', '<b>lead@example.org', "p")
+    ledger.append("describe", run="mine-1", bytes=10)
+    add(ledger, "mine-1/0/p", 0)
+    note = type("Note", (), {"kit": tmp_path, "name": "<i>aachen"})()
+    for name in ("ledger.html", "ledger.csv"):
+        show_ledger(note, tmp_path / name, None)
+    assert "1 rounds, 1 replies, 1 jobs, 0 evaluations, epsilon without a bound" in " ".join(capsys.readouterr().out.split())
+    page = (tmp_path / "ledger.html").read_text()
+    assert "&lt;script&gt;alert(1)" in page
+    assert not re.search(r"<script|<b>lead|<i>aachen|\bsrc=|href=|url\(|@import|https?://", page)
+    assert ledger.head in page
+    assert (tmp_path / "ledger.csv").read_text().startswith("time,kind,table,lead,plan,run,round,phase,message,payload")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The answers of a whole run in the ledger of a site, and its file operations."""
+    folder = tmp_path_factory.mktemp("ledger")
+    consortium = Consortium(folder, text=ONE_METHOD, is_rehearsal=True)
+    with Disk(folder / "berlin").watched() as disk:
+        assert consortium.serve() == {"status": "complete"}
+    return answers_of(folder), len(disk.operations)
+
+
+def answers_of(folder):
+    return [tuple(entry.get(name) for name in ("kind", "run", "round", "phase", "payload"))
+            for entry in Ledger(folder / "berlin" / "ledger.jsonl").entries if entry["kind"] in ("reply", "scores")]
+
+
+@nightly.parametrize("point", [0.45, 0.7, *(k / 24 for k in range(24))], per_commit=2)
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_kill_loses_no_answer_of_the_ledger_and_counts_none_twice(point, is_torn, uninterrupted, tmp_path):
+    """A site is killed at one of its file operations, such as between the ledger and the reply, and starts again."""
+    expected, operations = uninterrupted
+    consortium = Consortium(tmp_path, text=ONE_METHOD, is_rehearsal=True)
+    stop = int(point * operations) + is_torn
+    with Disk(tmp_path / "berlin", stop_at=stop, is_torn=is_torn, copy=tmp_path / "killed").watched() as disk:
+        consortium.serve()
+    assert disk.has_stopped
+    shutil.rmtree(tmp_path / "berlin", ignore_errors=True)
+    (tmp_path / "killed").rename(tmp_path / "berlin")
+    before = answers_of(tmp_path)
+    sent = [json.loads(line) for path in (tmp_path / "berlin").glob("mine-1/stores/*/sent.jsonl")
+            for line in path.read_text().splitlines() if line.endswith("}")]
+    left = [(entry["kind"], entry["round"]) for entry in sent if entry["kind"] in ("reply", "scores")]
+    assert {*left} <= {(kind, number) for kind, _, number, *_ in before}
+    assert consortium.serve() == {"status": "complete"}
+    assert answers_of(tmp_path) == expected

@@ -208,14 +208,14 @@ def test_the_page_of_a_site_has_its_ledger_and_its_plans(tmp_path):
     ledger = Ledger(runs_of(note.kit) / LEDGER, "table.csv")
     ledger.append("describe", run="mine-1")
     for t in range(3):
-        ledger.add("mine-1/0/abc", t, f"message {t}")
+        ledger.append("reply", run="mine-1/0/abc", round=t, phase=0, message=f"message {t}")
     Plans(runs_of(note.kit) / PLANS)._write(StoredPlan("ab" * 32, "lead@example.org", "2026", "mine-1", "rounds: 3"))
     view = site_view(note)
-    assert view.ledger == {("table.csv", "mine-1"): {"describe": 1, "round": 3}}
+    assert view.ledger == {("table.csv", "mine-1"): {"describe": 1, "reply": 3}}
     page = live_page(view)
     assert "describe 1" in page
     assert "waiting" in page
-    assert view.plain()["ledger"][0]["answers"]["round"] == 3
+    assert view.plain()["ledger"][0]["answers"]["reply"] == 3
     path = runs_of(note.kit) / LEDGER
     path.write_text(path.read_text().replace("message 1", "message 9"))
     assert "was changed or removed" in live_page(site_view(note))

@@ -100,7 +100,7 @@ def test_flags_answer_without_a_terminal(folder, monkeypatch):
 
 @pytest.mark.parametrize(("changes", "message"), [
     (("limits.min_cel=3",), r"site\.yaml:\d+: limits\.min_cel: unknown key"),
-    (("limits.min_cell=0",), r"site\.yaml:\d+: limits\.min_cell=0"), (("tables=1",), "unknown key"),
+    (("limits.min_cell=0",), r"site\.yaml:\d+: limits: Limits\(min_cell=0\)"), (("tables=1",), "unknown key"),
     (("test=2",), "must sum to less than 1")])
 def test_a_wrong_setting_writes_no_file(changes, message, folder):
     with pytest.raises(InputError, match=message):

@@ -69,7 +69,7 @@ AFTER = {
 
 
 class CuriousServer(InProcess):
-    """Sends berlin every message of the tables beside the server's own."""
+    """Sends berlin the server's messages, and before and after them those of the tables."""
 
     def __init__(self, handlers):
         super().__init__(handlers)
@@ -106,7 +106,7 @@ def run_with(folder, text, transport, versions_of=None):
 
 @pytest.mark.parametrize("text", [TEXT, TEXT + SAMPLED], ids=["all parties", "a party in each round, with stragglers"])
 def test_a_server_gets_no_answer_beyond_the_plan(text, tmp_path):
-    """Beside each of its own messages the server sends others; the run is that of a server that does not."""
+    """The server sends other messages as well as its own; the run is that of a server that does not."""
     (tmp_path / "honest").mkdir()
     (tmp_path / "curious").mkdir()
     servers = []

@@ -156,7 +156,7 @@ def party(
         plan: for approve and reject: the first characters of the plan's name, as `plans` shows it.
         kit: the site's kit; new needs none.
         reason: for approve and reject: a text for the site's own record.
-        out: for ledger: a file for the lines of the ledger, as CSV.
+        out: for ledger: a file for the lines of the ledger, as a page for a browser (.html) or as CSV.
         compare: for ledger: an earlier copy of the file ledger.jsonl, which the ledger must continue.
         site: the site's file, for check and start: its table, names of columns that differ, and its limits. For new:
             the file to write; default: site.yaml.

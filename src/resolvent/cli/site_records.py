@@ -1,6 +1,7 @@
 """The records of a site on the command line: the plans that it has received, its ledger, and attacks on a plan."""
 
 import getpass
+import math
 from pathlib import Path
 
 from resolvent.cli import terminal
@@ -10,10 +11,10 @@ from resolvent.errors import InputError, check_range
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import LEDGER, PLANS, runs_of
-from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.ledger import FIELDS, Ledger
 from resolvent.federation.site.plans import Plans
 
-__all__ = ["attack_plan", "decide", "show_ledger"]
+__all__ = ["attack_plan", "decide", "ledger_page", "show_ledger"]
 
 
 def decide(note: KitNote, action: str, name: str, reason: str) -> None:
@@ -33,13 +34,23 @@ def decide(note: KitNote, action: str, name: str, reason: str) -> None:
         terminal.print_line("no plan has arrived")
 
 
+def ledger_page(site: str, ledger: Ledger) -> str:
+    """The ledger as one file for a browser, without scripts and outside resources. All values are escaped."""
+    from resolvent.comparisons.page_text import page_text
+
+    of_tables = [ledger.of_table(table) for table in ledger.tables]
+    tables = [(of.name, of.usage(), [(lead, of.usage(lead=lead)) for lead in of.leads]) for of in of_tables]
+    return page_text("ledger", package="resolvent.federation", site=site, ledger=ledger, tables=tables,
+                     fields=[field for field in FIELDS if field != "table"], infinity=math.inf)
+
+
 def show_ledger(note: KitNote, out: Path | None, copy: Path | None) -> None:
     """Show what a site has answered, and compare it with an earlier copy."""
     ledger = Ledger(runs_of(note.kit) / LEDGER)
     for line in ledger.summary():
         terminal.print_line(line)
     if out is not None:
-        write_text(out, ledger.table())
+        write_text(out, ledger_page(note.name, ledger) if out.suffix == ".html" else ledger.table())
         terminal.print_path("Ledger", out)
     if copy is not None:
         if not copy.is_file():

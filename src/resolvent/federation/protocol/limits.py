@@ -107,7 +107,7 @@ class Limits:
     training_scores: bool | None = None
     clip: float | None = None
     noise: float = 0.0
-    max_bytes: int = MAX_BYTES
+    max_bytes: float = MAX_BYTES  # an integer of a file is below 2^31
     refit_with_test_rows: bool = True
 
     def __post_init__(self) -> None:

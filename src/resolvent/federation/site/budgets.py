@@ -19,7 +19,7 @@ DELTA = 1e-6
 
 
 def reasons_of_budgets(limits: Limits, ledger: Ledger, lead: str, needed: Usage, *,
-                       besides: str = "") -> dict[str, str]:
+                       without: str = "") -> dict[str, str]:
     """Name of a budget that would be exceeded -> the reason; empty if enough is left.
 
     Args:
@@ -27,11 +27,11 @@ def reasons_of_budgets(limits: Limits, ledger: Ledger, lead: str, needed: Usage,
         ledger: what it has answered.
         lead: name of the lead who asks.
         needed: what is asked for.
-        besides: name of a run whose answers are not counted, because ``needed`` has them.
+        without: name of a run whose answers are not counted, because ``needed`` has them.
     """
     reasons = {}
     for scope, name, title in (("total", None, "all experiments"), ("lead", lead, f"the plans of {lead}")):
-        used = ledger.usage(lead=name, besides=besides)
+        used = ledger.usage(lead=name, without=without)
         for quantity, need, spent in zip(Usage._fields, needed, used, strict=True):
             limit = getattr(limits, f"max_{scope}_{quantity}")
             if limit is not None and need and spent + need > limit:

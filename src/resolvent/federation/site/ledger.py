@@ -59,18 +59,23 @@ class Ledger:
         lead: the lead of the plan to which new lines belong.
         plan: the digest of the plan.
 
+    Attributes:
+        path: the file.
+        name: the table.
+        entries: the lines.
+
     Raises:
         DamagedFileError: a line was changed or removed.
     """
 
     def __init__(self, path: Path, table: str = "", lead: str = "", plan: str = "") -> None:
-        self._path, self._table, self._lead, self._plan = path, table, lead, plan
+        self.path, self.name, self._lead, self._plan = path, table, lead, plan
         self._size = -1
         self.entries: list[Mapping[str, Any]] = []
         self._read()
 
     def _read(self) -> None:
-        content = self._path.read_bytes() if self._path.is_file() else b""
+        content = self.path.read_bytes() if self.path.is_file() else b""
         if len(content) == self._size:
             return
         self.entries, self._size = [], len(content)
@@ -80,7 +85,7 @@ class Ledger:
             except ValueError:  # it was not completed, so that the answer has not left
                 continue
             if not isinstance(entry, dict) or entry.get("chain") != _chain(self.head, entry):
-                raise DamagedFileError(f"{self._path}:{number}: a line of the ledger was changed or removed here: "
+                raise DamagedFileError(f"{self.path}:{number}: a line of the ledger was changed or removed here: "
                                        "compare it with a copy, and put it back")
             self.entries.append(entry)
 
@@ -89,15 +94,15 @@ class Ledger:
         """The hash of the whole ledger."""
         return str(self.entries[-1]["chain"]) if self.entries else ""
 
-    def usage(self, *, lead: str | None = None, besides: str = "") -> Usage:
+    def usage(self, *, lead: str | None = None, without: str = "") -> Usage:
         """What the site has answered about the table.
 
         Args:
             lead: only the plans of this lead; None: those of all.
-            besides: name of a run that is not counted.
+            without: name of a run that is not counted.
         """
-        entries = [entry for entry in self.entries if entry["table"] == self._table
-                   and lead in (None, entry.get("lead")) and _job(entry) != besides]
+        entries = [entry for entry in self.entries if entry["table"] == self.name
+                   and lead in (None, entry.get("lead")) and _job(entry) != without]
         replies = {(entry["run"], entry["round"], entry.get("phase", 0), entry["message"]) for entry in entries
                    if entry["kind"] in ("reply", _EARLIER_KIND)}
         epsilons = {entry["run"]: entry["epsilon"] for entry in entries if entry["kind"] == "epsilon"}
@@ -144,13 +149,13 @@ class Ledger:
             OSError: the line cannot be written.
             DamagedFileError: a line was changed or removed.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with _exclusive(self._path):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _exclusive(self.path):
             self._read()  # the process of an earlier job may have written
-            entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "table": self._table,
+            entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "table": self.name,
                      "lead": self._lead, "plan": self._plan, **facts}
             entry["chain"] = _chain(self.head, entry)
-            self._size = append_to_log(self._path, entry)
+            self._size = append_to_log(self.path, entry)
             self.entries.append(entry)
 
     def compare(self, copy: "Ledger") -> str:
@@ -164,7 +169,7 @@ class Ledger:
         for table in self.tables:
             ledger = self.of_table(table)
             yield f"{table}: {_sentence(ledger.usage())} in all experiments"
-            for lead in dict.fromkeys(entry.get("lead", "") for entry in ledger.entries if entry["table"] == table):
+            for lead in ledger.leads:
                 yield f"  {lead or 'without a plan'}: {_sentence(ledger.usage(lead=lead))}"
             counts = Counter((_job(entry), str(entry["kind"])) for entry in self.entries if entry["table"] == table)
             for run in dict.fromkeys(run for run, _ in counts):
@@ -177,9 +182,14 @@ class Ledger:
         """The tables about which the site has answered."""
         return tuple(dict.fromkeys(str(entry["table"]) for entry in self.entries))
 
+    @property
+    def leads(self) -> tuple[str, ...]:
+        """The leads to whose plans the site has answered about the table; an empty name for answers without a plan."""
+        return tuple(dict.fromkeys(entry.get("lead", "") for entry in self.entries if entry["table"] == self.name))
+
     def of_table(self, table: str) -> "Ledger":
         """The same ledger, whose usage is that of another table."""
-        return Ledger(self._path, table)
+        return Ledger(self.path, table)
 
     def table(self) -> str:
         """The ledger as text in the CSV format."""

@@ -53,8 +53,8 @@ _COMMENTS = {
     "validation": "Share of the rows with which methods and settings are chosen. This site decides it.",
     "test": "Share of the rows that judge the methods. This site decides it.",
     "models": "Models of your own that an experiment may name, module:function. They are code that runs here.",
-    "approval": "Plans that run without a decision of a person here: leads, algorithms, labels, max_rounds. With {} there\n"
-                "# are none. Without this key all plans that the lead has signed run, within the limits.",
+    "approval": "Plans that run without a decision of a person here: leads, algorithms, labels, max_rounds. With {}\n"
+                "# there are none. Without this key all plans that the lead has signed run, within the limits.",
 }
 
 
@@ -119,15 +119,17 @@ def write_site_file(path: Path, table: str, answers: Mapping[str, Any], changes:
 
 
 def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
-    yield "# The file of this site: its table and what it allows. It is read here and sent to nobody."
+    yield "# The file of this site: its table and what it allows. It is read here and is not sent."
     yield "# resolvent party check --kit KIT --site FILE shows what is in force, and what would leave."
     for item in fields(SiteFile):
         if item.name not in _COMMENTS:
             continue
         yield ""
         yield f"# {_COMMENTS[item.name]}"
-        default = "{}" if item.name == "approval" else _written(item.default, "")
-        yield f"{item.name}: {_written(settings[item.name])}" if item.name in settings else f"# {item.name}: {default}"
+        if item.name in settings:
+            yield f"{item.name}: {_written(settings[item.name])}"
+        else:
+            yield f"# {item.name}: {'{}' if item.name == 'approval' else _written(item.default)}"
     unknown = {*settings} - {*_COMMENTS, "limits"}
     yield from (f"{name}: {_written(settings[name])}" for name in sorted(unknown))
     yield ""
@@ -138,10 +140,10 @@ def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
     for limit in fields(Limits):
         value = limits.get(limit.name, limit.default)
         yield f"  # {WHY[limit.name]}"
-        yield f"  {'# ' if value is None else ''}{limit.name}: {'' if value is None else _written(value)}".rstrip()
+        yield f"  {'# ' if value is None else ''}{limit.name}: {_written(value) if value is not None else ''}".rstrip()
     yield from (f"  {name}: {_written(value)}" for name, value in limits.items() if name not in WHY)
     yield ""
 
 
-def _written(value: Any, nothing: str = "null") -> str:
-    return nothing if value is None else json.dumps(value, ensure_ascii=False)
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -167,7 +167,7 @@ class Party:
         """Answer a message. Whatever the bytes are, the result is a message: a refusal has a code, see ``outgoing``."""
         run, position = "", (0, 0)
         try:
-            message = decode(data, self._limits.max_bytes)
+            message = decode(data, int(self._limits.max_bytes))
             run, position = message.run, (message.round, message.phase)
             return self._answer(message, identity_of_message(data))
         except WireError as error:

@@ -138,7 +138,7 @@ class SiteRun:
         if limits.labels is not None and label not in limits.labels:
             reasons["labels"] = f"{shorten(repr(label))} may not be the label; allowed: {', '.join(limits.labels)}"
         reasons |= reasons_of_budgets(limits, self._ledger, self._lead, Usage(*map(sum, zip(*needed, strict=True))),
-                                      besides=self._folder.name)
+                                      without=self._folder.name)
         if reasons:
             raise refusal_of_limits(reasons, self._site.limits)
 
@@ -209,7 +209,7 @@ class SiteRun:
         epsilons = [None if self.experiment.is_rehearsal else party.epsilon for party in self._parties]
         total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in epsilons)
         if reasons := reasons_of_budgets(self._site.limits, self._ledger, self._lead, Usage(epsilon=total),
-                                         besides=self._folder.name):
+                                         without=self._folder.name):
             raise refusal_of_limits(reasons, self._site.limits)
         for number, (label, epsilon) in enumerate(zip(labels, epsilons, strict=True)):
             run = run_of_method(self._folder.name, number, self._plan)
