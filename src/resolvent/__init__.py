@@ -2,8 +2,8 @@
 
 The top level has what most programs need: the algorithms under their papers' names, ``simulate``, local solvers, data
 sets and models. Parts are in namespaces: ``aggregators``, ``attacks``, ``callbacks``, ``codecs``, ``combinators``,
-``datasets``, ``metrics``, ``models``, ``participation``, ``partitions``, ``penalties``, ``portfolio``, ``privacy``,
-``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
+``datasets``, ``losses``, ``metrics``, ``models``, ``participation``, ``partitions``, ``penalties``, ``portfolio``,
+``privacy``, ``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
 
 The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """

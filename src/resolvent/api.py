@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # imported when they are used
         codecs,
         combinators,
         datasets,
+        losses,
         metrics,
         models,
         participation,
@@ -47,8 +48,8 @@ if TYPE_CHECKING:  # imported when they are used
 
 __all__ = ["SGD", "Algorithm", "DecisionRule", "DivergedError", "FederatedData", "Fitted", "InputError", "Model",
            "OptaxSolver", "Phase", "Replies", "Result", "UnusualRowsWarning", "VirtualClock", "aggregators", "attacks",
-           "callbacks", "check", "codecs", "combinators", "compare", "datasets", "explain", "load", "metrics", "models",
-           "open_packed", "participation", "partitions", "penalties", "portfolio", "privacy", "problems", "schedulers",
-           "schedules", "shifts", "simulate", "solvers", "sweep", "tune", "write_packed"]
+           "callbacks", "check", "codecs", "combinators", "compare", "datasets", "explain", "load", "losses", "metrics",
+           "models", "open_packed", "participation", "partitions", "penalties", "portfolio", "privacy", "problems",
+           "schedulers", "schedules", "shifts", "simulate", "solvers", "sweep", "tune", "write_packed"]
 if not TYPE_CHECKING:  # a type checker takes them from the presets themselves
     __all__ += presets.__all__

@@ -31,7 +31,7 @@ def final_scores(model, data=DATA, rounds=10):
 ], ids=["own loss", "equinox", "flax", "logistic", "mlp", "functions"])
 def test_it_learns_digits(model):
     before, after = (final_scores(model, rounds=rounds) for rounds in (1, 12))
-    assert after.mean() > max(0.6, before.mean()) if model.loss.higher_is_better else after.mean() < before.mean() / 1.5
+    assert after.mean() > max(0.6, before.mean())
 
 
 def test_regression_finds_the_least_squares_solution():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.problem.models.losses import CrossEntropy, WeightedLoss
+from resolvent.problem.models.losses import CrossEntropy, WeightedLabels, WeightedLoss
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.testing import check_algorithm, contract
 from resolvent.testing.example import example_problem
@@ -113,8 +113,9 @@ def test_value_gradient_and_second_derivative_are_those_of_the_same_network():
 
 
 def test_weights_of_samples_are_those_of_the_same_network():
-    weighted = WeightedLoss(CrossEntropy(), has_classes=True)
-    x, y = jnp.cos(jnp.arange(12.0)).reshape(4, 3), jnp.array([[0, 1.0], [2, 0.5], [1, 2.0], [0, 3.0]])
+    weighted = WeightedLoss(CrossEntropy())
+    x = jnp.cos(jnp.arange(12.0)).reshape(4, 3)
+    y = WeightedLabels(jnp.array([0, 2, 1, 0]), jnp.array([1.0, 0.5, 2.0, 3.0]))
     rows, mask = jnp.array([3, 1, 2]), jnp.array([True, True, False])
     flat, nested = (eqx.tree_at(lambda m: m.loss, problem.model, weighted)
                     for problem in (torch_problem(), example_problem()))

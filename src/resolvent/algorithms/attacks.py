@@ -157,7 +157,7 @@ class LabelFlip(Attack):
                             "changes the objective instead of inside it")
         flipped: Loss = _FlippedLabels(loss, malicious)
         if isinstance(weighted, WeightedLoss):
-            flipped = WeightedLoss(flipped, weighted.has_classes)
+            flipped = WeightedLoss(flipped)
         return replace(oracle, model=eqx.tree_at(_loss_of, oracle.model, flipped, is_leaf=_is_loss))
 
 

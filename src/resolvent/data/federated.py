@@ -10,26 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from resolvent.data.samples import (
-    Task,
-    arrays_of_parties,
-    check_encodable,
-    check_party,
-    check_representable,
-    list_of,
-    number_labels,
-    plain_counts,
-    split_order,
-    split_sizes,
-    texts_of,
-)
+from resolvent.data import sample_trees as trees
+from resolvent.data.samples import Task, check_encodable, list_of, plain_counts, split_order, split_sizes, texts_of
 from resolvent.data.samples import from_arrays as check_options
 from resolvent.data.tables.html_tables import html_facts, html_table
 from resolvent.data.weights import ClassWeights, class_weights, normalized_weights
 from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.math.tree import concatenate, count_rows
+from resolvent.math.tree import rows as rows_of_tree
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,11 +69,13 @@ class FederatedData:
     """The samples of N parties, packed.
 
     Attributes:
-        x: [total, ...] inputs, party by party.
-        y: [total] labels: class numbers 0..classes-1, or real targets.
+        x: inputs, party by party: an array [total, ...], or a dict or a named tuple of such arrays.
+        y: labels of the same form, such as class numbers 0..classes-1 or real targets [total]; None if there are none.
         splits: ``train``, ``validation`` and ``test``: offset and length per party.
         parties: the parties' names, in order.
-        task: ``classification`` or ``regression``.
+        task: ``classification``: one class number per sample; ``regression``: real targets [total] or [total, d];
+            ``structured``: labels of another structure, such as tokens, several 0/1 labels or none. Only the loss knows
+            what they mean.
         classes: the classes' names, in the order of their numbers; empty for regression.
         features: the names of the inputs' columns; empty if they have no names.
         name: the name of the data set, for reports.
@@ -102,8 +96,8 @@ class FederatedData:
         (2, (4,), [6, 12])
     """
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: Any
+    y: Any
     splits: Mapping[str, Split]
     parties: Sequence[str]
     task: Task
@@ -119,6 +113,9 @@ class FederatedData:
 
     def __post_init__(self) -> None:
         if self.vocabulary:
+            if not hasattr(self.x, "dtype"):
+                raise InputError("a vocabulary is for inputs that are one array: leave it out, because integers of a "
+                                 "structure stay integers")
             if self.x.dtype.kind not in "iu":
                 raise InputError(f"inputs of type {shorten(self.x.dtype)} cannot be tokens of a vocabulary: "
                                  "give integers")
@@ -127,12 +124,18 @@ class FederatedData:
                                  f"{len(self.vocabulary)}: they are numbered 0 to {len(self.vocabulary) - 1}")
 
     def __repr__(self) -> str:
-        kinds = f"{len(self.classes)} classes" if self.task == "classification" else "regression"
         return (f"FederatedData({quote(self.name)}, {len(self)} parties, {sum(self.sizes())} training samples, "
-                f"inputs {list(self.input_shape)}, {kinds})")
+                f"inputs {trees.shape_text(self.x)}, {self._kind()})")
+
+    def _kind(self) -> str:
+        """The task and the labels in a few words."""
+        if self.task == "classification":
+            return f"{len(self.classes)} classes"
+        return self.task if self.label_shape == () else f"{self.task}, labels {trees.shape_text(self.y)}"
 
     def _repr_html_(self) -> str:
-        facts = {"parties": len(self), "task": self.task, "inputs": list(self.input_shape),
+        facts = {"parties": len(self), "task": self.task, "inputs": trees.shape_text(self.x),
+                 **({} if self.label_shape == () else {"labels": trees.shape_text(self.y)}),
                  **({"classes": shorten(", ".join(self.classes))} if self.classes else {})}
         rows = [[name, *(int(split.length[k]) for split in self.splits.values())]
                 for k, name in enumerate(self.parties[:_MAX_HTML_ROWS + 1])]
@@ -143,14 +146,34 @@ class FederatedData:
         return len(self.parties)
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input, without the axis of the samples."""
-        return tuple(self.x.shape[1:])
+    def total(self) -> int:
+        """The number of samples of all parties and splits."""
+        return count_rows(self.x)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether all samples are in the memory of this process, and not on the disk or in another process."""
+        return trees.is_in_memory(self.x, self.y)
+
+    @property
+    def input_shape(self) -> Any:
+        """The shape of one input, without the axis of the samples; for structures, the structure with tuples."""
+        return trees.shapes_of_samples(self.x)
+
+    @property
+    def label_shape(self) -> Any:
+        """The shape of one label, as ``input_shape``; None if there are no labels."""
+        return trees.shapes_of_samples(self.y)
 
     @property
     def outputs(self) -> int:
-        """The number of outputs that a model needs: one per class; 1 for regression."""
-        return len(self.classes) if self.task == "classification" else 1
+        """The number of outputs that a model needs: one per class or per target.
+
+        For structured labels it is the number of classes if they have names, and otherwise of the numbers in a label.
+        """
+        if self.classes or self.task == "classification":
+            return len(self.classes)
+        return sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(self.y)) or 1
 
     def sizes(self, split: str = "train") -> NDArray[np.int32]:
         """[N] number of samples of each party in ``split``."""
@@ -159,7 +182,7 @@ class FederatedData:
     @property
     def is_train(self) -> NDArray[np.bool_]:
         """[total] whether a sample is for training."""
-        is_train = np.zeros(len(self.y), bool)
+        is_train = np.zeros(self.total, bool)
         is_train[self.splits["train"].rows] = True
         return is_train
 
@@ -168,7 +191,7 @@ class FederatedData:
         chosen = [self.splits[s] for s in splits or SPLITS]
         return np.concatenate([np.arange(s.offset[k], s.offset[k] + s.length[k]) for s in chosen])
 
-    def party(self, party: int | str, split: str = "train") -> tuple[NDArray[Any], NDArray[Any]]:
+    def party(self, party: int | str, split: str = "train") -> tuple[Any, Any]:
         """One party's inputs and labels in ``split``, by its number or name.
 
         Raises:
@@ -176,7 +199,8 @@ class FederatedData:
         """
         k = self.index(party)
         start, length = int(self.splits[split].offset[k]), int(self.splits[split].length[k])
-        return self.x[start:start + length], self.y[start:start + length]
+        x, y = rows_of_tree((self.x, self.y), slice(start, start + length))
+        return x, y
 
     def index(self, party: int | str) -> int:
         """The number of a party, from its name or its number.
@@ -218,8 +242,9 @@ class FederatedData:
             splits: the splits in the new order; None: offsets and lengths stay.
         """
         unencoded = None if self.unencoded is None else self.unencoded.reordered(rows)
-        data = replace(self, x=self.x[rows], y=self.y[rows], splits=self.splits if splits is None else splits,
-                       weights=None, unencoded=unencoded)
+        x, y = rows_of_tree((self.x, self.y), rows)
+        data = replace(self, x=x, y=y, splits=self.splits if splits is None else splits, weights=None,
+                       unencoded=unencoded)
         return data if self.weights is None else data.with_weights(self.weights[rows])
 
     def with_weights(self, weights: ArrayLike) -> "FederatedData":
@@ -234,7 +259,7 @@ class FederatedData:
         Raises:
             InputError: a weight is negative or not finite, or their number is wrong.
         """
-        return replace(self, weights=normalized_weights(weights, len(self.x), self.splits["train"].rows))
+        return replace(self, weights=normalized_weights(weights, self.total, self.splits["train"].rows))
 
     def with_class_weights(self, weights: ClassWeights) -> "FederatedData":
         """The same data with a weight of each sample in the loss that depends on its class.
@@ -255,7 +280,7 @@ class FederatedData:
             [2.0]
         """
         if self.task != "classification" or not isinstance(self.y, np.ndarray):
-            kind = "for regression" if self.task == "regression" else "on the disk"
+            kind = "on the disk" if self.task == "classification" else f"for {self.task}"
             raise InputError(f"class_weight: it is for classes of data in memory, and the data {quote(self.name)} are "
                              f"{kind}: use weights of samples, or leave it out")
         labels = self.y.astype(np.int64)
@@ -269,8 +294,8 @@ class FederatedData:
     @classmethod
     def from_arrays(
         cls,
-        x: Sequence[ArrayLike],
-        y: Sequence[ArrayLike],
+        x: Sequence[Any],
+        y: Sequence[Any] | None = None,
         *,
         parties: Sequence[str] | None = None,
         task: Task | Literal["auto"] = "auto",
@@ -283,14 +308,16 @@ class FederatedData:
         vocabulary: tuple[str, ...] = (),
         weights: Sequence[ArrayLike] | None = None,
     ) -> "FederatedData":
-        """Data from one array of inputs and one of labels per party, split at random within each party.
+        """Data from the inputs and the labels of each party, split at random within each party.
 
         Args:
-            x: inputs [n_k, ...] of each party, of one common shape.
-            y: labels [n_k] of each party.
+            x: inputs of each party, of one common shape: an array [n_k, ...], or a dict or named tuple of such arrays.
+                Floating numbers of a structure become those of the training; its integers and booleans stay.
+            y: labels of each party: [n_k], or several numbers per sample, or a structure as for x; None: no labels.
             parties: the parties' names; default ``party 0``, ``party 1``, ...
-            task: ``classification``, ``regression``, or ``auto``: classification if labels are integers, booleans or
-                text, regression otherwise.
+            task: ``classification``, ``regression``, ``structured``, or ``auto``: regression if labels are one array of
+                floating numbers, classification if they are one integer, boolean or text per sample, and structured
+                otherwise.
             validation: share of each party's samples for validation.
             test: share of each party's samples for testing. Or one number per party, if the test samples are fixed:
                 this many of its last samples are for testing, and the others are split between training and
@@ -311,12 +338,15 @@ class FederatedData:
             >>> data = FederatedData.from_arrays([np.eye(3), np.ones((5, 3))], [[0, 1, 0], [1, 1, 0, 1, 0]], test=0.4)
             >>> len(data), data.sizes("train").tolist(), data.sizes("test").tolist()
             (2, [1, 2], [1, 2])
+            >>> FederatedData.from_arrays([{"a": np.zeros((5, 8, 8)), "b": np.zeros(5)}], [np.eye(5, dtype=int)])
+            FederatedData('data', 1 parties, 3 training samples, inputs {a: [8, 8], b: []}, structured, labels [5])
         """
         test = plain_counts(test)
         check_options(task=task, validation=validation, test=test, seed=seed, name=name, vocabulary=vocabulary)
         names = (tuple(f"party {k}" for k in range(len(list_of(x, "x")))) if parties is None else
                  texts_of(parties, "parties"))
-        xs, ys = arrays_of_parties(x, "x", names), arrays_of_parties(y, "y", names)
+        xs = trees.of_parties(x, "x", names)
+        ys = [None] * len(xs) if y is None else trees.of_parties(y, "y", names)
         feature_names = texts_of(features, "features")
         classes = None if classes is None else list_of(classes, "classes")
         if len(set(names)) < len(names):
@@ -325,31 +355,26 @@ class FederatedData:
         if not len(xs) == len(ys) == len(names) or not names:
             raise InputError(f"from_arrays(x, y): there are inputs for {len(xs)} parties, labels for {len(ys)} and "
                              f"{len(names)} names; give one of each per party, and at least one party")
-        shape = xs[0].shape[1:]
         for party, inputs, labels in zip(names, xs, ys, strict=True):
-            check_party(party, inputs, labels, shape)
-            check_representable(party, inputs, "the input")
-            check_representable(party, labels, "the label")
+            trees.check_samples(party, inputs, labels, xs[0], ys[0])
+        shape = trees.shapes_of_samples(xs[0])
         if feature_names and shape != (len(feature_names),):
             raise InputError(f"there are {len(feature_names)} names of features for inputs of shape {shape}: give one "
                              "name per column, or none")
-        sizes = [len(a) for a in xs]
+        sizes = [count_rows(a) for a in xs]
         share, fixed = (0.0, list(test)) if isinstance(test, Sequence) else (test, [0] * len(names))
         if len(fixed) != len(names) or any(not 0 <= m < n for m, n in zip(fixed, sizes, strict=False)):
             raise InputError(f"test={shorten(fixed)} must be one number per party, and leave it a sample to train on")
-        packed, class_task, class_names = number_labels(ys, task, classes, names)
+        packed, class_task, class_names = trees.label_arrays(ys, task, classes, names)
         for text in class_names:
             check_encodable(text, "the name of a class")
         order, splits = _split_parties(sizes, validation, share, fixed, seed)
-        data = cls(np.concatenate(xs)[order], packed[order], splits, names, class_task, class_names,
-                   feature_names, name, vocabulary=vocabulary, fixed_test=isinstance(test, Sequence))
+        x, y = rows_of_tree((concatenate(xs), packed), order)
+        data = cls(x, y, splits, names, class_task, class_names, feature_names, name, vocabulary=vocabulary,
+                   fixed_test=isinstance(test, Sequence))
         if weights is None:
             return data
-        of_samples = arrays_of_parties(weights, "weights", names)
-        if [a.shape for a in of_samples] != [(n,) for n in sizes]:
-            raise InputError("the parties' weights and samples differ in number: give each sample a weight")
-        if any(a.dtype.kind not in "biufO" for a in of_samples):
-            raise InputError("the parties' weights must be numbers")
+        of_samples = trees.weights_of_parties(weights, names, sizes)
         return data.with_weights(np.concatenate(of_samples)[order])
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from resolvent.arguments import checked
 from resolvent.errors import InputError, nearest, quote, shorten
 
-__all__ = ["Task", "array_of", "arrays_of_parties", "check_encodable", "check_party", "check_representable",
-           "from_arrays", "list_of", "number_labels", "plain_counts", "split_order", "split_sizes", "texts_of"]
+__all__ = ["Task", "array_of", "check_encodable", "check_representable", "from_arrays",
+           "list_of", "number_labels", "plain_counts", "split_order", "split_sizes", "texts_of"]
 
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "structured"]
 
 
 def split_sizes(samples: int, validation: float, test: float) -> tuple[int, int, int]:
@@ -106,12 +106,6 @@ def texts_of(values: Any, name: str) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def arrays_of_parties(values: Any, name: str, parties: Sequence[str]) -> list[NDArray[Any]]:
-    """An array for each party, see ``array_of``; ``name`` is the argument in errors."""
-    return [array_of(item, f"from_arrays({name}=...)", parties[k] if k < len(parties) else str(k))
-            for k, item in enumerate(list_of(values, name))]
-
-
 def array_of(values: Any, title: str, party: str) -> NDArray[Any]:
     """One party's array.
 
@@ -167,35 +161,6 @@ def check_representable(party: str, values: NDArray[Any], name: str) -> None:
                      "precision first, with jax.config.update('jax_enable_x64', True)")
 
 
-def check_party(party: str, x: NDArray[Any], y: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Check one party's samples.
-
-    Args:
-        party: its name, for the error.
-        x: [n, ...] its inputs.
-        y: [n] its labels.
-        shape: the shape of one input of the first party, which all parties share.
-
-    Raises:
-        InputError: there are no samples, shapes differ, or inputs are not finite numbers.
-    """
-    party = shorten(repr(party))
-    if len(x) == 0:
-        raise InputError(f"party {party} has no samples: leave it out, or merge it with another")
-    if y.shape != (len(x),):
-        raise InputError(f"party {party} has {len(x)} inputs but labels of shape {y.shape}: "
-                         "give one label per input")
-    if x.shape[1:] != shape:
-        raise InputError(f"party {party} has inputs of shape {x.shape[1:]}, the first party's inputs have shape "
-                         f"{shape}: give all inputs one shape")
-    if x.dtype.kind not in "biuf":
-        raise InputError(f"party {party} has inputs of type {shorten(x.dtype)}: inputs must be numbers")
-    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-        row = int(np.argwhere(~np.isfinite(x))[0, 0])
-        raise InputError(f"party {party}, row {row}: the input has a value that is not finite: correct it, or leave "
-                         "the row out")
-
-
 def number_labels(
     ys: list[NDArray[Any]], task: str, classes: Sequence[str] | None, parties: Sequence[str]
 ) -> tuple[NDArray[Any], Task, tuple[str, ...]]:
@@ -203,7 +168,8 @@ def number_labels(
 
     Args:
         ys: [n_k] labels of each party.
-        task: ``classification``, ``regression``, or ``auto``: regression if the labels are floating numbers.
+        task: ``classification``, ``regression``, or ``auto``: regression if the labels are floating numbers, of which a
+            label may have several. Other labels of more than one number are ``structured``.
         classes: the classes' names in the order of their numbers; None: the labels that occur, sorted.
         parties: the parties' names, for errors.
 
@@ -220,12 +186,19 @@ def number_labels(
         raise InputError(f"the parties' labels are of types that do not fit together, {shorten(kinds)}: use one type "
                          "for all") from error
     if task == "auto":
-        task = "regression" if np.issubdtype(y.dtype, np.floating) else "classification"
+        task = ("regression" if np.issubdtype(y.dtype, np.floating) else
+                "classification" if y.ndim == 1 else "structured")
     if task == "regression":
         _check_targets(ys, y.dtype, parties)
         return y.astype(np.result_type(y.dtype, np.float32)), "regression", ()
+    if task == "structured":
+        return y, "structured", () if classes is None else tuple(map(str, classes))
     if task != "classification":
-        raise InputError(f"task={shorten(repr(task))} is not known: use 'classification', 'regression' or 'auto'")
+        raise InputError(f"task={shorten(repr(task))} is not known: use 'classification', 'regression', 'structured' "
+                         "or 'auto'")
+    if y.ndim != 1:
+        raise InputError(f"task='classification' needs one class per sample, and labels have the shape {y.shape[1:]}: "
+                         "use task='structured' for several")
     for party, labels in zip(parties, ys, strict=True):
         if (missing := _missing(labels)).any():
             row = int(np.flatnonzero(missing)[0])
@@ -251,7 +224,7 @@ def _check_targets(ys: list[NDArray[Any]], dtype: np.dtype[Any], parties: Sequen
     for party, labels in zip(parties, ys, strict=True):
         finite = np.isfinite(labels.astype(float))
         if not finite.all():
-            row = int(np.flatnonzero(~finite)[0])
+            row = int(np.argwhere(~finite)[0, 0])
             raise InputError(f"party {shorten(repr(party))}, row {row}: the label is not finite: correct it, or leave "
                              "the row out")
 

@@ -5,17 +5,19 @@ model), and norms neither overflow nor have an undefined gradient at zero. Vecto
 computed from them are at least float32: float16 overflows at 65,504, and bfloat16 has 2 to 3 digits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 Vector: TypeAlias = PyTree[Array]
 
-__all__ = ["Vector", "axpy", "cast", "column", "dtype", "finite", "full_dot", "lerp", "map2", "map_parts",
-           "named_leaves", "norm", "parts", "rows", "scale", "stack", "strongly_typed", "sub", "where", "widen"]
+__all__ = ["Vector", "axpy", "cast", "column", "concatenate", "count_rows", "dtype", "finite", "full_dot", "lerp",
+           "map2", "map_parts", "named_leaves", "norm", "parts", "rows", "scale", "stack", "strongly_typed", "sub",
+           "where", "widen"]
 
 
 def dtype(x: Vector) -> Any:
@@ -88,9 +90,19 @@ def finite(x: Vector) -> Array:
     return jnp.all(jnp.array(leaves, bool))
 
 
-def rows(x: Vector, index: ArrayLike) -> Vector:
+def rows(x: Vector, index: ArrayLike | slice) -> Vector:
     """Row(s) ``index`` of every leaf of a stacked tree (leaves [N, ...])."""
     return jax.tree.map(lambda leaf: leaf[index], x)
+
+
+def count_rows(x: PyTree[Any]) -> int:
+    """n, the length of the leading axis that all leaves [n, ...] share; 0 if there is no leaf."""
+    return next((len(leaf) for leaf in jax.tree.leaves(x)), 0)
+
+
+def concatenate(trees: Sequence[PyTree[Any]]) -> PyTree[Any]:
+    """Trees of NumPy arrays with the same structure, joined along the leading axis."""
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
 
 
 def column(mask: Array, like: Array) -> Array:

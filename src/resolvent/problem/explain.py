@@ -74,7 +74,7 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
     rows, mask = jnp.zeros(batch_size, jnp.int32), jnp.ones(batch_size, bool)
 
     def value(params: object) -> jax.Array:
-        losses = model.loss.loss(model.apply(params, problem.x[rows]), problem.labels[rows])
+        losses = problem.model.losses(params, problem.x, problem.labels, rows, mask)
         return jnp.sum(jnp.where(mask, losses, 0))
 
     params = jax.eval_shape(model.init, jax.random.key(0))

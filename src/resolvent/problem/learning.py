@@ -1,6 +1,7 @@
 """The problem of training a model on federated data."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -12,17 +13,18 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.errors import InputError, shorten
+from resolvent.data.sample_trees import is_in_memory
+from resolvent.errors import InputError, quote, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import WeightedLoss, score_rows
+from resolvent.problem.models.losses import WeightedLabels, WeightedLoss, score_rows
 from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle, SampleOracle
 from resolvent.problem.problem import Problem
 from resolvent.xla.shapes import shapes_of
 from resolvent.xla.versions import on_cpu
 
-__all__ = ["LearningProblem", "block_size", "labels_with_weights"]
+__all__ = ["LearningProblem", "block_size", "with_weights"]
 
 _MAX_CPU_BLOCK = 64  # rows whose intermediate results fit a core's caches
 
@@ -34,16 +36,16 @@ class LearningProblem(Problem):
 
     Attributes:
         model: the predictor and its loss.
-        x: [total, ...] inputs.
-        y: [total] labels; with weights [total, 2], pairs of the label and the weight.
+        x: inputs, a pytree of arrays [total, ...].
+        y: labels, a pytree of arrays [total, ...], or None; with weights of samples ``WeightedLabels``.
         offset: [splits, N] first row of each party's samples.
         length: [splits, N] number of rows of each party.
         block: rows per step of a pass over all samples.
-        has_classes: whether labels are class numbers.
 
     Args:
         model: the predictor and its loss.
-        data: the samples; inputs become floating numbers, except tokens of a vocabulary, which stay integers.
+        data: the samples; inputs that are one array become floating numbers, except tokens of a vocabulary. In a
+            structure, integers and booleans stay.
         block: rows per step of a pass over all samples; default: fits the median party.
 
     Raises:
@@ -57,46 +59,39 @@ class LearningProblem(Problem):
     """
 
     model: Model
-    x: Float[Array, "total ..."]
-    y: Array
+    x: PyTree[Array]
+    y: PyTree[Array]
     offset: Int[Array, "splits N"]
     length: Int[Array, "splits N"]
     block: int = eqx.field(static=True)
-    has_classes: bool = eqx.field(static=True)
 
     def __init__(self, model: Model, data: FederatedData, *, block: int | None = None) -> None:
-        self.model = model
         dtype = jnp.zeros(()).dtype
-        is_float = np.issubdtype(data.x.dtype, np.floating)
         # device_put makes one copy of the data; jnp.asarray would make two.
-        self.x = jax.device_put(data.x.astype(dtype, copy=False) if is_float else np.asarray(data.x))
-        if not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
+        self.x = jax.device_put(jax.tree.map(partial(_in_precision, dtype=dtype), data.x))
+        if isinstance(self.x, jax.Array) and not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
             self.x = self.x.astype(dtype)
-        self.has_classes = data.task == "classification"
         self.splits = SPLITS
         offset, length = (np.stack([getattr(data.splits[s], name) for s in SPLITS]) for name in ("offset", "length"))
         # Not jnp.asarray and indexing, which compile small programs.
         self.y, self.offset, self.length, self.sizes = jax.device_put(
-            (np.asarray(labels_with_weights(data, slice(None), dtype)), offset, length, length[0]))
-        self.score_name = model.loss.score_name
-        self.higher_is_better = model.loss.higher_is_better
+            (jax.tree.map(partial(_in_precision, dtype=dtype), with_weights(data.y, data.weights)), offset, length,
+             length[0]))
+        self.model = _model_for(model, data, self.x, self.labels)
+        self.score_name = self.model.loss.score_name
+        self.higher_is_better = self.model.loss.higher_is_better
         self.block = block or block_size(data)
-        _check_model_fits(model, data, self.x, self.labels)
 
     @property
-    def labels(self) -> Array:
-        """[total] the labels, without the weights of samples."""
-        if self.y.ndim == 1:
-            return self.y
-        return self.y[:, 0].astype(jnp.int32) if self.has_classes else self.y[:, 0]
+    def labels(self) -> PyTree[Array]:
+        """The labels, without the weights of samples."""
+        return self.y.labels if isinstance(self.y, WeightedLabels) else self.y
 
     @property
     def weighted_model(self) -> Model:
         """The model whose loss reads the rows of ``y``: a weighted loss if samples have weights."""
-        if self.y.ndim == 1:
-            return self.model
-        model: Model = eqx.tree_at(lambda m: m.loss, self.model, WeightedLoss(self.model.loss, self.has_classes))
-        return model
+        return replace(self.model, loss=WeightedLoss(self.model.loss)) if isinstance(self.y, WeightedLabels) else (
+            self.model)
 
     @override
     def init(self, key: Array) -> Vector:
@@ -119,10 +114,14 @@ class LearningProblem(Problem):
         offset, length = np.asarray(self.offset[0]), np.asarray(self.length[0])
         rows = np.concatenate([np.arange(first, first + n) for first, n in zip(offset, length, strict=True)])
         lengths = jnp.zeros((len(self.splits), 1), self.length.dtype).at[0].set(len(rows))
-        pooled: LearningProblem = eqx.tree_at(
-            lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self,
-            (self.x[rows], self.y[rows], jnp.zeros_like(lengths), lengths, lengths[0]))
-        return pooled
+        x, y = tree.rows((self.x, self.y), rows)
+        return self.with_samples(x, y, jnp.zeros_like(lengths), lengths, lengths[0])
+
+    def with_samples(self, x: PyTree[Any], y: PyTree[Any], offset: Any, length: Any, sizes: Any) -> "LearningProblem":
+        """The same problem with other samples of the same structure; arrays may be shapes or those of NumPy."""
+        problem: LearningProblem = eqx.tree_at(lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self,
+                                               (x, y, offset, length, sizes), is_leaf=lambda leaf: leaf is None)
+        return problem
 
     def with_half(self, split: str, half: int, *, is_alone: bool = False) -> "LearningProblem":
         """The same problem with half of each party's samples in one split.
@@ -148,14 +147,16 @@ class LearningProblem(Problem):
         offset, length = np.asarray(self.offset)[:, k], lengths[:, k]
         index = np.concatenate([np.arange(first, first + n) for first, n in zip(offset, length, strict=True)])
         count = int(lengths.sum(axis=0).max()) if is_padded else max(len(index), 1)
-        x, y = (np.zeros((count, *a.shape[1:]), a.dtype) for a in (self.x, self.y))
-        x[:len(index)], y[:len(index)] = np.asarray(self.x)[index], np.asarray(self.y)[index]
+
+        def own_rows(leaf: Array) -> NDArray[Any]:
+            rows = np.zeros((count, *leaf.shape[1:]), leaf.dtype)
+            rows[:len(index)] = np.asarray(leaf)[index]
+            return rows
+
+        x, y = jax.tree.map(own_rows, (self.x, self.y))
         first_rows = (np.cumsum(length) - length).astype(length.dtype)[:, None]
         sizes = np.asarray(self.sizes)[k:k + 1]
-        alone: LearningProblem = eqx.tree_at(
-            lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self,
-            jax.tree.map(jnp.asarray, (x, y, first_rows, length[:, None], sizes)))
-        return alone
+        return self.with_samples(*jax.tree.map(jnp.asarray, (x, y, first_rows, length[:, None], sizes)))
 
     @override
     def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
@@ -170,8 +171,11 @@ class LearningProblem(Problem):
         """The means of ``evaluate_party``, computed in blocks of rows that may belong to several parties.
 
         The rows are summed in double precision. The means have the model's dtype, as those of ``evaluate_party`` have:
-        otherwise equal accuracies of two algorithms would not be equal numbers.
+        otherwise equal accuracies of two algorithms would not be equal numbers. A loss that compares the samples of a
+        minibatch is evaluated party by party.
         """
+        if self.model.loss.needs_batch:
+            return super().evaluate_shared(w, index)
         offset, length = (np.asarray(part)[:, index].ravel() for part in (self.offset, self.length))
         means = np.full((2, len(length)), np.nan)
         has_rows, ends = length > 0, np.cumsum(length, dtype=np.int64)
@@ -197,7 +201,9 @@ def _evaluate_rows(problem: LearningProblem, w: Vector,
     def evaluate_block(i: Array, results: tuple[Array, Array]) -> tuple[Array, Array]:
         first = jnp.minimum(i * block, size - block)  # the last block repeats some rows of the block before it
         of_block = jax.lax.dynamic_slice_in_dim(rows, first, block)
-        outputs, y = model.rewritten(model.apply)(w, problem.x[of_block]), problem.y[of_block]
+        x, y = tree.rows((problem.x, problem.y), of_block)
+        outputs = model.rewritten(model.apply)(w, x)
+        y = model.loss.targets(x, y)
         values = model.loss.loss(outputs, y), score_rows(model.loss, outputs, y)
         loss, score = (jax.lax.dynamic_update_slice_in_dim(result, new.astype(result.dtype), first, 0)
                        for result, new in zip(results, values, strict=True))
@@ -208,12 +214,14 @@ def _evaluate_rows(problem: LearningProblem, w: Vector,
     return results
 
 
-def labels_with_weights(data: FederatedData, rows: slice, dtype: Any) -> NDArray[Any]:
-    """[rows] the labels in the dtype of a problem; with weights [rows, 2], pairs of the label and the weight."""
-    y = data.y if rows == slice(None) else data.y[rows]
-    if data.weights is not None:
-        return np.stack([y.astype(dtype), data.weights[rows].astype(dtype)], axis=1)
-    return y if data.task == "classification" else y.astype(dtype)
+def with_weights(y: Any, weights: Any) -> Any:
+    """Labels, with the weights of samples if there are any."""
+    return y if weights is None else WeightedLabels(y, weights)
+
+
+def _in_precision(leaf: Any, dtype: Any) -> Any:
+    """An array of NumPy; floating numbers get a dtype."""
+    return leaf.astype(dtype, copy=False) if np.issubdtype(leaf.dtype, np.floating) else np.asarray(leaf)
 
 
 def block_size(data: FederatedData) -> int:
@@ -222,18 +230,33 @@ def block_size(data: FederatedData) -> int:
     return int(np.clip(2 ** np.ceil(np.log2(np.median(data.sizes()))), 8, largest))
 
 
-def _check_model_fits(model: Model, data: FederatedData, x: Array, y: Array) -> None:
-    """Refuse a model that does not fit the data before any work starts. Only shapes are computed."""
-    inputs, more_inputs, labels = (jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype)  # type: ignore[no-untyped-call]
-                                   for rows, a in ((2, x), (3, x), (2, y)))
+def _model_for(model: Model, data: FederatedData, x: PyTree[Array], y: PyTree[Array]) -> Model:
+    """The model with a loss for these data.
+
+    Raises:
+        InputError: the model does not fit the data. Only shapes are computed, before any work starts.
+    """
+    def batch(values: PyTree[Array], rows: int) -> Any:
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), values)  # type: ignore[no-untyped-call]
+
+    inputs, more_inputs, labels = batch(x, 2), batch(x, 3), batch(y, 2)
+    if y is None and model.loss.needs_labels:
+        raise InputError(f"{type(model.loss).__name__} needs labels, and the data {quote(data.name)} have none: use a "
+                         "loss that needs none, such as reconstruction or nt_xent, or one of your own with "
+                         "needs_labels = False")
     try:
         params = shapes_of(model.init, jax.random.key(0))
         logits: Any = shapes_of(model.apply, params, inputs)
         # With another number of samples too: 2 outputs for a batch of 2 may be one output of 2 numbers for the batch.
-        for batch, outputs in ((inputs, logits), (more_inputs, shapes_of(model.apply, params, more_inputs))):
-            _check_rows(batch, outputs)
-        losses: Any = shapes_of(model.loss.loss, logits, labels)
-        scores: Any = shapes_of(model.loss.score, logits, labels)
+        for of_batch, outputs in ((inputs, logits), (more_inputs, shapes_of(model.apply, params, more_inputs))):
+            _check_rows(of_batch, outputs)
+        loss = model.loss.adapted(logits, data.task, data.outputs)
+        loss.check(logits, data.task, data.outputs)
+        if is_in_memory(data.y):
+            loss.check_labels(data.y, logits)
+        targets: Any = shapes_of(loss.targets, inputs, labels)
+        losses: Any = shapes_of(loss.loss, logits, targets)
+        scores: Any = shapes_of(loss.score, logits, targets)
     except InputError:
         raise
     except Exception as error:  # whatever the user's functions raise; Flax has its own exceptions
@@ -246,18 +269,22 @@ def _check_model_fits(model: Model, data: FederatedData, x: Array, y: Array) -> 
                              f"{_described(values)}: return the {name} of every sample, not their mean")
     if not jnp.issubdtype(losses.dtype, jnp.floating):
         raise InputError(f"the model's loss must be floating numbers, got {losses.dtype}")
-    model.loss.check(logits, data.task, data.outputs)
     wrong = [leaf.dtype for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
     if wrong:
         raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")
+    return model if loss is model.loss else replace(model, loss=loss)
 
 
-def _check_rows(inputs: jax.ShapeDtypeStruct, outputs: Any) -> None:
+def _check_rows(inputs: Any, outputs: Any) -> None:
     """Refuse outputs without a row for each sample: broadcasting would train them without an error."""
-    rows = inputs.shape[0]
+    rows = jax.tree.leaves(inputs)[0].shape[0]
     if any(leaf.shape[:1] != (rows,) for leaf in jax.tree.leaves(outputs)):
-        raise InputError(f"the model must have one output per sample: for inputs {list(inputs.shape)} its outputs are "
+        raise InputError(f"the model must have one output per sample: for inputs {_shapes(inputs)} its outputs are "
                          f"{_described(outputs)}. Return [{rows}, ...], without a mean or a sum over the samples")
+
+
+def _shapes(values: Any) -> str:
+    return " and ".join(str(list(leaf.shape)) for leaf in jax.tree.leaves(values))
 
 
 def _described(values: Any) -> str:

@@ -18,7 +18,7 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import WeightedLoss
+from resolvent.problem.models.losses import WeightedLabels
 from resolvent.problem.models.model import Model
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Batch(NamedTuple):
     """Some of a party's samples.
 
     Attributes:
-        x: [B, ...] inputs.
-        y: [B, ...] labels as the loss of the model reads them; ``Context.classes`` has the class numbers.
+        x: inputs, leaves [B, ...].
+        y: labels, leaves [B, ...], as the loss of the model reads them; ``Context.classes`` has the class numbers.
         mask: [B] which rows belong to the minibatch; the others repeat a row of it.
     """
 
@@ -80,12 +80,13 @@ class Context(eqx.Module):
 
     def losses(self, outputs: PyTree[Any], batch: Batch) -> Float[Array, " B"]:
         """The loss of each sample, times its weight if samples have weights."""
-        return self.model.loss.loss(outputs, batch.y)
+        loss = self.model.loss
+        return loss.batch_loss(outputs, loss.targets(batch.x, batch.y), batch.mask)
 
     def classes(self, batch: Batch) -> Array:
         """[B] the class numbers of the minibatch, without the weights of samples."""
-        loss = self.model.loss
-        return loss.labels(batch.y) if isinstance(loss, WeightedLoss) else batch.y
+        classes: Array = batch.y.labels if isinstance(batch.y, WeightedLabels) else batch.y
+        return classes
 
 
 class LocalObjective(CheckedArguments, eqx.Module):

@@ -18,7 +18,6 @@ from typing_extensions import override
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import score_rows
 from resolvent.problem.models.model import Model
 from resolvent.problem.objective import Batch, BoundObjective, LocalObjective
 
@@ -173,8 +172,9 @@ class SampleOracle(Oracle):
 
     Attributes:
         model: the predictor and its loss.
-        x: [total, ...] the inputs of all parties; rows offset, ..., offset + samples - 1 belong to this party.
-        y: [total] the labels.
+        x: the inputs of all parties, a pytree of arrays [total, ...]; rows offset, ..., offset + samples - 1 belong to
+            this party.
+        y: the labels, a pytree of arrays [total, ...]; None if there are none.
         offset: the party's first row.
         block: rows per step of a pass over all samples.
         validation: the first row and the number of the party's held-out samples; None if there are none.
@@ -183,8 +183,8 @@ class SampleOracle(Oracle):
     """
 
     model: Model
-    x: Float[Array, "total ..."]
-    y: Array
+    x: PyTree[Array]
+    y: PyTree[Array]
     offset: Int[Array, ""]
     block: int = eqx.field(static=True)
     validation: tuple[Int[Array, ""], Int[Array, ""]] | None = None
@@ -269,14 +269,13 @@ class SampleOracle(Oracle):
 
     def _batch(self, positions: Array, mask: Array) -> Batch:
         rows = self.offset + jnp.where(mask, positions, 0)
-        return Batch(self.x[rows], self.y[rows], mask)
+        return Batch(tree.rows(self.x, rows), tree.rows(self.y, rows), mask)
 
     def _block_sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
         """Sums of loss and score over the masked samples."""
         rows = self.offset + jnp.where(mask, positions, 0)
-        outputs = self.model.apply(w, self.x[rows])
-        loss = jnp.where(mask, self.model.loss.loss(outputs, self.y[rows]), 0)
-        score = jnp.where(mask, score_rows(self.model.loss, outputs, self.y[rows]), 0)
+        losses, scores = self.model.losses_and_scores(w, self.x, self.y, rows, mask)
+        loss, score = jnp.where(mask, losses, 0), jnp.where(mask, scores, 0)
         return jnp.sum(loss), jnp.sum(score)
 
     def _sum_over_blocks(self, f: Callable[[Array, Array], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:

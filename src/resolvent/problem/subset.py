@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.math.tree import Vector
-from resolvent.problem.learning import LearningProblem, block_size, labels_with_weights
+from resolvent.problem.learning import LearningProblem, block_size, with_weights
 from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
@@ -99,7 +99,7 @@ class Gatherer:
         self.data, block = data, block_size(data)
         empty = np.zeros(1, np.int32)
         only = {s: Split(empty, empty + 1 if s == "train" else empty) for s in SPLITS}
-        x, y = np.zeros((1, *data.input_shape), data.x.dtype), np.zeros(1, data.y.dtype)
+        x, y = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape[1:]), leaf.dtype), (data.x, data.y))
         party = FederatedData(x, y, only, data.parties[:1], data.task, data.classes, vocabulary=data.vocabulary,
                               weights=None if data.weights is None else np.ones(1, np.float32))
         self.template = LearningProblem(model, party, block=block)
@@ -108,7 +108,8 @@ class Gatherer:
 
     def bytes_of(self, parties: int, splits: Sequence[str] = SPLITS) -> int:
         """Bytes of the samples of this number of parties of average size, in the dtypes of the problem."""
-        row = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in (self.template.x, self.template.y))
+        row = sum(a.dtype.itemsize * int(np.prod(a.shape[1:]))
+                  for a in jax.tree.leaves((self.template.x, self.template.y)))
         return int(parties * self._mean_size(splits) * row)
 
     def __call__(self, numbers: NDArray[np.int32], slots: int, splits: Sequence[str] = SPLITS, *,
@@ -129,20 +130,21 @@ class Gatherer:
             if needed > self._rows:
                 self._rows = 1 << int(1.25 * needed).bit_length()
             rows = self._rows
-        x = np.zeros((rows, *self.data.input_shape), self.template.x.dtype)
-        y = np.zeros((rows, *self.template.y.shape[1:]), self.template.y.dtype)
+        x, y = jax.tree.map(lambda leaf: np.zeros((rows, *leaf.shape[1:]), leaf.dtype),
+                            (self.template.x, self.template.y))
+        source_of = (self.data.x, with_weights(self.data.y, self.data.weights))
+        pairs = list(zip(jax.tree.leaves((x, y)), jax.tree.leaves(source_of), strict=True))
         offsets, end = np.zeros_like(lengths), 0
         for i, s in enumerate(SPLITS):
             source = self.data.splits[s].offset
             for slot in np.flatnonzero(lengths[i]):
                 first, n = int(source[numbers[slot]]), int(lengths[i, slot])
-                x[end:end + n] = self.data.x[first:first + n]
-                y[end:end + n] = labels_with_weights(self.data, slice(first, first + n), y.dtype)
+                for gathered, stored in pairs:
+                    gathered[end:end + n] = stored[first:first + n]
                 offsets[i, slot], end = end, end + n
         padded = np.full(slots, _EMPTY_SLOT, np.int32)
         padded[:len(numbers)] = numbers
-        inner: LearningProblem = eqx.tree_at(lambda p: (p.x, p.y, p.offset, p.length, p.sizes), self.template,
-                                             (x, y, offsets, lengths, lengths[0]))
+        inner = self.template.with_samples(x, y, offsets, lengths, lengths[0])
         return PartySubset(inner, padded)  # type: ignore[arg-type]
 
     def _mean_size(self, splits: Sequence[str]) -> float:

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.judgement.decisions import choose_method
@@ -190,7 +188,7 @@ def samples_of(experiment: Experiment, seed: int, data_of_seed: Callable[[int], 
             raise InputError(f"folds: in fold {fold + 1} of {experiment.folds}, {error}") from error
     if seed == experiment.seed or data_of_seed is not None:
         return Samples(data)
-    if not isinstance(data.x, np.ndarray):
+    if not data.is_in_memory:
         raise InputError("seeds: the data are on the disk, where their split is fixed: run one seed at a time, with "
                          "data that were written with another split")
     return Samples(*resplit(data, seed))

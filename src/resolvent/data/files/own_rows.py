@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,17 +44,16 @@ class OwnRows(RowArray):
                          "only")
 
 
-def keep_parties(data: FederatedData, parties: NDArray[np.integer], digests: tuple[str, str]) -> FederatedData:
+def keep_parties(data: FederatedData, parties: NDArray[np.integer], digests: tuple[Any, Any]) -> FederatedData:
     """The same data, of which only the samples of some parties are in memory; data on disk stay as they are.
 
     Args:
         data: the data of all parties.
         parties: ids of the parties whose samples are kept.
-        digests: texts that identify the inputs and the labels of all parties.
+        digests: a text for each array of the inputs and of the labels, which identifies its rows of all parties.
     """
-    if isinstance(cast("Any", data.x), PackedArray):
+    if any(isinstance(leaf, PackedArray) for leaf in jax.tree.leaves(data.x)):
         return data
     blocks = [(int(data.splits[s].offset[k]), int(data.splits[s].length[k])) for k in parties for s in SPLITS]
-    x, y = (cast("NDArray[Any]", OwnRows(array, blocks, digest))
-            for array, digest in zip((data.x, data.y), digests, strict=True))
+    x, y = jax.tree.map(lambda array, digest: OwnRows(array, blocks, digest), (data.x, data.y), digests)
     return replace(data, x=x, y=y)

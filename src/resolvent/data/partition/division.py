@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.arguments import CheckedArguments, checked
+from resolvent.data import sample_trees as trees
 from resolvent.data.federated import FederatedData, Task
 from resolvent.errors import InputError, check_range
+from resolvent.math.tree import count_rows
+from resolvent.math.tree import rows as rows_of_tree
 
 __all__ = ["Labels", "Partition", "Rows", "check_count", "cut_points", "divide", "partition_generator"]
 
@@ -24,9 +27,11 @@ class Partition(CheckedArguments, ABC):
 
     Attributes:
         parties_are_users: whether each party is a user of the data, whose name it gets.
+        needs_labels: whether the distribution depends on the samples' labels, and not on their number alone.
     """
 
     parties_are_users: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = True
 
     @abstractmethod
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
@@ -43,20 +48,23 @@ class Partition(CheckedArguments, ABC):
 
 
 @checked
-def divide(x: NDArray[Any], y: Labels, partition: Partition, *, users: Labels | None = None,
+def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = None, users: Labels | None = None,
            names: Sequence[str] | None = None, seed: int = 0,
-           task: Task = "classification", classes: list[str] | None = None, validation: float = 0.0, test: float = 0.2,
+           task: Task | None = None, classes: list[str] | None = None, validation: float = 0.0, test: float = 0.2,
            name: str = "data", vocabulary: tuple[str, ...] = ()) -> FederatedData:
     """Distribute samples over parties.
 
     Args:
-        x: [n, ...] inputs; they are copied once, in the order of the parties.
-        y: [n] labels; for classification the numbers 0, 1, ... of ``classes``.
+        x: inputs, an array [n, ...] or a structure of them; they are copied once, in the order of the parties.
+        y: labels; for classification [n], the numbers 0, 1, ... of ``classes``; otherwise targets, a structure or None.
         partition: how samples are distributed over parties.
+        by: what the partition reads as labels: the name of an array, such as ``image`` or ``y.kind``, or a function
+            (x, y) -> [n]; default: y, if it is one number per sample.
         users: [n] the user whom each sample is from, if the data have users.
         names: names of the users 0, 1, ..., if ``users`` are numbers.
         seed: seed of the partition and the split.
-        task: classification or regression.
+        task: classification, regression or structured; default: classification if labels are one array [n], and
+            otherwise as ``FederatedData.from_arrays`` finds it.
         classes: the classes' names; default: the numbers 0, ..., max(y).
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
@@ -64,7 +72,7 @@ def divide(x: NDArray[Any], y: Labels, partition: Partition, *, users: Labels | 
         vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
 
     Raises:
-        InputError: the partition cannot distribute these samples.
+        InputError: the partition cannot distribute these samples, or reads labels and there is not one per sample.
 
     Example:
         >>> data = rv.partitions.divide(np.eye(60), np.arange(60) % 3, rv.partitions.IID(parties=4))
@@ -72,18 +80,26 @@ def divide(x: NDArray[Any], y: Labels, partition: Partition, *, users: Labels | 
         [15, 15, 15, 15]
     """
     check_range("divide", "[0, inf)", seed=seed)
-    rows = partition(y, seed, users)
+    x, y = trees.sample_of(x, "divide(x=...)", name), None if y is None else trees.sample_of(y, "divide(y=...)", name)
+    trees.check_samples(name, x, y, x, y)
+    labels, total = trees.labels_for(x, y, by), count_rows(x)
+    if labels is None and partition.needs_labels:
+        raise InputError(f"{type(partition).__name__} distributes samples by one label of each, and the labels have "
+                         "another structure: set by to the name of an array or to a function (x, y) -> [n]")
+    rows = partition(np.zeros(total, np.int32) if labels is None else labels, seed, users)
     parties = None
     if users is not None and partition.parties_are_users:
         parties = [str(users[r[0]] if names is None else names[users[r[0]]]) for r in rows]
     # Row numbers are split first, so that inputs are copied once only.
-    data = FederatedData.from_arrays(rows, [y[r] for r in rows], parties=parties, task=task, validation=validation,
-                                     test=test, seed=seed, name=name)
-    labels = y[data.x]
-    if task == "classification":
+    if task in (None, "classification") and isinstance(y, np.ndarray) and y.ndim == 1:
+        packed, kind = y.astype(np.int32), "classification"
         class_names = tuple(classes) if classes is not None else tuple(str(c) for c in range(int(y.max()) + 1))
-        return replace(data, x=x[data.x], y=labels.astype(np.int32), classes=class_names, vocabulary=vocabulary)
-    return replace(data, x=x[data.x], vocabulary=vocabulary)
+    else:
+        packed, kind, class_names = trees.label_arrays([y], task or "auto", classes, (name,))
+    # Row numbers are split first, so that inputs are copied once only.
+    order = FederatedData.from_arrays(rows, parties=parties, validation=validation, test=test, seed=seed, name=name)
+    x, y = rows_of_tree((x, packed), order.x)
+    return replace(order, x=x, y=y, task=kind, classes=class_names, vocabulary=vocabulary)
 
 
 def cut_points(sizes: NDArray[Any], samples: int) -> NDArray[np.intp]:

@@ -1,7 +1,7 @@
 """Partitions with fixed numbers of samples or of classes for each party."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -34,6 +34,7 @@ class FixedSizes(Partition):
         [3, 5]
     """
 
+    needs_labels: ClassVar[bool] = False
     sizes: tuple[int, ...] = (100,) * 10
 
     def __post_init__(self) -> None:
@@ -64,6 +65,7 @@ class GrowingSizes(Partition):
         [11, 40, 89]
     """
 
+    needs_labels: ClassVar[bool] = False
     parties: int = 10
     growth: Literal["linear", "square", "exponential"] = "linear"
     min_samples: int = 1

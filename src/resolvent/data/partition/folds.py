@@ -39,7 +39,7 @@ def check_folds(data: Any, folds: int) -> None:
     if not isinstance(data, FederatedData):
         raise InputError(f"folds: {folds}: only samples can be divided into folds, and prices, which have an order in "
                          "time, and problems have none: use folds: 1")
-    if not isinstance(data.x, np.ndarray):
+    if not data.is_in_memory:
         raise InputError(f"folds: {folds}: the data are on the disk, where their split is fixed: use folds: 1, or data "
                          "in memory")
     if data.fixed_test:
@@ -96,7 +96,7 @@ def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
         >>> splits = [split_fold(data, fold, 5, seed=0) for fold in range(5)]
         >>> tested = [s.rows[o:o + n][~s.is_repeated[o:o + n]] for s in splits
         ...           for o, n in zip(s.data.splits["test"].offset, s.data.sizes("test"))]
-        >>> sorted(np.concatenate(tested)) == list(range(len(data.x)))
+        >>> sorted(np.concatenate(tested)) == list(range(data.total))
         True
     """
     lengths = np.zeros((len(SPLITS), len(data)), np.int32)

@@ -43,6 +43,7 @@ class IID(Partition):
         [4, 3, 3]
     """
 
+    needs_labels: ClassVar[bool] = False
     parties: int = 10
     total: int | None = None
 
@@ -73,6 +74,7 @@ class QuantitySkew(Partition):
         [16, 13, 71]
     """
 
+    needs_labels: ClassVar[bool] = False
     parties: int = 10
     sigma: float = 1.0
     min_samples: int = 1
@@ -280,6 +282,7 @@ class ByUser(Partition):
     parties: int | None = None
     min_samples: int = 1
     parties_are_users: ClassVar[bool] = True
+    needs_labels: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)

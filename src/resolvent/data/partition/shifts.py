@@ -2,15 +2,19 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
+import jax
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError, check_range, nearest, quote, shorten
+from resolvent.math.tree import named_leaves
 
-__all__ = ["LaplaceNoise", "Negative", "Shift"]
+__all__ = ["LaplaceNoise", "Negative", "OnInput", "Shift"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Negative(Shift):
 
     @override
     def __call__(self, data: FederatedData, seed: int) -> FederatedData:
-        x, first = data.x.copy(), len(data) - round(self.share * len(data))
+        x, first = _images(data).copy(), len(data) - round(self.share * len(data))
         for k in range(first, len(data)):
             rows = data.rows_of(k)
             x[rows] = 1 - x[rows]
@@ -88,7 +92,7 @@ class LaplaceNoise(Shift):
             raise InputError(f"LaplaceNoise(classes={self.classes}) needs at least {self.classes} classes, the data "
                              f"have {len(data.classes)}: choose other data, or fewer classes")
         data = data if self.inner is None else self.inner(data, seed)
-        x, notes = data.x.copy(), []
+        x, notes = _images(data).copy(), []
         for k, name in enumerate(data.parties):
             rng = np.random.default_rng([seed, k, 2**20 + 1])  # independent of the generators of splits and partitions
             noisy = np.sort(rng.permutation(len(data.classes))[:self.classes])
@@ -97,3 +101,51 @@ class LaplaceNoise(Shift):
             x[rows] += rng.laplace(0, self.scale, x[rows].shape).astype(x.dtype)
             notes.append(f"{name} has noise on {', '.join(data.classes[c] for c in noisy)}")
         return replace(data, x=x).with_notes(*notes)
+
+
+@dataclass(frozen=True)
+class OnInput(Shift):
+    """A shift of one array of inputs that are a structure.
+
+    Attributes:
+        inner: the shift.
+        name: the name of the array, such as ``image`` or ``meta.scan``.
+
+    Raises:
+        InputError: when it is used: there is no input of this name.
+
+    Example:
+        >>> x = {"image": np.ones((5, 2)), "age": np.ones(5)}
+        >>> data = rv.FederatedData.from_arrays([x, x], [[0, 1, 0, 1, 0]] * 2)
+        >>> shifted = rv.shifts.OnInput(rv.shifts.Negative(0.5), "image")(data, seed=0)
+        >>> shifted.party(1)[0]["image"].max(), shifted.party(1)[0]["age"].max()
+        (np.float64(0.0), np.float64(1.0))
+    """
+
+    inner: Shift
+    name: str
+
+    @override
+    def __call__(self, data: FederatedData, seed: int) -> FederatedData:
+        names = [name for name, _ in named_leaves(data.x)]
+        if self.name not in names or not self.name:
+            raise InputError(f"OnInput(name={quote(self.name)}): there is no such input; there are "
+                             f"{shorten(', '.join(names) or 'one array without a name')}{nearest(self.name, names)}")
+        leaves, structure = jax.tree.flatten(data.x)
+        number = names.index(self.name)
+        shifted = self.inner(replace(data, x=leaves[number]), seed)
+        leaves[number] = shifted.x
+        return replace(shifted, x=jax.tree.unflatten(structure, leaves))
+
+
+def _images(data: FederatedData) -> NDArray[Any]:
+    """The inputs, if they are one array in memory.
+
+    Raises:
+        InputError: they are a structure.
+    """
+    if not hasattr(data.x, "copy") or isinstance(data.x, dict):
+        raise InputError("a shift changes inputs that are one array in memory: use OnInput(shift, name) for one array "
+                         "of a structure")
+    images: NDArray[Any] = data.x
+    return images

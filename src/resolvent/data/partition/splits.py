@@ -46,7 +46,7 @@ def resplit(data: FederatedData, seed: int, *, first_party: int = 0) -> Resplit:
         >>> bool((again.data.y == data.y[again.rows]).all())
         True
     """
-    rows = np.arange(len(data.x))
+    rows = np.arange(data.total)
     for k in range(len(data)):
         drawn = data.rows_of(k, "train", "validation")
         rows[drawn] = drawn[split_order(len(drawn), first_party + k, seed)]
@@ -67,7 +67,7 @@ def join_splits(data: FederatedData, held_out: Sequence[str] = ()) -> FederatedD
 
     Example:
         >>> data = rv.datasets.digits(parties=2)
-        >>> join_splits(data).sizes("train").tolist() == [len(data.x) // 2 + 1, len(data.x) // 2]
+        >>> join_splits(data).sizes("train").tolist() == [data.total // 2 + 1, data.total // 2]
         True
     """
     joined = [s for s in SPLITS if s == "train" or s not in held_out]
@@ -81,7 +81,7 @@ def join_splits(data: FederatedData, held_out: Sequence[str] = ()) -> FederatedD
     if (rows == np.arange(len(rows))).all():
         again = replace(data, splits=splits, weights=None)
         return again if data.weights is None else again.with_weights(data.weights)
-    if isinstance(data.x, np.ndarray):
+    if data.is_in_memory:
         return data.reordered(rows, splits)
     raise InputError(f"the data {quote(data.name)} are on the disk, where the order of their samples is fixed, and "
                      "this method needs another one: load them into memory")
@@ -94,5 +94,5 @@ def encode_by_all_rows(data: FederatedData) -> FederatedData:
     """
     if data.unencoded is None:
         return data
-    x, encoding = data.unencoded.encode(np.ones(len(data.y), bool))
+    x, encoding = data.unencoded.encode(np.ones(data.total, bool))
     return replace(data, x=x, encoding=encoding)

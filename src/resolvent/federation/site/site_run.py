@@ -190,7 +190,7 @@ class SiteRun:
             for seed in self.experiment.seeds:
                 # A further split of the same rows would be another question about the table.
                 has_own_split = self.table.version is not None or seed == self.experiment.seed
-                again = (Resplit(data, np.arange(len(data.x))) if has_own_split
+                again = (Resplit(data, np.arange(data.total)) if has_own_split
                          else resplit(data, seed, first_party=self._party))
                 self._seeds.append(_SeedRows(seed, again.data, LearningProblem(model, again.data), again.rows))
                 for label in self.experiment.labels:

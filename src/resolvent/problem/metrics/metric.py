@@ -18,7 +18,7 @@ from resolvent.problem.models.losses import Loss
 __all__ = ["MeanOverRows", "Metric", "MetricFunction", "Predictions", "Sampling", "check_metric", "from_function",
            "name_metrics", "settings_of"]
 
-Task = Literal["classification", "regression", "any"]
+Task = Literal["classification", "regression", "structured", "any"]
 Sampling = Literal["rows", "classes", "ranks"]
 _ARGUMENTS = ("predictions", "probabilities", "outputs")  # names of a function's second parameter
 _MAX_GROUPS = 100  # number of groups of samples that the jackknife leaves out in turn

@@ -2,44 +2,78 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, PyTree
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import InputError, quote
+from resolvent.errors import InputError
 
-__all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "WeightedLoss", "loss_named",
-           "score_rows"]
-
-LossName = Literal["cross_entropy", "binary_cross_entropy", "squared_error"]
+__all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "WeightedLabels", "WeightedLoss",
+           "check_real_numbers", "score_rows"]
 
 
 class Loss(CheckedArguments, eqx.Module):
-    """A loss and a score per sample. Their means over samples are reported.
+    """A loss per sample and, for most losses, a score per sample. Their means over samples are reported.
+
+    Outputs and labels are pytrees of arrays [B, ...], of which a single array is the simplest. A loss of one's own
+    derives from this class and defines ``loss``; ``score`` with its name, ``probabilities`` and ``check`` as needed.
 
     Attributes:
-        score_name: name of the score in reports.
+        score_name: name of the score in reports; ``loss`` if there is none.
         higher_is_better: whether a larger score is better. Every comparison of scores follows this attribute.
+        needs_labels: whether the loss reads labels; if not, data without labels (``y=None``) can be used.
+        needs_inputs: whether the loss compares outputs with the inputs, as a reconstruction does (``targets``).
+        needs_batch: whether the loss of a sample depends on the other samples of its minibatch, as in contrastive
+            learning. It then overrides ``batch_loss``. The objective of a party is the mean over blocks of its samples.
     """
 
-    score_name: eqx.AbstractClassVar[str]
-    higher_is_better: eqx.AbstractClassVar[bool]
+    score_name: ClassVar[str] = "loss"
+    higher_is_better: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = True
+    needs_inputs: ClassVar[bool] = False
+    needs_batch: ClassVar[bool] = False
 
     @abstractmethod
-    def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
+    def loss(self, outputs: PyTree[Array], y: PyTree[Array]) -> Float[Array, " B"]:
         """The loss of each sample, of which training minimises the mean."""
 
-    @abstractmethod
-    def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        """The score of each sample."""
+    def score(self, outputs: PyTree[Array], y: PyTree[Array]) -> Float[Array, " B"]:
+        """The score of each sample; by default the loss."""
+        return self.loss(outputs, y)
+
+    def batch_loss(self, outputs: PyTree[Array], y: PyTree[Array], mask: Bool[Array, " B"]) -> Float[Array, " B"]:
+        """The loss of each sample of a minibatch; samples outside ``mask`` only fill it up, and must have no effect.
+
+        A loss of single samples, the default, need not know the mask.
+        """
+        return self.loss(outputs, y)
+
+    def batch_score(self, outputs: PyTree[Array], y: PyTree[Array], mask: Bool[Array, " B"]) -> Float[Array, " B"]:
+        """The score of each sample of a minibatch, as ``batch_loss``."""
+        return self.score(outputs, y)
+
+    def targets(self, x: PyTree[Array], y: PyTree[Array]) -> PyTree[Array]:
+        """What outputs are compared with, from the inputs and the labels of a minibatch; by default the labels."""
+        return y
+
+    def adapted(self, outputs: PyTree[jax.ShapeDtypeStruct], task: str, classes: int) -> "Loss":
+        """The loss for a model with these outputs on these data; by default the loss itself.
+
+        Args:
+            outputs: shapes and dtypes of the outputs for some samples.
+            task: task of the data.
+            classes: number of classes of the data.
+        """
+        return self
 
     def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
         """The probability of each class.
@@ -68,16 +102,27 @@ class Loss(CheckedArguments, eqx.Module):
             return np.asarray(outputs.reshape(len(outputs)) > 0, np.int64)
         return np.asarray(np.argmax(outputs if probabilities is None else probabilities, axis=-1))
 
-    def check(self, outputs: jax.ShapeDtypeStruct, task: str, classes: int) -> None:
+    def check(self, outputs: Any, task: str, classes: int) -> None:
         """Refuse outputs for two samples, or data, that the loss is not for; by default none.
 
         Args:
-            outputs: shape and dtype.
-            task: ``classification`` or ``regression``.
+            outputs: shapes and dtypes.
+            task: ``classification``, ``regression`` or ``structured``.
             classes: number of classes of the data.
 
         Raises:
             InputError: naming what the loss needs.
+        """
+
+    def check_labels(self, y: Any, outputs: Any) -> None:
+        """Refuse labels for which the loss would be a number without a meaning; by default none.
+
+        Args:
+            y: all labels of the data, in memory.
+            outputs: shapes and dtypes of the outputs for some samples.
+
+        Raises:
+            InputError: naming a label that the loss is not for.
         """
 
 
@@ -162,13 +207,37 @@ class BinaryCrossEntropy(Loss):
 def _check_classification(loss: Loss, task: str) -> None:
     if task == "regression":
         raise InputError(f"{type(loss).__name__} is for classes, but the labels are real numbers: use squared_error")
+    if task == "structured":
+        raise InputError(f"{type(loss).__name__} is for one class number per sample, but labels have another "
+                         "structure: use token_cross_entropy for sequences and images of class numbers, multi_label "
+                         "for 0/1 labels, or a loss of your own")
+
+
+def check_real_numbers(name: str, task: str) -> None:
+    """Refuse a loss of real numbers for data of another task.
+
+    Raises:
+        InputError: naming the loss; the remedy is the setting of the data.
+    """
+    if task != "regression":
+        labels = "class numbers" if task == "classification" else "of another structure"
+        raise InputError(f"{name} is for real numbers, and labels are {labels}: make the data with task='regression' "
+                         "if the integers are numbers, or choose another loss")
 
 
 class SquaredError(Loss):
-    """Half the squared error of outputs [B] or [B, 1]; the score is the squared error."""
+    """Half the squared error of outputs [B] or [B, 1]; the score is the squared error.
+
+    For labels [B, d, ...] and outputs of as many numbers, it is the mean over the d targets.
+    """
 
     score_name: ClassVar[str] = "squared_error"
     higher_is_better: ClassVar[bool] = False
+
+    @override
+    def check(self, outputs: Any, task: str, classes: int) -> None:
+        if task == "structured":
+            check_real_numbers("the squared error", task)
 
     @override
     def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
@@ -176,39 +245,73 @@ class SquaredError(Loss):
 
     @override
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        value = outputs.reshape(len(outputs))
-        return jnp.square(value - y.astype(value.dtype))
+        value = outputs.reshape(y.shape)
+        squares = jnp.square(value - y.astype(value.dtype))
+        return squares if y.ndim == 1 else jnp.mean(squares.reshape(len(y), -1), axis=1)
 
 
 class SampleLoss(Loss):
-    """A loss from a function (outputs, y) -> [B]; the score is the loss."""
+    """A loss from a function (outputs, y) -> [B].
 
-    function: Callable[[Array, Array], Array] = eqx.field(static=True)
-    score_name: ClassVar[str] = "own_loss"
-    higher_is_better: ClassVar[bool] = False
+    The score is the accuracy where labels are class numbers and outputs [B, classes] have one number per class.
+    Otherwise it is the loss.
+
+    Attributes:
+        function: the function.
+        has_class_scores: whether the score is the accuracy.
+    """
+
+    function: Callable[[Any, Any], Array] = eqx.field(static=True)
+    has_class_scores: bool = eqx.field(static=True, default=False)
+
+    @property
+    def score_name(self) -> str:  # type: ignore[override]
+        """``accuracy``, or ``own_loss``."""
+        return "accuracy" if self.has_class_scores else "own_loss"
+
+    @property
+    def higher_is_better(self) -> bool:  # type: ignore[override]
+        """Whether the score is the accuracy."""
+        return self.has_class_scores
 
     @override
-    def loss(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
+    def loss(self, outputs: PyTree[Array], y: PyTree[Array]) -> Float[Array, " B"]:
         return self.function(outputs, y)
 
     @override
-    def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
-        return self.function(outputs, y)
+    def score(self, outputs: PyTree[Array], y: PyTree[Array]) -> Float[Array, " B"]:
+        if not self.has_class_scores:
+            return self.function(outputs, y)
+        is_right: Array = jnp.argmax(outputs, axis=-1) == y
+        return is_right.astype(outputs.dtype)
+
+    @override
+    def adapted(self, outputs: PyTree[jax.ShapeDtypeStruct], task: str, classes: int) -> Loss:
+        shape: tuple[int, ...] = getattr(outputs, "shape", ())
+        is_row = len(shape) == 2 and shape[-1] == classes > 1
+        return replace(self, has_class_scores=task == "classification" and is_row)
+
+
+class WeightedLabels(NamedTuple):
+    """Labels with a weight of each sample, so that weights are gathered, divided among devices and stored with them.
+
+    Attributes:
+        labels: leaves [total, ...].
+        weight: [total] the weight of each sample in the loss.
+    """
+
+    labels: PyTree[Array]
+    weight: Float[Array, " total"]
 
 
 class WeightedLoss(Loss):
-    """A loss times the weight of each sample; the score counts every sample once.
-
-    Labels [B, 2] are pairs of the label and the weight, so that weights are gathered, divided among devices and stored
-    with the labels.
+    """A loss of ``WeightedLabels``, times the weight of each sample; the score counts every sample once.
 
     Attributes:
         inner: the loss of a sample.
-        has_classes: whether labels are class numbers.
     """
 
     inner: Loss
-    has_classes: bool = eqx.field(static=True)
 
     @property
     def score_name(self) -> str:  # type: ignore[override]
@@ -220,16 +323,40 @@ class WeightedLoss(Loss):
         """Whether higher values of the inner loss's score are better."""
         return self.inner.higher_is_better
 
-    @override
-    def loss(self, outputs: Float[Array, "B ..."], y: Float[Array, "B 2"]) -> Float[Array, " B"]:
-        return y[:, 1].astype(outputs.dtype) * self.inner.loss(outputs, self.labels(y))
+    @property
+    def needs_inputs(self) -> bool:  # type: ignore[override]
+        """Whether the inner loss reads inputs."""
+        return self.inner.needs_inputs
+
+    @property
+    def needs_batch(self) -> bool:  # type: ignore[override]
+        """Whether the inner loss reads the other samples of a minibatch."""
+        return self.inner.needs_batch
 
     @override
-    def score(self, outputs: Float[Array, "B ..."], y: Float[Array, "B 2"]) -> Float[Array, " B"]:
-        return self.inner.score(outputs, self.labels(y))
+    def targets(self, x: PyTree[Array], y: WeightedLabels) -> WeightedLabels:
+        return WeightedLabels(self.inner.targets(x, y.labels), y.weight)
 
     @override
-    def probabilities(self, outputs: Float[Array, "B ..."]) -> Float[Array, "B classes"]:
+    def loss(self, outputs: PyTree[Array], y: WeightedLabels) -> Float[Array, " B"]:
+        loss = self.inner.loss(outputs, y.labels)
+        return y.weight.astype(loss.dtype) * loss
+
+    @override
+    def batch_loss(self, outputs: PyTree[Array], y: WeightedLabels, mask: Bool[Array, " B"]) -> Float[Array, " B"]:
+        loss = self.inner.batch_loss(outputs, y.labels, mask)
+        return y.weight.astype(loss.dtype) * loss
+
+    @override
+    def score(self, outputs: PyTree[Array], y: WeightedLabels) -> Float[Array, " B"]:
+        return self.inner.score(outputs, y.labels)
+
+    @override
+    def batch_score(self, outputs: PyTree[Array], y: WeightedLabels, mask: Bool[Array, " B"]) -> Float[Array, " B"]:
+        return self.inner.batch_score(outputs, y.labels, mask)
+
+    @override
+    def probabilities(self, outputs: PyTree[Array]) -> PyTree[Array]:
         return self.inner.probabilities(outputs)
 
     @property
@@ -237,32 +364,19 @@ class WeightedLoss(Loss):
     def has_probabilities(self) -> bool:
         return self.inner.has_probabilities
 
-    def labels(self, y: Float[Array, "B 2"]) -> Array:
-        """[B] the labels without the weights."""
-        return y[:, 0].astype(jnp.int32) if self.has_classes else y[:, 0]
 
-
-def score_rows(loss: Loss, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
+def score_rows(loss: Loss, outputs: PyTree[Array], y: PyTree[Array],
+               mask: Bool[Array, " B"] | None = None) -> Float[Array, " B"]:
     """The score of each sample; NaN where an output of the sample is not finite.
 
     Scores of a model that diverged would be numbers otherwise: the largest of NaN logits is that of class 0.
+
+    Args:
+        loss: the loss.
+        outputs: leaves [B, ...].
+        y: the targets.
+        mask: which samples belong to the minibatch; None: all.
     """
     is_finite = [jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(outputs)]
-    return jnp.where(jnp.stack(is_finite).all(axis=0), loss.score(outputs, y), jnp.nan)
-
-
-def loss_named(loss: Loss | LossName | Callable[[Array, Array], Array]) -> Loss:
-    """A loss from its name, from a function (outputs, labels) -> [B], or unchanged.
-
-    Raises:
-        InputError: there is no loss of this name.
-    """
-    named: dict[str, Loss] = {"cross_entropy": CrossEntropy(), "binary_cross_entropy": BinaryCrossEntropy(),
-                              "squared_error": SquaredError()}
-    if isinstance(loss, Loss):
-        return loss
-    if isinstance(loss, str):
-        if loss not in named:
-            raise InputError(f"loss={quote(loss)} is not known: use one of {sorted(named)}, a Loss, or a function")
-        return named[loss]
-    return SampleLoss(loss)
+    score = loss.score(outputs, y) if mask is None else loss.batch_score(outputs, y, mask)
+    return jnp.where(jnp.stack(is_finite).all(axis=0), score, jnp.nan)

@@ -17,8 +17,16 @@ from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError, check_range
+from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, LossName, SquaredError, loss_named
+from resolvent.problem.models.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Loss,
+    SquaredError,
+    score_rows,
+)
+from resolvent.problem.models.named_losses import AnyLoss, loss_named
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
 from resolvent.xla.rewrites import rewrite
 
@@ -26,8 +34,6 @@ __all__ = ["MLP", "AnyLoss", "FunctionModel", "LinearModel", "Model", "check_cou
            "from_functions", "head", "linear", "logistic", "mlp"]
 
 _MAX_DEPTH = 1000  # hidden layers, each of which is compiled
-
-AnyLoss = Loss | LossName | Callable[[Array, Array], Array]
 
 
 class Model(CheckedArguments, eqx.Module):
@@ -46,8 +52,8 @@ class Model(CheckedArguments, eqx.Module):
         """The parameters before training, drawn from a key."""
 
     @abstractmethod
-    def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
-        """The outputs for a batch of inputs."""
+    def apply(self, params: PyTree[Any], x: PyTree[Array]) -> PyTree[Array]:
+        """The outputs for a batch of inputs: pytrees of arrays [B, ...], of which a single array is the simplest."""
 
     def apply_with_features(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> tuple[PyTree[Any], Array]:
         """The outputs for a batch of inputs, and the features [B, d]: the inputs of the last layer.
@@ -59,7 +65,30 @@ class Model(CheckedArguments, eqx.Module):
                          "model by from_functions(..., returns_features=True) from a function that returns the pair "
                          "(outputs, features)")
 
-    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
+    def losses(self, params: PyTree[Any], x: PyTree[Array], y: PyTree[Array], rows: Int[Array, " B"],
+               mask: Bool[Array, " B"]) -> Float[Array, " B"]:
+        """The loss of each sample of a batch.
+
+        Args:
+            params: the parameters.
+            x: the inputs, leaves [total, ...].
+            y: the labels, leaves [total, ...].
+            rows: the rows of the batch.
+            mask: which of them belong to the batch; the others only fill it up.
+        """
+        inputs = tree.rows(x, rows)
+        outputs = self.apply(params, inputs)
+        return self.loss.batch_loss(outputs, self.loss.targets(inputs, tree.rows(y, rows)), mask)
+
+    def losses_and_scores(self, params: PyTree[Any], x: PyTree[Array], y: PyTree[Array], rows: Int[Array, " B"],
+                          mask: Bool[Array, " B"]) -> tuple[Float[Array, " B"], Float[Array, " B"]]:
+        """As ``losses``, and the score of each sample, which is NaN where an output is not finite."""
+        inputs = tree.rows(x, rows)
+        outputs = self.apply(params, inputs)
+        targets = self.loss.targets(inputs, tree.rows(y, rows))
+        return self.loss.batch_loss(outputs, targets, mask), score_rows(self.loss, outputs, targets, mask)
+
+    def batch_gradient(self, params: PyTree[Any], x: PyTree[Array], y: PyTree[Array], rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
         """The gradient of the mean loss (without l2) over those ``rows`` of x and y for which ``mask`` is true."""
         return differentiate_batch(self, params, x, y, rows, mask)
@@ -86,11 +115,11 @@ class Model(CheckedArguments, eqx.Module):
         return rewrite(f) if self.replaces_slow_operations else f
 
 
-def differentiate_batch(model: Model, params: PyTree[Any], x: Float[Array, "total ..."], y: Array,
-                         rows: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+def differentiate_batch(model: Model, params: PyTree[Any], x: PyTree[Array], y: PyTree[Array], rows: Int[Array, " B"],
+                        mask: Bool[Array, " B"]) -> Vector:
     """``Model.batch_gradient`` by automatic differentiation."""
     def mean(params: PyTree[Any]) -> Array:
-        loss = model.loss.loss(model.apply(params, x[rows]), y[rows])
+        loss = model.losses(params, x, y, rows, mask)
         return jnp.sum(jnp.where(mask, loss, 0)) / jnp.maximum(jnp.sum(mask), 1)
 
     gradient: Vector = model.rewritten(jax.grad(mean))(params)
@@ -121,9 +150,9 @@ class LinearModel(Model):
     @override
     def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
-        if not is_affine_gradient_faster(len(rows)):
+        if not is_affine_gradient_faster(len(rows)) or self.loss.needs_inputs or self.loss.needs_batch:
             return differentiate_batch(self, params, x, y, rows, mask)
-        labels = jnp.stack([y[i] for i in rows])
+        labels = jax.tree.map(lambda leaf: jnp.stack([leaf[i] for i in rows]), y)
         weights = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
 
         def output_gradient(outputs: Array) -> Array:

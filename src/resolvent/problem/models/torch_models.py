@@ -12,9 +12,11 @@ from typing_extensions import override
 
 from resolvent.arguments import checked
 from resolvent.errors import InputError
+from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import Loss, LossName, WeightedLoss, loss_named
+from resolvent.problem.models.losses import Loss, WeightedLabels, WeightedLoss
 from resolvent.problem.models.model import Model, differentiate_batch
+from resolvent.problem.models.named_losses import LossName, loss_named
 
 if TYPE_CHECKING:
     from resolvent.problem.models.torch_network import TorchNetwork
@@ -62,9 +64,9 @@ class TorchModel(Model):
                        mask: Bool[Array, " B"]) -> Vector:
         from resolvent.problem.models.torch_network import torch_loss
 
-        loss, labels, weights = self.loss, y[rows], jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
-        if type(loss) is WeightedLoss:
-            weights, labels, loss = weights * labels[:, 1], loss.labels(labels), loss.inner
+        loss, labels, weights = self.loss, tree.rows(y, rows), jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
+        if isinstance(labels, WeightedLabels) and type(loss) is WeightedLoss:
+            weights, labels, loss = weights * labels.weight, labels.labels, loss.inner
         if (function := torch_loss(loss)) is None:
             return differentiate_batch(self, params, x, y, rows, mask)
         return self.network.loss_gradient(function, params, x[rows], labels, weights, self.key)

@@ -12,8 +12,8 @@ from jaxtyping import Array, PyTree
 
 from resolvent.arguments import checked
 from resolvent.errors import InputError, quote, shorten
-from resolvent.problem.models.losses import loss_named
 from resolvent.problem.models.model import AnyLoss, FunctionModel, Model
+from resolvent.problem.models.named_losses import loss_named
 
 __all__ = ["from_equinox", "from_flax", "from_nnx"]
 

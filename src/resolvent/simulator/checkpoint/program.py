@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,7 +119,7 @@ def _shapes(task: Task) -> Problem:
         return problem
     assert task.data is not None
     offset, length = (np.stack([getattr(task.data.splits[s], name) for s in SPLITS]) for name in ("offset", "length"))
-    return _learning_problem(task, task.data.x.shape[0], offset, length)
+    return _learning_problem(task, task.data.total, offset, length)
 
 
 def _pooled(task: Task) -> Problem:
@@ -136,12 +135,11 @@ def _learning_problem(task: Task, rows: int, offset: Any, length: Any) -> Proble
     assert task.model is not None
     assert task.data is not None
     template = task.gatherer.template
-    x, y = (jax.ShapeDtypeStruct((rows, *array.shape[1:]), array.dtype) for array in (template.x, template.y))  # type: ignore[no-untyped-call]
+    x, y = (jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype), part)  # type: ignore[no-untyped-call]
+            for part in (template.x, template.y))
     offset, length = (jax.eval_shape(jnp.asarray, part) for part in (offset, length))
     sizes = jax.ShapeDtypeStruct(length.shape[1:], length.dtype)  # type: ignore[no-untyped-call]
-    problem: Problem = eqx.tree_at(lambda p: (p.x, p.y, p.offset, p.length, p.sizes), template,
-                                   (x, y, offset, length, sizes))
-    return problem
+    return template.with_samples(x, y, offset, length, sizes)
 
 
 def _as_shapes(tree: Any) -> Any:

@@ -169,11 +169,17 @@ def read_only(data: FederatedData | None) -> FederatedData | None:
     """The same data whose arrays cannot be edited: in host memory, the next rounds read them."""
     shown = copy.copy(data)
     for name in ("x", "y", "weights"):
-        if isinstance(array := getattr(data, name, None), np.ndarray):
-            view = array.view()
-            view.flags.writeable = False
-            object.__setattr__(shown, name, view)
+        if hasattr(data, name):
+            object.__setattr__(shown, name, jax.tree.map(_read_only_view, getattr(data, name)))
     return shown
+
+
+def _read_only_view(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    view = leaf.view()
+    view.flags.writeable = False
+    return view
 
 
 def copy_arrays(tree: Any) -> Any:

@@ -166,16 +166,14 @@ def place_shards(model: Model, data: FederatedData, layout: ShardLayout) -> Part
     Several runs on the same data share the arrays.
     """
     gatherer = Gatherer(model, data)
-    key = (layout.mesh, gatherer.template.x.dtype, gatherer.template.y.dtype)
+    key = (layout.mesh, *(leaf.dtype for leaf in jax.tree.leaves((gatherer.template.x, gatherer.template.y))))
     stored = _samples_of_data.get(data)
     if stored is None or stored[0] != key:
         stored = (key, _place_samples(gatherer, data, layout))
         _samples_of_data[data] = stored
     samples = stored[1]
     template: LearningProblem = eqx.tree_at(lambda p: p.model, gatherer.template, layout.replicate(model))
-    inner: LearningProblem = eqx.tree_at(
-        lambda p: (p.x, p.y, p.offset, p.length, p.sizes), template,
-        (samples.x, samples.y, samples.offset, samples.length, samples.sizes))
+    inner = template.with_samples(samples.x, samples.y, samples.offset, samples.length, samples.sizes)
     sizes, device_of = layout.replicate((np.asarray(data.sizes()), layout.device_of))
     return PartyShard(inner, samples.numbers, sizes, device_of, samples.smallest, layout.mesh)
 
@@ -201,7 +199,9 @@ def shard_specs(problem: Problem) -> Any:
     replicated = jax.tree.map(lambda _: REPLICATED, problem)
 
     def divided(p: PartyShard) -> list[Any]:
-        return [p.inner.x, p.inner.y, p.inner.offset, p.inner.length, p.inner.sizes, p.numbers, p.smallest]
+        inner = p.inner
+        return jax.tree.leaves((inner.x, inner.y, inner.offset, inner.length, inner.sizes, p.numbers, p.smallest),
+                               is_leaf=lambda x: isinstance(x, PartitionSpec))
 
     return eqx.tree_at(divided, replicated, [SHARDED] * len(divided(problem)),
                        is_leaf=lambda x: isinstance(x, PartitionSpec))
@@ -211,7 +211,7 @@ def keep_own_parties(data: FederatedData) -> FederatedData:
     """The data with the samples of this process's parties only, for runs in several processes."""
     layout = ShardLayout.of_data(data, Mesh(jax.devices(), (AXIS,)))
     local_ids = np.concatenate([layout.parties_of(device) for device in layout.local_devices()])
-    return keep_parties(data, local_ids, (digest_of_array(data.x), digest_of_array(data.y)))
+    return keep_parties(data, local_ids, jax.tree.map(digest_of_array, (data.x, data.y)))
 
 
 def on_every_device(function: Callable[..., Any], problem: Problem, in_specs: Any, out_specs: Any) -> Any:
