@@ -1,4 +1,4 @@
-"""Losses: what a model minimises for each sample, and the score that is reported beside it."""
+"""Losses: what a model minimises for each sample, and the score that is reported with it."""
 
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
 from resolvent.problem.models.structured_losses import (

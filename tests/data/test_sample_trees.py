@@ -87,8 +87,8 @@ def test_memory_on_the_host_and_files_give_the_same_run(tmp_path, memory):
         jax.tree.map(np.testing.assert_array_equal, data.party(k, "test"), stored.party(k, "test"))
     algorithm = rv.scaffold(rv.SGD(0.05, batch_size=4))
     participation = rv.participation.Uniform(2)
-    on_device, on_host = (rv.simulate(algorithm, model(), d, rounds=3, participation=participation, memory=where,
-                                      progress=False) for d, where in ((data, "device"), (stored, "host")))
+    on_device, on_host = (rv.simulate(algorithm, model(), d, rounds=3, participation=participation, memory=m,
+                                      progress=False) for d, m in ((data, "device"), (stored, "host")))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), on_device.server_model,
                  on_host.server_model)
 

@@ -92,7 +92,8 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
         parties = [str(users[r[0]] if names is None else names[users[r[0]]]) for r in rows]
     # Row numbers are split first, so that inputs are copied once only.
     if task in (None, "classification") and isinstance(y, np.ndarray) and y.ndim == 1:
-        packed, kind = y.astype(np.int32), "classification"
+        packed = y.astype(np.int32)
+        kind: Task = "classification"
         class_names = tuple(classes) if classes is not None else tuple(str(c) for c in range(int(y.max()) + 1))
     else:
         packed, kind, class_names = trees.label_arrays([y], task or "auto", classes, (name,))
