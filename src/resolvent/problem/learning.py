@@ -88,6 +88,12 @@ class LearningProblem(Problem):
         return self.y.labels if isinstance(self.y, WeightedLabels) else self.y
 
     @property
+    def has_classes(self) -> bool:
+        """Whether labels are one class number per sample."""
+        labels = self.labels
+        return isinstance(labels, jax.Array) and labels.ndim == 1 and bool(jnp.issubdtype(labels.dtype, jnp.integer))
+
+    @property
     def weighted_model(self) -> Model:
         """The model whose loss reads the rows of ``y``: a weighted loss if samples have weights."""
         return replace(self.model, loss=WeightedLoss(self.model.loss)) if isinstance(self.y, WeightedLabels) else (

@@ -35,6 +35,7 @@ from resolvent.math import tree
 from resolvent.math.codecs import Wire
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
+from resolvent.problem.models.losses import WeightedLabels
 from resolvent.problem.oracle import SampleOracle
 from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.solvers.solver import proximal_step
@@ -223,7 +224,7 @@ def _first_guess(problem: LearningProblem, samples: int, rng: np.random.Generato
     if not knows_labels:
         drawn = rng.permutation(labels)
         if not problem.has_classes:
-            free["y"] = jnp.asarray(rng.normal(drawn.mean(), drawn.std(), samples), problem.x.dtype)
+            free["y"] = jnp.asarray(rng.normal(drawn.mean(), drawn.std(), drawn.shape), problem.x.dtype)
         labels = drawn
     return free, jnp.asarray(labels)
 
@@ -231,10 +232,10 @@ def _first_guess(problem: LearningProblem, samples: int, rng: np.random.Generato
 def _objective(target: Target, is_exact: bool, free: PyTree[Any], labels: Array) -> Float[Array, ""]:
     problem, samples = target.problem, len(labels)
     rows = jnp.arange(samples) + problem.offset[0, 0]
-    y = free.get("y", labels).astype(problem.y.dtype)
-    if problem.y.ndim == 2:  # pairs of label and weight
-        y = jnp.stack([y, problem.y[rows, 1]], axis=1)
-    guessed = eqx.tree_at(lambda p: (p.x, p.y), problem, (problem.x.at[rows].set(free["x"]), problem.y.at[rows].set(y)))
+    x, y = problem.x.at[rows].set(free["x"]), problem.labels.at[rows].set(free.get("y", labels).astype(
+        problem.labels.dtype))
+    y = problem.y._replace(labels=y) if isinstance(problem.y, WeightedLabels) else y
+    guessed = problem.with_samples(x, y, problem.offset, problem.length, problem.sizes)
     of_round = algorithm_of_round(target.algorithm, jnp.asarray(target.round))
     sampled = guessed.at(jnp.asarray(target.round)).oracle(jnp.array(0))
     assert isinstance(sampled, SampleOracle)

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 from numpy.typing import NDArray
@@ -136,10 +135,8 @@ def shadow_problem(problem: LearningProblem, chosen: NDArray[np.integer]) -> Lea
     """The same problem with these rows as training rows, at the positions of the training rows."""
     first, samples = int(problem.offset[0, 0]), len(chosen)
     positions = slice(first, first + samples)
-    shadow: LearningProblem = eqx.tree_at(
-        lambda p: (p.x, p.y), problem, (problem.x.at[positions].set(problem.x[chosen]),
-                                        problem.y.at[positions].set(problem.y[chosen])))
-    return shadow
+    x, y = jax.tree.map(lambda leaf: leaf.at[positions].set(leaf[chosen]), (problem.x, problem.y))
+    return problem.with_samples(x, y, problem.offset, problem.length, problem.sizes)
 
 
 def _rows(problem: LearningProblem) -> NDArray[np.intp]:
