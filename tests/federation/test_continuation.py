@@ -29,7 +29,6 @@ from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.requests import read_request
 from resolvent.federation.protocol.second_sessions import (
     SECOND_SESSION,
-    SecondSessions,
     folder_id,
     report_second_session,
 )
@@ -86,7 +85,7 @@ class Federation(Consortium):
         with self.transport() as transport:
             experiment = experiment_from_text(job.experiment, job.run)
             return serve_federation(job, experiment, transport, self.folder / "runs" / job.run, results, observe_all,
-                                    sessions=SecondSessions(self.folder))
+                                    kit=self.folder)
 
     def federate(self, engine, notify=lambda note: None, observe=lambda event: None, **rules):
         def observe_all(event):

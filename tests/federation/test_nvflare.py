@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -33,12 +34,14 @@ from resolvent.federation.engines.nvflare import stream as nvflare_stream
 from resolvent.federation.engines.nvflare.jobs import job_text
 from resolvent.federation.engines.nvflare.lead import open_session
 from resolvent.federation.engines.nvflare.processes import start_engine
-from resolvent.federation.engines.nvflare.programs import FederationServer
+from resolvent.federation.engines.nvflare.programs import FederationServer, FederationSite
 from resolvent.federation.engines.nvflare.provisioning import make_kits
 from resolvent.federation.engines.processes import ENGINE_LOG, running
+from resolvent.federation.lead.key_changes import check_not_revoked, revoke_key, rotate_key
 from resolvent.federation.lead.lead import FederationEndedError, federate
 from resolvent.federation.lead.rehearsal import _compare
 from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.federation.protocol.names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
@@ -331,3 +334,71 @@ def test_all_processes_of_a_kit_end_with_its_command(tmp_path):
     process.stop()
     assert not process.is_running
     assert not psutil.pid_exists(process.pid) or os.getpgid(process.pid) != process.pid
+
+
+def test_a_reply_without_a_valid_signature_does_not_count(tmp_path):
+    """The signature is of the site's own key, over its name and the reply; a key that is revoked signs nothing."""
+    kits = make_kits(tmp_path, name="x", host="localhost", port=1, sites=SITES, lead=LEAD)
+    server, notes = FederationServer(job_text({})), {name: KitNote(kits[name]) for name in (*SITES, LEAD)}
+    transport = nvflare.NvflareTransport(None, None, None, SITES, partial(server.check, kits[SERVER_KIT]))
+
+    def checked(reply, signer, content):
+        proof = None if signer is None else FederationSite().prove(kits[signer], content)
+        return transport._checked("berlin", Shareable({"message": reply, "proof": proof}))
+
+    signed = nvflare.signed_reply("berlin", b"reply")
+    assert checked(b"reply", "berlin", signed) == b"reply"
+    assert transport.reasons() == {}
+    for signer, content in ((None, b""), ("aachen", signed), (LEAD, signed), ("berlin", b"reply"),
+                            ("berlin", nvflare.signed_reply("aachen", b"reply")),
+                            ("berlin", nvflare.signed_reply("berlin", b"other"))):
+        assert checked(b"reply", signer, content) is None
+        assert "its reply does not count" in transport.reasons()["berlin"]
+    transport.add_late_reply("berlin", Shareable({"message": b"late"}))
+    assert transport.late_replies() == []
+    plan = Consortium(name="x", host="localhost", sites=SITES, lead=LEAD, port=1)
+    old = notes["berlin"].sign(signed)
+    change = rotate_key(tmp_path, plan, "berlin", "stolen")
+    assert change.new == tmp_path / "berlin"
+    assert transport._checked("berlin", Shareable({"message": b"reply", "proof": old})) is None
+    assert transport.reasons()["berlin"].endswith("the key of berlin is revoked")
+    assert checked(b"reply", "berlin", signed) == b"reply"  # the new key
+    revoke_key(tmp_path, plan, "berlin", "left")
+    assert transport._checked("berlin", Shareable({"message": b"reply", "proof": old})) is None
+    with pytest.raises(InputError, match="berlin was excluded"):
+        check_not_revoked(tmp_path, plan)
+
+
+@pytest.mark.nightly
+def test_a_stolen_key_is_refused_while_the_run_goes_on_and_the_new_key_connects(tmp_path):
+    """The lead rotates the key of berlin, and copies the list to the running server."""
+    with two_sites(tmp_path, "nvflare", rounds=40) as (rehearsal, kits, folder):
+        at_lead = folder / "lead"
+        shutil.copytree(kits[SERVER_KIT].parent, at_lead,
+                        ignore=shutil.ignore_patterns("runs", "engine*", "*.lock", "*-*-*", "transfer"))
+        host, port = address_of(kits[SERVER_KIT])
+        plan = Consortium(name="rehearsal", host=host, sites=SITES, lead=LEAD, port=port)
+        rounds, changes = [], []
+
+        def observe(event):
+            if event["event"] == "round":
+                rounds.append(event)
+            if len(rounds) == 3 and not changes:
+                changes.append(rotate_key(at_lead, plan, "berlin", "stolen"))
+                for file in changes[0].files:
+                    shutil.copy(file, kits[SERVER_KIT] / "startup" / file.name)
+
+        job = FederationJob("", rehearsal.experiment.text, SITES, quorum=1, deadline=60.0, rehearsal=True)
+        federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "run", job, observe, notify=print)
+        assert rounds[-1]["counted"] == ["aachen"]
+        assert "the key of berlin is revoked" in rounds[-1]["absent"]["berlin"]
+        assert rounds[-1]["round"] == 40
+        server = (kits[SERVER_KIT] / ENGINE_LOG)
+        end = time.monotonic() + 120
+        while "berlin is disconnected" not in server.read_text("utf-8", "replace") and time.monotonic() < end:
+            time.sleep(1)
+        assert "berlin is disconnected: the key of berlin is revoked" in server.read_text("utf-8", "replace")
+        with running(start_engine(KitNote(changes[0].new), ALLOWED_CLASSES, {})) as site:
+            site.wait_for("Successfully registered client", 300)
+        with running(start_engine(KitNote(changes[0].old), ALLOWED_CLASSES, {})) as site:
+            site.wait_for("The client could not register", 300)

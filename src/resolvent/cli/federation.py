@@ -15,17 +15,20 @@ from resolvent.cli.options import LABEL_WIDTH, Changes, OptionalInt, OptionalPat
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
+    from resolvent.federation.protocol.files import Consortium
     from resolvent.federation.protocol.kits import Engine
 
 __all__ = ["FEDERATION_COMMANDS", "federation_observer"]
 
 def federation(
-    action: Annotated[Literal["new"], tyro.conf.Positional],
+    action: Annotated[Literal["new", "revoke", "rotate"], tyro.conf.Positional],
     consortium: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONSORTIUM.yaml")],
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = "",
     *,
     out: OptionalPath = None,
+    reason: str = "",
 ) -> None:
-    """Make a kit for the server, each site and the lead of a federation.
+    """Make a kit for the server, each site and the lead of a federation, or change the key of one of them.
 
     Try it with a file of four lines: `name: hearts`, `host: fed.example.org`, `sites: [aachen, berlin]` and
     `lead: lead@example.org`.
@@ -34,19 +37,29 @@ def federation(
     a channel that others cannot read, and keep the folder `authority`: it can make kits in the name of the federation.
     Run the command again after a site was added to the file: its kit is added, the others stay valid.
 
+    The action `revoke` excludes a site that has left, or whose key was stolen, and `rotate` gives it a kit with a new
+    key. The old key is refused in a running federation as soon as the server has the files that the command names.
+
     Args:
-        action: new makes kits.
+        action: new makes kits; revoke excludes a participant; rotate replaces its kit.
+        name: for revoke and rotate: the site, or the lead's e-mail address.
+        reason: for revoke and rotate: a text for the record.
         consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower).
         out: the folder of the kits; default: kits, next to the file.
     """
     from resolvent.cli import terminal
     from resolvent.federation.lead.engines import lead_kit, make_federation_kits, require_engine
+    from resolvent.federation.lead.key_changes import check_not_revoked
     from resolvent.federation.protocol.files import read_consortium
     from resolvent.federation.protocol.kits import SERVER_KIT
 
     plan = read_consortium(consortium)
     require_engine(plan.engine)
     folder = consortium.parent / "kits" if out is None else out
+    if action != "new":
+        _change_key(folder, plan, action, name, reason)
+        return
+    check_not_revoked(folder, plan)
     kits = make_federation_kits(folder, plan)
     commands = {SERVER_KIT: "resolvent server start --kit {}",
                 **dict.fromkeys(plan.sites, "resolvent party start --kit {} --site site.yaml")}
@@ -59,6 +72,21 @@ def federation(
     if not kits:
         terminal.print_line(f"all participants of {consortium} have a kit in {folder}")
     terminal.print_line(f"Keep {folder / 'authority'} to yourself: it signs kits.")
+
+
+def _change_key(folder: Path, plan: "Consortium", action: str, name: str, reason: str) -> None:
+    from resolvent.cli import terminal
+    from resolvent.federation.lead.key_changes import revoke_key, rotate_key
+
+    change = (revoke_key if action == "revoke" else rotate_key)(folder, plan, name, reason)
+    if change.new is not None:
+        terminal.print_path(f"New kit of {name}, to which its owner moves the folder runs of the old one", change.new)
+    if change.old is not None:
+        terminal.print_path("Old kit, which is refused", change.old)
+    for file in change.files:
+        terminal.print_path("Copy to the server, to the same folder of its kit; it need not be restarted", file)
+    if change.sites_need_list:
+        terminal.print_line("Send revoked.json to every site, too, for the folder startup of its kit.")
 
 
 def server(
@@ -347,6 +375,8 @@ def federation_observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:
             elif kind == "second session":
                 terminal.print_note(f"the server has refused a second process that connects as {event['site']}, such "
                                     "as one with a copy of its kit: ask the site")
+            elif kind == "revoked":
+                terminal.print_note(f"the key of {event['site']} is revoked: from now on the run is without it")
             elif kind == "waiting":
                 terminal.print_note(wait_text(event))
             elif kind == "start" and event["resumed"]:

@@ -24,15 +24,21 @@ from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 
-__all__ = ["FederationEndedError", "federate", "read_sites", "write_sites"]
+__all__ = ["FederationEndedError", "federate", "has_sites", "read_sites", "write_sites"]
 
 _SITES_FILE, _NOTE_FILE = "federation.json", "job.json"
 _ANOTHER_RUN = "give --out another folder for another run"
 _RULES = ("quorum", "grace", "deadline", "retries", "lost_state")  # in which the order of a command can differ
 
 
-def write_sites(kit: Path, name: str, sites: Sequence[str]) -> None:
-    """Write the names of the federation's sites into a kit."""
+def has_sites(kit: Path) -> bool:
+    """Whether a kit has the names of the federation's sites."""
+    return (kit / _SITES_FILE).is_file()
+
+
+def write_sites(kit: Path, name: str | None, sites: Sequence[str]) -> None:
+    """Write the names of the federation's sites into a kit; without a name, that of the federation stays."""
+    name = json.loads((kit / _SITES_FILE).read_text("utf-8"))["federation"] if name is None else name
     write_text(kit / _SITES_FILE, json.dumps({"federation": name, "sites": sorted(sites, key=natural_order)}))
 
 

@@ -118,6 +118,7 @@ def _attempt(transport: Transport, messages: dict[str, bytes], sent: Mapping[str
         needed = min(max(quorum - len(answers.values), 1), len(waiting))
         received = transport.broadcast({party: messages[party] for party in waiting}, deadline=deadline, quorum=needed,
                                        grace=rules.grace)
+        answers.absent |= {party: reason for party, reason in transport.reasons().items() if party in messages}
         _read_all([*transport.late_replies(), *received.items()], sent, read, rules.max_bytes, answers, messages)
         waiting = [party for party in waiting if party in messages and party not in received]
         left = end - time.monotonic()

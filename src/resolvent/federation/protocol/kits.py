@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError, locked
 from resolvent.errors import InputError
+from resolvent.federation.protocol.revocation import RevokedKeys
 from resolvent.federation.protocol.signatures import sign, verify
 
 __all__ = ["SERVER_KIT", "Engine", "KitNote", "is_started", "kit_note", "started_once", "write_kit_note"]
@@ -62,7 +63,10 @@ class KitNote:
             self.name = "server" if self.kind == "server" else content["client"]["fqsn"]
 
     def sign(self, content: bytes) -> dict[str, str]:
-        """Sign bytes as the lead. With Flower the lead works on the server's machine, and has the server's key."""
+        """Sign bytes as the lead, or as a site over NVIDIA FLARE.
+
+        With Flower the lead works on the server's machine, and has the server's key.
+        """
         key, certificate, _ = _SIGNING_FILES[self.engine]
         return sign(self.kit / "startup" / key, self.kit / "startup" / certificate, content)
 
@@ -75,7 +79,19 @@ class KitNote:
         signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
         if not (signer.name == SERVER_KIT if self.engine == "flower" else signer.role == _LEAD_ROLE):
             raise InputError(f"{signer.name} has signed the plan, and is not the lead of this federation")
+        RevokedKeys(self.kit).check(signer.name, signer.key)
         return signer.name
+
+    def verify_site(self, site: str, content: bytes, signature: Any) -> None:
+        """Check the signature of a site, with the server's kit of a federation over NVIDIA FLARE.
+
+        Raises:
+            InputError: it is no signature of these bytes by this site, or the key is revoked.
+        """
+        signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
+        if signer.name != site:
+            raise InputError(f"a message of {site} has the signature of {signer.name}")
+        RevokedKeys(self.kit).check(signer.name, signer.key)
 
 
 def kit_note(kit: Path, kind: str) -> KitNote:

@@ -5,6 +5,7 @@ messages are those of the rounds of a method in the wire format, which contain t
 in both directions contain plain data only.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -15,10 +16,10 @@ from resolvent.errors import InputError, quote, shorten
 from resolvent.federation.protocol.exchange import FederationStoppedError
 from resolvent.federation.protocol.refusals import RefusalCode, read_refusal
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import head_of_message
+from resolvent.federation.protocol.wire import head_of_message, identity_of_message
 
 __all__ = ["MAX_REQUEST", "FederationRefusedError", "RequestError", "ask_all", "ask_each",
-           "check_run_name",
+           "check_run_name", "digest_of_reply",
            "library_version", "read_request", "refusal_code", "reply_bytes", "request_bytes", "run_of_method"]
 
 MAX_REQUEST = 2**24
@@ -105,10 +106,13 @@ def ask_each(transport: Transport, requests: Mapping[str, bytes],
              deadline: float) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Send a request to every site; returns the answers, and for each other site why it has none."""
     received = transport.broadcast(requests, deadline=deadline, quorum=len(requests), grace=0.0)
+    reasons = transport.reasons()
     answers: dict[str, dict[str, Any]] = {}
     problems: dict[str, str] = {}
     for site in requests:
         try:
+            if site not in received and site in reasons:
+                raise RequestError(reasons[site])
             if site not in received:
                 raise RequestError(f"{_NO_ANSWER}: the site failed, or took longer than {deadline:.0f} s; its log "
                                    "says which")
@@ -119,6 +123,15 @@ def ask_each(transport: Transport, requests: Mapping[str, bytes],
         except RequestError as error:
             problems[site] = str(error)
     return answers, problems
+
+
+def digest_of_reply(reply: bytes | memoryview) -> str:
+    """What identifies a reply: the checksum of a message of the rounds, which its reader checks; otherwise SHA-256."""
+    try:
+        head_of_message(reply)
+    except InputError:
+        return hashlib.sha256(reply).hexdigest()
+    return identity_of_message(reply)
 
 
 def refusal_code(reply: bytes | memoryview) -> str | None:

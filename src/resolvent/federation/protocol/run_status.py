@@ -152,6 +152,9 @@ class RunStatus:
     def _second_session(self, event: Mapping[str, Any], moment: float) -> None:
         self._site(event["site"]).second_sessions += 1
 
+    def _revoked(self, event: Mapping[str, Any], moment: float) -> None:
+        self._site(event["site"]).is_member = False
+
     def _members(self, event: Mapping[str, Any], moment: float) -> None:
         for names, is_member in ((event["joined"], True), (event["left"], False)):
             for name in names:
@@ -168,8 +171,8 @@ class RunStatus:
 
 _HANDLERS: Mapping[str, Callable[[RunStatus, Mapping[str, Any], float], None]] = {
     "start": RunStatus._start, "round": RunStatus._round, "refusal": RunStatus._refusal,
-    "second session": RunStatus._second_session, "members": RunStatus._members, "scores": RunStatus._scores,
-    "waiting": RunStatus._waiting}
+    "second session": RunStatus._second_session, "revoked": RunStatus._revoked, "members": RunStatus._members,
+    "scores": RunStatus._scores, "waiting": RunStatus._waiting}
 
 
 def read_status(path: Path) -> RunStatus | None:

@@ -15,7 +15,7 @@ from resolvent.algorithms.algorithm import Algorithm, ServerState, algorithm_of_
 from resolvent.algorithms.algorithm import Message as Payload
 from resolvent.federation.protocol.reports import SiteScores
 from resolvent.federation.protocol.stores import ServerRecord
-from resolvent.federation.protocol.wire import Message, WireError, arrays_of, encode, restore_tree
+from resolvent.federation.protocol.wire import Message, WireError, arrays_of, encode, restore_tree, share_equal
 from resolvent.math.tree import Vector
 
 __all__ = ["Ready", "Scores", "model_message", "norm_of_reply", "read_ready", "read_reply", "read_scores",
@@ -85,8 +85,9 @@ def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any
 def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int) -> bytes:
     """The message from which party k computes its personal model, of the kind ``evaluate`` or ``finish``."""
     payload, shared = _model_payload(algorithm, record.state, jnp.array(k))
-    return encode(Message(kind, record.run, record.round, 0, _facts(record, k),
-                          arrays_of({"payload": payload, "shared": shared})))
+    arrays = share_equal(arrays_of({"payload": payload, "shared": shared}))
+    del payload, shared
+    return encode(Message(kind, record.run, record.round, 0, _facts(record, k), arrays))
 
 
 def _facts(record: ServerRecord, k: int) -> dict[str, Any]:

@@ -5,30 +5,47 @@ The functions need the package ``cryptography``, which both engines install.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from resolvent.errors import InputError
+from resolvent.federation.protocol.revocation import key_id
 
 __all__ = ["Signer", "sign", "verify"]
 
 
 class Signer(NamedTuple):
-    """Whose certificate a signature has: the name, and the role, which only the engine NVIDIA FLARE has."""
+    """Whose certificate a signature has.
+
+    Attributes:
+        name: the participant.
+        role: the role of a person, which only the engine NVIDIA FLARE has.
+        key: the id of the key, see ``revocation.key_id``.
+    """
 
     name: str
     role: str
+    key: str
 
 
 def sign(key_file: Path, certificate_file: Path, content: bytes) -> dict[str, str]:
     """Sign bytes with a private key; returns the certificate (PEM) and the signature (hexadecimal)."""
-    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-    key: Any = serialization.load_pem_private_key(key_file.read_bytes(), None)
+    key = _private_key(key_file.read_bytes())
     signature = (key.sign(content, padding.PKCS1v15(), hashes.SHA256()) if isinstance(key, rsa.RSAPrivateKey)
                  else key.sign(content, ec.ECDSA(hashes.SHA256())))
     return {"certificate": certificate_file.read_text("utf-8"), "signature": signature.hex()}
+
+
+@lru_cache(maxsize=4)
+def _private_key(text: bytes) -> Any:
+    """The private key of a file; it is checked once, which takes longer than a signature."""
+    from cryptography.hazmat.primitives import serialization
+
+    return serialization.load_pem_private_key(text, None)
 
 
 def verify(authority_file: Path, content: bytes, signature: Any) -> Signer:
@@ -48,7 +65,7 @@ def verify(authority_file: Path, content: bytes, signature: Any) -> Signer:
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
     if not isinstance(signature, Mapping):
-        raise InputError("the plan is not signed")
+        raise InputError("it is not signed")
     try:
         certificate = x509.load_pem_x509_certificate(str(signature["certificate"]).encode())
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority_file.read_bytes()))
@@ -59,7 +76,7 @@ def verify(authority_file: Path, content: bytes, signature: Any) -> Signer:
         else:
             key.verify(data, content, ec.ECDSA(hashes.SHA256()))
     except (KeyError, ValueError, TypeError, AttributeError, InvalidSignature) as error:
-        raise InputError(f"the plan has no valid signature of this federation ({type(error).__name__})") from error
+        raise InputError(f"it has no valid signature of this federation ({type(error).__name__})") from error
     if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
         raise InputError("the certificate of the signature has expired, or is not valid yet: check the clock, or make "
                          "new kits")
@@ -67,4 +84,4 @@ def verify(authority_file: Path, content: bytes, signature: Any) -> Signer:
     def attribute(oid: Any) -> str:
         return next((str(item.value) for item in certificate.subject.get_attributes_for_oid(oid)), "")
 
-    return Signer(attribute(x509.NameOID.COMMON_NAME), attribute(x509.NameOID.UNSTRUCTURED_NAME))
+    return Signer(attribute(x509.NameOID.COMMON_NAME), attribute(x509.NameOID.UNSTRUCTURED_NAME), key_id(key))

@@ -54,6 +54,10 @@ class Transport(ABC):
         """
         return ()
 
+    def reasons(self) -> Mapping[str, str]:
+        """Why parties of the last broadcast have no reply, as far as the adapter knows more than that none arrived."""
+        return {}
+
     @abstractmethod
     def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
         """The replies to earlier broadcasts that arrived after their wait, as (name, reply). Each is returned once."""

@@ -35,7 +35,7 @@ from resolvent.math.packing import pack_wire, packed_size, unpack_wire
 from resolvent.simulator.storage.tree_files import FILE_NAMES, NUMPY_NAMES
 
 __all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "encode_parts", "identity_of_message",
-           "restore_tree", "run_of_message", "size_of"]
+           "restore_tree", "run_of_message", "share_equal", "size_of"]
 
 MAX_BYTES = 2**32
 _MAGIC = b"RSLVMSG1"
@@ -142,6 +142,12 @@ def _repeated(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
         else:
             repeated[name] = first
     return repeated
+
+
+def share_equal(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays by name, of which those with equal bits are one array: an equal one takes no memory of its own."""
+    repeated = _repeated(arrays)
+    return {name: arrays[repeated.get(name, name)] for name in arrays}
 
 
 def _is_equal(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:

@@ -168,10 +168,10 @@ class Coordinator:
             InputError: the folder has another run.
         """
         self._observe = observe or self._observe
-        record = self._evaluate_if_due(self._begin())
-        while record.round < self._rounds:
-            record = self._evaluate_if_due(self._run_phase(record))
-        record = self._finish(record)
+        records = [self._evaluate_if_due(self._begin())]
+        while records[0].round < self._rounds:  # a popped record has no other reference, so that its state is freed
+            records.append(self._evaluate_if_due(self._run_phase(records.pop())))
+        record = self._finish(records.pop())
         metrics = metrics_of_reports(self._method, self._reports, record)
         return FederationResult(record.state, self._algorithm.server_model(record.state), metrics,
                                 tuple(self._reports), record)
@@ -283,6 +283,7 @@ class Coordinator:
                              {k: shorten(reason) for k, reason in collected.refused.items()},
                              _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
                              {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()})
+        del collected  # the replies: writing the record needs memory, too
         is_last = phase + 1 == len(self._description.messages)
         record = record._replace(
             round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,

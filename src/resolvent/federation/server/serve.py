@@ -33,7 +33,6 @@ from resolvent.federation.protocol.reports import (
 from resolvent.federation.protocol.requests import FederationRefusedError, ask_each, request_bytes, run_of_method
 from resolvent.federation.protocol.results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
 from resolvent.federation.protocol.run_status import STATUS_FILE
-from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.transport import Transport, TransportError
 from resolvent.federation.server.agreement import RunAgreement, agree_on_run
@@ -53,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve_federation(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
-                     results: Path, observe: Observer, *, sessions: SecondSessions | None = None,
+                     results: Path, observe: Observer, *, kit: Path | None = None,
                      expect: Callable[[Callable[[], Mapping[str, Any]]], None] | None = None) -> dict[str, Any]:
     """Run an experiment over a transport.
 
@@ -64,7 +63,8 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
         folder: the server's folder of this run.
         results: the folder for the lead.
         observe: a function that is called with events for the lead.
-        sessions: the second sessions that the server's engine has noticed; None: it reports none.
+        kit: the server's kit, in which the engine notes second sessions, and which has the list of revoked keys; None
+            without an engine.
         expect: a function that is called once with ``waiting`` of the run's transport, which says what the run waits
             for.
 
@@ -76,7 +76,7 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
         TransportError: the engine does not move messages any more.
     """
     with StatusFile(folder / STATUS_FILE, job.run, job.sites, observe) as status:
-        watched = WatchedTransport(transport, job.run, titles_of_runs(job, experiment), experiment.rounds, sessions,
+        watched = WatchedTransport(transport, job.run, titles_of_runs(job, experiment), experiment.rounds, kit,
                                    status.observe)
         status.follow(watched)
         if expect is not None:
@@ -86,8 +86,8 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
     return outcome
 
 
-def _serve(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path, results: Path,
-           observe: Observer) -> dict[str, Any]:
+def _serve(job: FederationJob, experiment: FederatedExperiment, transport: WatchedTransport, folder: Path,
+           results: Path, observe: Observer) -> dict[str, Any]:
     try:
         experiment = experiment.with_refit(job.refit, job.keeps_validation)
         agreement = agree_on_run(job, experiment, transport, folder, observe)
@@ -129,7 +129,7 @@ class _Rounds:
         without_models: site -> title of a method -> why the site has not stored its models.
     """
 
-    def __init__(self, job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
+    def __init__(self, job: FederationJob, experiment: FederatedExperiment, transport: WatchedTransport, folder: Path,
                  agreement: RunAgreement, observe: Observer) -> None:
         self._job, self._experiment, self._transport, self._folder, self._agreement, self._observe = (
             job, experiment, transport, folder, agreement, observe)
@@ -156,6 +156,8 @@ class _Rounds:
                                  self._agreement.decisive.name, report))
 
         with ServerStore(self._folder / "stores" / f"{number:02d}") as store:
+            # A method that has begun keeps its parties: those whose key is revoked are absent.
+            self._transport.choose_parties(without_excluded=job.quorum is not None and not store.exists())
             coordinator = Coordinator(
                 experiment.algorithm(label), self.model.init, self._transport, store,
                 rounds=experiment.rounds_of(label), seed=seed, participation=experiment.participation(),

@@ -3,12 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from typing_extensions import override
 
 from resolvent.federation.protocol.requests import read_request, refusal_code, request_bytes
+from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
 from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import head_of_message
@@ -32,7 +34,8 @@ class WatchedTransport(Transport):
         run: name of the run.
         titles: name of a method in its messages, see ``run_of_method`` -> its title.
         rounds: number of rounds of a method.
-        sessions: the second sessions that the server's engine has noticed; None: no engine reports them.
+        kit: the server's kit, with the second sessions that its engine has noticed and the keys that are revoked; None
+            without an engine.
         observe: a function that is called with events for the lead.
 
     Attributes:
@@ -41,17 +44,23 @@ class WatchedTransport(Transport):
     """
 
     def __init__(self, inner: Transport, run: str, titles: Mapping[str, str], rounds: int,
-                 sessions: SecondSessions | None, observe: Callable[[Mapping[str, Any]], None]) -> None:
+                 kit: Path | None, observe: Callable[[Mapping[str, Any]], None]) -> None:
         self.bytes_down = self.bytes_up = 0
         self.parties = inner.parties
         self._inner, self._run, self._titles, self._rounds = inner, run, titles, rounds
-        self._sessions, self._observe, self._unwarned = sessions, observe, set[str]()
+        self._sessions = None if kit is None else SecondSessions(kit)
+        self._revoked = None if kit is None else RevokedKeys(kit)
+        self._reasons: dict[str, str] = {}
+        self._observe, self._unwarned, self._excluded = observe, set[str](), set[str]()
         self._wait: dict[str, Any] = {"for": "server"}
 
     @override
     def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
                   grace: float) -> Mapping[str, bytes | memoryview]:
         self._report_second_sessions()
+        messages = self._without_excluded(messages)
+        if not messages:
+            return {}
         if warned := self._unwarned & {*messages}:
             self._unwarned -= warned
             warning = request_bytes("second session", run=self._run)
@@ -59,9 +68,10 @@ class WatchedTransport(Transport):
         self._wait = {"for": "replies", **self._contents(messages), "asked": [*messages]}
         self.bytes_down += sum(map(len, messages.values()))
         try:
-            replies = self._inner.broadcast(messages, deadline=deadline, quorum=quorum, grace=grace)
+            replies = self._inner.broadcast(messages, deadline=deadline, quorum=min(quorum, len(messages)), grace=grace)
         finally:
             self._wait = {"for": "server"}
+        self._reasons |= self._inner.reasons()
         for site, reply in replies.items():
             self.bytes_up += len(reply)
             if (code := refusal_code(reply)) is not None:
@@ -70,7 +80,25 @@ class WatchedTransport(Transport):
 
     @override
     def late_replies(self) -> Sequence[tuple[str, bytes | memoryview]]:
-        return self._inner.late_replies()
+        return [(site, reply) for site, reply in self._inner.late_replies() if site not in self._excluded]
+
+    def choose_parties(self, *, without_excluded: bool) -> None:
+        """Set the parties of the next method: all sites, or those whose key is not revoked."""
+        excluded = {*self._revoked.current().excluded} if without_excluded and self._revoked is not None else set()
+        self.parties = tuple(site for site in self._inner.parties if site not in excluded)
+
+    @override
+    def reasons(self) -> Mapping[str, str]:
+        return self._reasons
+
+    def _without_excluded(self, messages: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """The messages without those to participants that have no valid key: nothing leaves for them."""
+        excluded = {*messages} & {*(() if self._revoked is None else self._revoked.current().excluded)}
+        self._reasons = dict.fromkeys(excluded, REVOKED)
+        for site in sorted(excluded - self._excluded):
+            self._observe({"event": "revoked", "site": site})
+        self._excluded |= excluded
+        return {site: message for site, message in messages.items() if site not in excluded}
 
     @override
     def missing(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.kits import SERVER_KIT, write_kit_note
 
 __all__ = ["AUTHORITY_FILE", "NODE_KEY", "SECRET_FILE", "SERVER_CERTIFICATE", "SERVER_KEY", "SITES_FILE",
-           "make_flower_kits"]
+           "make_flower_kits", "public_key_of"]
 
 # Files of the folder ``startup`` of a kit.
 AUTHORITY_FILE, SERVER_CERTIFICATE, SERVER_KEY = "authority.pem", "server.pem", "server.key"
@@ -69,7 +69,7 @@ def make_flower_kits(folder: Path, *, name: str, host: str, port: int, sites: Se
             write_kit_note(kit, kind="site", name=site, address=address)
             kits[site] = kit
         elif site not in keys:  # the site was removed from the list, or an earlier command did not finish
-            keys[site] = _public_key_of(kit)
+            keys[site] = _public_text(public_key_of(kit))
     write_text(list_file, json.dumps({site: keys[site] for site in sites}, indent=2))
     return kits
 
@@ -92,11 +92,11 @@ def _write_node_key(path: Path) -> str:
 
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(path, key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.OpenSSH, ser.NoEncryption()))
-    return _public_text(key)
+    return _public_text(key.public_key())
 
 
-def _public_key_of(kit: Path) -> str:
-    """The public key (PEM) of a site's kit.
+def public_key_of(kit: Path) -> Any:
+    """The public key of a site's kit.
 
     Raises:
         InputError: the kit has no private key.
@@ -104,7 +104,7 @@ def _public_key_of(kit: Path) -> str:
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
     try:
-        return _public_text(load_ssh_private_key((kit / "startup" / NODE_KEY).read_bytes(), None))
+        return load_ssh_private_key((kit / "startup" / NODE_KEY).read_bytes(), None).public_key()
     except (OSError, ValueError) as error:
         raise InputError(f"{kit} is not a complete kit, and the server's kit does not list the site {kit.name}: remove "
                          "the folder, so that a new kit is made") from error
@@ -113,7 +113,7 @@ def _public_key_of(kit: Path) -> str:
 def _public_text(key: Any) -> str:
     from cryptography.hazmat.primitives import serialization as ser
 
-    public = key.public_key().public_bytes(ser.Encoding.PEM, ser.PublicFormat.SubjectPublicKeyInfo)
+    public = key.public_bytes(ser.Encoding.PEM, ser.PublicFormat.SubjectPublicKeyInfo)
     return str(public, "ascii")
 
 

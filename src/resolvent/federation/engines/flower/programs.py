@@ -21,7 +21,6 @@ from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
-from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.waits import WaitReporter
 
@@ -94,7 +93,7 @@ class FlowerServer:
         with link.open_run() as grid:
             transport = FlowerTransport(grid, {site: nodes[site] for site in self._job.sites})
             outcome = serve_federation(self._job, self._experiment, transport, runs_of(self._note.kit) / self._job.run,
-                                       self._results, self._count_rounds, sessions=SecondSessions(self._note.kit),
+                                       self._results, self._count_rounds, kit=self._note.kit,
                                        expect=self._waits.expect)
         if outcome["status"] != "stopped":
             return outcome

@@ -64,15 +64,16 @@ def _watch_sites(note: KitNote) -> None:
     from resolvent.federation.engines.flower.link import SuperLink
 
     online: set[str] = set()
-    is_ready = False
+    is_ready, file = False, note.kit / "startup" / SITES_FILE
     while True:
         try:
+            registered = file.read_bytes()
             with SuperLink(note) as link:
                 link.register_sites()
                 if not is_ready:
                     print("resolvent: ready", flush=True)
                     is_ready = True
-                while True:
+                while file.read_bytes() == registered:  # otherwise a site was added or removed, or has a new key
                     now_online = link.connected_sites()
                     for title, sites in (("joined", now_online - online), ("lost", online - now_online)):
                         for site in sorted(sites):

@@ -11,9 +11,10 @@ import math
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from nvflare.apis.controller_spec import SendOrder, Task
 from nvflare.apis.event_type import EventType
@@ -25,14 +26,21 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from typing_extensions import override
 
+from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.federation.engines.nvflare.stream import LargeMessage
 from resolvent.federation.engines.processes import end_without_parent
+from resolvent.federation.protocol.requests import digest_of_reply
 from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
 
-__all__ = ["JobStoppedError", "NvflareTransport", "ServerProgram", "SiteProgram"]
+__all__ = ["Check", "JobStoppedError", "NvflareTransport", "Prove", "ServerProgram", "SiteProgram"]
 
-_MESSAGE = "message"
+Prove: TypeAlias = Callable[[bytes], Any]
+"""Signs bytes with the key of a site."""
+Check: TypeAlias = Callable[[str, bytes, Any], None]
+"""Checks a signature of a site: name, bytes, signature. It raises an ``InputError``."""
+
+_MESSAGE, _PROOF = "message", "proof"
 _TASK_CHECK_PERIOD = 0.05  # seconds between two checks of its tasks by the server; the engine's default is 0.2
 _WAKE_UP = 0.2  # seconds between two checks of the signal that the job is stopped
 # The engine copies a value up to nine times. A streamed message takes longer and needs less memory.
@@ -47,12 +55,21 @@ class JobStoppedError(TransportError):
 class NvflareTransport(Transport):
     """Sends messages as tasks of NVIDIA FLARE.
 
+    Args:
+        controller: the controller of the job.
+        context: the context of the job.
+        stop: the signal that the job is stopped.
+        parties: names of the sites.
+        check: checks that a site has signed its reply with a valid key; a reply without such a signature is dropped.
+
     Attributes:
         parties: names of the sites; the position of a name is the party's id.
     """
 
-    def __init__(self, controller: Controller, context: FLContext, stop: Signal, parties: Sequence[str]) -> None:
-        self.parties = tuple(parties)
+    def __init__(self, controller: Controller, context: FLContext, stop: Signal, parties: Sequence[str],
+                 check: Check) -> None:
+        self.parties, self._check = tuple(parties), check
+        self._reasons: dict[str, str] = {}
         self._controller, self._context, self._stop = controller, context, stop
         self._arrival = threading.Condition()
         self._replies: dict[str, bytes | memoryview] = {}
@@ -71,7 +88,7 @@ class NvflareTransport(Transport):
         start = time.monotonic()
         with self._arrival:
             self._number += 1
-            self._replies, self._asked = {}, (*messages,)
+            self._replies, self._asked, self._reasons = {}, (*messages,), {}
             number = self._number
         try:
             tasks = {name: self._send(name, message, number) for name, message in messages.items()}
@@ -104,16 +121,36 @@ class NvflareTransport(Transport):
             late, self._late = self._late, []
         return late
 
+    @override
+    def reasons(self) -> dict[str, str]:
+        with self._arrival:
+            return dict(self._reasons)
+
     def add_late_reply(self, name: str, result: Shareable) -> None:
         """Store a reply whose task has ended, for ``late_replies``."""
-        reply = _reply_of(result)
+        reply = self._checked(name, result)
         if reply is not None:
             with self._arrival:
                 self._late.append((name, reply))
 
+    def _checked(self, name: str, result: Any) -> bytes | memoryview | None:
+        """The bytes of a site's reply; None if the site has failed, or has not signed them with a valid key."""
+        proof = result.pop(_PROOF, None) if isinstance(result, Shareable) else None
+        reply = _reply_of(result)
+        if reply is None:
+            return None
+        try:
+            self._check(name, signed_reply(name, reply), proof)
+        except InputError as error:
+            _log.warning("a reply of %s is dropped: %s", name, error)
+            with self._arrival:
+                self._reasons[name] = f"its reply does not count: {error}"
+            return None
+        return reply
+
     def _send(self, name: str, message: bytes, number: int) -> Task:
         def receive(client_task: Any, fl_ctx: FLContext) -> None:
-            reply, client_task.result = _reply_of(client_task.result), None
+            reply, client_task.result = self._checked(name, client_task.result), None
             with self._arrival:
                 if reply is not None and number == self._number:
                     self._replies[name] = reply
@@ -128,6 +165,11 @@ class NvflareTransport(Transport):
         task = Task(name=TASK, data=_shareable_of(message), result_received_cb=receive, task_done_cb=end)
         self._controller.send(task, self._context, targets=[name], send_order=SendOrder.ANY)
         return task
+
+
+def signed_reply(site: str, reply: bytes | memoryview) -> bytes:
+    """The bytes that a site signs: its name, and the identity of its reply, which names the message that it answers."""
+    return json.dumps({"site": site, "reply": digest_of_reply(reply)}).encode()
 
 
 def _shareable_of(message: bytes) -> Shareable:
@@ -181,6 +223,13 @@ class ServerProgram(Controller):
         """Tell the lead about progress; the event is plain data."""
         self._events.append(dict(event))
 
+    def check(self, kit: Path, site: str, content: bytes, proof: Any) -> None:
+        """Check the signature of a site with the server's kit; by default, no reply needs one.
+
+        Raises:
+            InputError: it is not valid.
+        """
+
     def waiting(self) -> Mapping[str, Any]:
         """What the work of the server waits for at this moment, as plain data for the lead."""
         return {}
@@ -202,7 +251,8 @@ class ServerProgram(Controller):
         workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
         results = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RESULTS_FOLDER
         results.mkdir(parents=True, exist_ok=True)
-        self._transport = NvflareTransport(self, fl_ctx, abort_signal, job["sites"])
+        self._transport = NvflareTransport(self, fl_ctx, abort_signal, job["sites"],
+                                           partial(self.check, Path(workspace.get_root_dir())))
         try:
             outcome = self.run(job, self._transport, Path(workspace.get_root_dir()), results)
         except JobStoppedError:
@@ -240,6 +290,10 @@ class SiteProgram(Executor):
             The function that answers a message with a reply.
         """
 
+    def prove(self, kit: Path, content: bytes) -> Any:
+        """Sign bytes with the key of the site, see ``ServerProgram.check``; by default, there is no signature."""
+        return None
+
     def close(self) -> None:
         """Release the resources of ``open``, such as locks."""
 
@@ -253,13 +307,17 @@ class SiteProgram(Executor):
     @override
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         try:
+            site, kit = fl_ctx.get_identity_name(), Path(fl_ctx.get_prop(
+                FLContextKey.WORKSPACE_OBJECT).get_root_dir())
             if self._handler is None:
-                workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
-                self._handler = self.open(fl_ctx.get_identity_name(), Path(workspace.get_root_dir()))
+                self._handler = self.open(site, kit)
             message = _message_of(shareable)
             if message is None:
                 raise ValueError("the message has no bytes")
-            return _shareable_of(self._handler(message))
+            reply = self._handler(message)
+            result = _shareable_of(reply)
+            result[_PROOF] = self.prove(kit, signed_reply(site, reply))
+            return result
         except Exception:
             _log.exception("the site cannot answer a message")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)

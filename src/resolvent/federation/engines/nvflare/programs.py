@@ -17,7 +17,6 @@ from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
 from resolvent.federation.protocol.requests import check_run_name
-from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.transport import PartyHandler, Transport
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
@@ -45,10 +44,14 @@ class FederationServer(ServerProgram):
             experiment = experiment.with_refit(plan.refit, plan.keeps_validation)
             folder = runs_of(kit) / check_run_name(plan.run)
             outcome = serve_federation(plan, experiment, transport, folder, results, observe,
-                                       sessions=SecondSessions(kit), expect=self._expect)
+                                       kit=kit, expect=self._expect)
         except InputError as error:
             outcome = {"status": "refused", "message": f"server: {error}"}
         return {**outcome, "events": events}
+
+    @override
+    def check(self, kit: Path, site: str, content: bytes, proof: Any) -> None:
+        KitNote(kit).verify_site(site, content, proof)
 
     def _expect(self, waiting: Callable[[], Mapping[str, Any]]) -> None:
         self._waiting = waiting
@@ -72,6 +75,10 @@ class FederationSite(SiteProgram):
         file = replace(file, folder=_code_folder() or file.folder)
         self._site = Site(site, runs_of(kit), file, verify=KitNote(kit).verify, is_rehearsal=_is_rehearsal())
         return self._site.handle
+
+    @override
+    def prove(self, kit: Path, content: bytes) -> Any:
+        return KitNote(kit).sign(content)
 
     @override
     def close(self) -> None:

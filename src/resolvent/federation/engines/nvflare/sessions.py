@@ -8,6 +8,7 @@ its folder is not refused: the lock of its kit excludes a second process there.
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
@@ -15,11 +16,13 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.fl_exception import NotAuthenticated
 from typing_extensions import override
 
+from resolvent.errors import InputError
+from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.second_sessions import folder_id, report_second_session
 
 __all__ = ["ServerSessions", "SiteSession"]
 
-_FOLDER_PROPERTY = "resolvent_folder"
+_FOLDER_PROPERTY, _PROOF_PROPERTY = "resolvent_folder", "resolvent_proof"
 _CONNECTED = 30.0  # seconds after the last sign of a site, which sends one every 10 s
 
 
@@ -33,15 +36,25 @@ class SiteSession(FLComponent):
     def __init__(self, kit: str) -> None:
         super().__init__()
         self._folder_id = folder_id(Path(kit))
+        self._proof = KitNote(Path(kit)).sign(_signed(self._folder_id))
 
     @override
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type in (EventType.BEFORE_CLIENT_REGISTER, EventType.BEFORE_CLIENT_HEARTBEAT):
             fl_ctx.set_prop(_FOLDER_PROPERTY, self._folder_id, private=False, sticky=False)
+            fl_ctx.set_prop(_PROOF_PROPERTY, self._proof, private=False, sticky=False)
+
+
+def _signed(folder: str) -> bytes:
+    return f"session {folder}".encode()
 
 
 class ServerSessions(FLComponent):
-    """Refuses a second session of a site at the server, and reports it.
+    """Refuses a second session of a site at the server, and reports it; refuses keys that are revoked.
+
+    NVIDIA FLARE has no list of revoked certificates. It can disable a site by its name, which ends the connection: this
+    happens at the first sign of a site with a revoked key, unless a process with a newer key is connected. A process
+    that registers with a valid key enables the name again.
 
     Args:
         kit: the server's kit.
@@ -50,6 +63,7 @@ class ServerSessions(FLComponent):
     def __init__(self, kit: str) -> None:
         super().__init__()
         self._kit = Path(kit)
+        self._note = KitNote(self._kit)
         self._lock = threading.Lock()
         self._reported: set[tuple[str, str]] = set()  # a process that is refused is started again and again
         self._folders: dict[str, tuple[str, float]] = {}  # site -> its folder, and time of the last sign
@@ -62,15 +76,42 @@ class ServerSessions(FLComponent):
         site, folder = (None, None) if peer is None else (peer.get_identity_name(), peer.get_prop(_FOLDER_PROPERTY))
         if not isinstance(site, str) or not isinstance(folder, str):  # a person
             return
+        is_registration = event_type == EventType.CLIENT_REGISTER_RECEIVED
+        if not self._has_valid_key(site, folder, peer.get_prop(_PROOF_PROPERTY), fl_ctx, is_registration):
+            return
         with self._lock:
             known, last = self._folders.get(site, (folder, 0.0))
             is_second = known != folder and time.monotonic() - last < _CONNECTED
-            if not is_second and event_type == EventType.CLIENT_HEARTBEAT_RECEIVED:
+            if not is_second and not is_registration:
                 self._folders[site] = folder, time.monotonic()
             is_new = is_second and (site, folder) not in self._reported
             if is_new:
                 self._reported.add((site, folder))
         if is_new:
             report_second_session(self._kit, site)
-        if is_second and event_type == EventType.CLIENT_REGISTER_RECEIVED:
+        if is_second and is_registration:
             raise NotAuthenticated(f"{site} is connected already, from another folder or machine: a kit runs once")
+
+    def _has_valid_key(self, site: str, folder: str, proof: Any, fl_ctx: FLContext, is_registration: bool) -> bool:
+        """Whether a site proves that it has a valid key; the connection of one that does not ends.
+
+        Raises:
+            NotAuthenticated: the site registers without such a key.
+        """
+        clients = fl_ctx.get_engine().server.client_manager
+        try:
+            self._note.verify_site(site, _signed(folder), proof)
+        except InputError as error:
+            if is_registration:
+                raise NotAuthenticated(str(error)) from error
+            with self._lock:
+                is_connected = self._folders.get(site, ("", 0.0))[0] == folder
+                if is_connected:
+                    del self._folders[site]
+            if is_connected:
+                print(f"resolvent: {site} is disconnected: {error}", flush=True)
+                clients.disable_client(site)
+            return False
+        if is_registration and clients.is_client_disabled(site):
+            clients.enable_client(site)
+        return True
