@@ -34,7 +34,7 @@ METHODS: dict[str, Callable[[Any], rv.Algorithm]] = {
     "alone": rv.local,
     "robust_interpolation": rv.robust_interpolation,
     "fedgeomed_plus": rv.fedgeomed_plus,
-    "fedgeomed_plus without abstention": lambda solver: rv.fedgeomed_plus(solver, sigma=default_sigma(solver, None)),
+    "fedgeomed_plus with a sigma": lambda solver: rv.fedgeomed_plus(solver, sigma=default_sigma(solver, None)),
     "fedgeomed_plus(sigma=0.1, delta=0.1)": lambda solver: rv.fedgeomed_plus(solver, sigma=0.1, delta=0.1),
     "fedavg_plus": rv.fedavg_plus,
 }

@@ -32,8 +32,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     out = parser.parse_args().out
     solver = rv.SGD(0.05, batch_size=5, epochs=2)
-    algorithms = {"fedavg": rv.fedavg(solver), "fedavg_plus": rv.fedavg_plus(solver),
-                  "fedgeomed_plus": rv.fedgeomed_plus(solver)}
+    algorithms = {"fedavg": rv.fedavg(solver), "fedavg_plus": rv.fedavg_plus(solver, sigma=0.5),
+                  "fedgeomed_plus": rv.fedgeomed_plus(solver, sigma=0.5)}
     runs = {}
     for n in SIZES:
         data = rv.datasets.synthetic(parties=n, samples=10, features=60, test=0.0)

@@ -57,7 +57,7 @@ def one_process(work: str, folder: Path, number: int, count: int, address: str) 
         connect(address, count, number)
     data = rv.open_packed(folder)
     if work.startswith("logistic"):
-        algorithm, model = rv.fedavg_plus(rv.SGD(0.05, batch_size=10)), rv.models.logistic(FEATURES, CLASSES)
+        algorithm, model = rv.fedavg_plus(rv.SGD(0.05, batch_size=10), sigma=1.0), rv.models.logistic(FEATURES, CLASSES)
     else:
         algorithm, model = rv.fedavg(rv.SGD(0.05, batch_size=10)), rv.models.mnist_cnn((28, 28), CLASSES)
     result = rv.simulate(algorithm, model, data, rounds=ROUNDS, evaluate_every=ROUNDS // 2, progress=False,

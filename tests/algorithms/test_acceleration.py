@@ -271,11 +271,11 @@ def test_averages_of_anderson_at_the_parties():
 @pytest.mark.parametrize(("make", "noun"), [
     (lambda: Anderson(rv.fedpi(EXACT), on="v"), "on='v'"),
     (lambda: Anderson(rv.fedpi(EXACT), safeguard=0.0), "safeguard=0.0"),
-    (lambda: Anderson(rv.fedavg_plus(EXACT)), "DecentralisedAnderson"),
+    (lambda: Anderson(rv.fedavg_plus(EXACT, sigma=0.5)), "DecentralisedAnderson"),
     (lambda: DecentralisedAnderson(rv.fedprox(EXACT)), "Anderson if the server holds it"),
-    (lambda: DecentralisedAnderson(rv.fedavg_plus(EXACT, aggregate="all")), "got StaleReplies"),
-    (lambda: DecentralisedAnderson(rv.fedavg_plus(EXACT), history_size=0), "history_size=0"),
-    (lambda: rv.combinators.ErgodicAveraging(rv.fedavg_plus(EXACT)), "got FedPlus"),
+    (lambda: DecentralisedAnderson(rv.fedavg_plus(EXACT, sigma=0.5, aggregate="all")), "got StaleReplies"),
+    (lambda: DecentralisedAnderson(rv.fedavg_plus(EXACT, sigma=0.5), history_size=0), "history_size=0"),
+    (lambda: rv.combinators.ErgodicAveraging(rv.fedavg_plus(EXACT, sigma=0.5)), "got FedPlus"),
     (lambda: rv.combinators.ErgodicAveraging(rv.fedprox(EXACT), weight=0.0), "weight=0.0"),
 ])
 def test_settings_that_make_no_sense_are_refused(make, noun):

@@ -113,6 +113,48 @@ def test_with_two_points_a_party_uses_the_local_or_the_joint_model():
     assert (accuracy >= local_accuracy)[np.isfinite(accuracy)].all()
 
 
+def test_fed_plus_without_a_sigma_is_a_choice_around_abstaining_parties_and_momentum_of_the_centre():
+    """With a sigma it is the paper's, and with a solver that keeps a state; a lam that is given stays."""
+    combine, momentum = rv.combinators, rv.fedavgm(SOLVER).optimizer
+    sigma = rv.fedplus_pull(SOLVER, rv.aggregators.Mean()).sigma
+    for lam, of_papers in ((None, 1.0), (0.2, 0.2)):
+        inner = combine.StaleReplies(combine.Abstention(rv.fedavg_plus(SOLVER, sigma=sigma, lam=of_papers)))
+        expected = combine.HeldOutInterpolation(combine.ServerOptimizer(inner, momentum), SOLVER, fallback="joint")
+        assert eqx.tree_equal(rv.fedavg_plus(SOLVER, lam=lam, aggregate="all"), expected)
+    adam = rv.solvers.adam(0.01, keep=True)
+    assert eqx.tree_equal(rv.fedavg_plus(adam), rv.fedavg_plus(adam, sigma=0.1))
+
+
+def test_the_momentum_of_fed_plus_by_numpy():
+    """v <- v/2 + (mean of w_k) - w~ and w~ <- w~ + v; the parties' work is Fed+'s from the centre."""
+    problem = quadratic()
+    method = rv.fedavg_plus(rv.solvers.ClosedForm(), sigma=1.0, delta=3.0)
+    algorithm = rv.combinators.ServerOptimizer(method, rv.fedavgm(SOLVER, momentum=0.5).optimizer)
+    states = trajectory(algorithm, problem, 6, rv.participation.Full("uniform"))
+    h, g, n = np.asarray(problem.hessians), np.asarray(problem.linears), problem.parties
+    w, centre, v = np.zeros_like(g), np.zeros(g.shape[1]), np.zeros(g.shape[1])
+    for state in states[1:]:
+        anchors = centre + (w - centre) / 4
+        w = np.stack([np.linalg.solve(h[k] + np.eye(len(centre)), g[k] + anchors[k]) for k in range(n)])
+        v = v / 2 + w.mean(axis=0) - centre
+        centre = centre + v
+        np.testing.assert_allclose(state.parties, w, atol=1e-11)
+        np.testing.assert_allclose(state.server.inner, centre, atol=1e-11)
+
+
+def test_without_validation_samples_fed_plus_runs_and_a_party_uses_its_joint_model():
+    problem = problem_with_an_outlier()
+    algorithm = rv.fedgeomed_plus(SOLVER)
+    state = trajectory(algorithm, problem, 3)[-1]
+    models, joint, local = models_of(algorithm, problem, state), state.parties.inner.inner, state.parties.local.value
+    equal(tree.rows(models, WITHOUT_VALIDATION), tree.rows(joint, WITHOUT_VALIDATION))
+    assert (scores(problem, models)[0] <= scores(problem, local)[0])[np.arange(6) != WITHOUT_VALIDATION].all()
+    data = rv.datasets.digits(parties=3, validation=0.0)
+    with pytest.raises(rv.InputError, match="chooses by validation samples, and none of the 3 parties has any"):
+        rv.simulate(rv.model_interpolation(SOLVER, algorithm), rv.models.logistic(64, 10), data, rounds=1)
+    assert rv.simulate(algorithm, rv.models.logistic(64, 10), data, rounds=1, progress=False).scores().size
+
+
 # Fed+ auto and held-out selection.
 
 PAIRS = [(sigma, delta) for sigma in (2.0, 0.2) for delta in (1.5, 0.5, 0.1)]  # the largest first

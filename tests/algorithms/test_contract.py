@@ -97,9 +97,10 @@ COMBINED = {
         weight=rv.schedules.InversePower(1.0)),
     "Ditto after training": lambda s: rv.combinators.SharedUntilTrained(rv.ditto(s)),
     "personal layers": lambda s: rv.combinators.PersonalLayers(rv.fedavg(s), ["layer 1"]),
-    "Anderson of Fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s, delta=0.1)),
+    "Anderson of Fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s, sigma=0.5, delta=0.1)),
     "centre from sums": lambda s: rv.combinators.CentreFromSums(rv.fedgeomed_plus(s, sigma=0.5, delta=0.1), steps=3),
-    "Anderson of Fed+ with a relative delta": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s)),
+    "Anderson of Fed+ with abstention and a relative delta": lambda s: rv.combinators.DecentralisedAnderson(
+        rv.combinators.Abstention(rv.fedgeomed_plus(s, sigma=0.5))),
 }
 
 # preset -> (the preset with the row's static settings, the row that is the same composition)

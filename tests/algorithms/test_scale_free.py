@@ -81,10 +81,10 @@ def test_delta_is_the_median_distance_from_the_new_centre():
 
 
 def test_a_minority_cannot_move_delta_far():
-    attack = rv.attacks.Scaled(1e6)
-    honest, attacked = (trajectory(a, classification(), 3, rv.participation.Full("uniform"))[-1].server
-                        for a in (rv.fedgeomed_plus(SOLVER), rv.attacked(rv.fedgeomed_plus(SOLVER), attack, share=0.3)))
-    assert float(attacked.inner.inner.extra) < 10 * float(honest.inner.extra)
+    algorithm, attack = rv.fedgeomed_plus(SOLVER), rv.attacks.Scaled(1e6)
+    honest, attacked = (trajectory(a, classification(), 3, rv.participation.Full("uniform"))[-1].server.inner
+                        for a in (algorithm, rv.attacked(algorithm, attack, share=0.3)))
+    assert float(attacked.inner.inner.inner.extra) < 10 * float(honest.inner.inner.extra)
 
 
 @pytest.mark.parametrize(("penalty", "threshold"), [

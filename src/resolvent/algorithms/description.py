@@ -53,6 +53,7 @@ class Description:
         returns_memory: whether a party's work hands on the memory with which it began.
         reads: what parties read of their samples before and in a round outside ``DPSGD``, in words, in order.
         uses_held_out: whether a party looks at its held-out samples.
+        needs_held_out: whether a run in which no party has any is refused.
         is_personal: whether a party's model depends on its state, its samples or its number.
         uses_shared_model: whether the personal model of every party is the shared model.
         needs_individual_replies: see ``Algorithm``.
@@ -74,6 +75,7 @@ class Description:
     returns_memory: bool
     reads: tuple[str, ...]
     uses_held_out: bool
+    needs_held_out: bool
     is_personal: bool
     uses_shared_model: bool
     needs_individual_replies: bool
@@ -188,10 +190,12 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
     reads_samples = bool(log.reads) or count_marked(model_program.jaxpr, PRIVATE_WORK) > 0
     is_personal = reads_samples or _reads_inputs_after(len(jax.tree.leaves(shared_inputs)), model_program,
                                                        outputs=len(jax.tree.leaves(personal)))
+    uses_held_out = _HELD_OUT in (*reads, *log.reads)
     return _Static(Description(
         w0, tuple(message for _, (_, _, message) in results), tuple(reply for _, (_, reply, _) in results),
         model_message, shared, server, state, personal, tuple(calls), reads=reads,
-        uses_held_out=_HELD_OUT in (*reads, *log.reads), is_personal=is_personal,
+        uses_held_out=uses_held_out, needs_held_out=uses_held_out and not algorithm.works_without_held_out,
+        is_personal=is_personal,
         needs_individual_replies=needs_individual, first_program=first_program,
         phase_programs=tuple(program for program, _ in results), model_program=model_program, **facts))
 

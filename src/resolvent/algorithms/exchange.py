@@ -123,6 +123,11 @@ class AlgorithmFunctions(CheckedArguments, eqx.Module):
         """A reply whose update is longer than this multiple of the median does not count (``admission``); None: any."""
         return DEFAULT_NORM_MULTIPLE
 
+    @property
+    def works_without_held_out(self) -> bool:
+        """Whether an algorithm that chooses by held-out samples also works if no party has any."""
+        return False
+
     def check(self, parties: int) -> None:
         """Refuse settings that do not fit the number of parties; by default all settings fit.
 

@@ -384,7 +384,7 @@ def check_sizes(sizes: NDArray[np.integer]) -> None:
 
 
 def check_held_out(description: Description, samples: Any, name: str) -> None:
-    """Refuse an algorithm that uses held-out samples if no party has any.
+    """Refuse an algorithm that needs held-out samples if no party has any.
 
     Args:
         description: the description of the algorithm.
@@ -394,6 +394,6 @@ def check_held_out(description: Description, samples: Any, name: str) -> None:
     Raises:
         InputError: naming the method.
     """
-    if description.uses_held_out and not np.asarray(samples).any():
+    if description.needs_held_out and not np.asarray(samples).any():
         raise InputError(f"{name}: it chooses by validation samples, and none of the {len(samples)} parties has any: "
                          "set a share for validation in the data")

@@ -206,7 +206,7 @@ class DecentralisedAnderson(Combinator):
         if party_iterate(self.inner) is None or len(self.inner.phases) != 1:
             raise InputError(f"DecentralisedAnderson needs an algorithm whose parties hold the iterate, got "
                              f"{type(self.inner).__name__}: use splitting(..., decentralised=True) or a Fed+ algorithm "
-                             "over the active parties, or Anderson if the server holds it")
+                             "with a sigma over the active parties, or Anderson if the server holds it")
         check_anderson(self, self.history_size, self.safeguard)
 
     @property

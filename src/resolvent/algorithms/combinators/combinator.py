@@ -134,6 +134,11 @@ class Combinator(Algorithm):
     def norm_multiple(self) -> float | None:
         return self.inner.norm_multiple
 
+    @property
+    @override
+    def works_without_held_out(self) -> bool:
+        return self.inner.works_without_held_out
+
     @override
     def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
         return self.message(self.inner.model_message, state, k, 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -62,7 +62,8 @@ class HeldOutInterpolation(Combinator):
 
         M_k(s*),   M_k(s) = (1 - s) v_k + s J_k,   s* = argmin over s in {0, 1/(points-1), ..., 1} of L_k(M_k(s))
 
-    where L_k is its held-out loss (or minus the score), and s* the smallest of several minimisers. Since s = 0 is among
+    where L_k is its held-out loss (or minus the score), and s* the smallest of several minimisers, or with
+    ``fallback="joint"`` the largest. Since s = 0 is among
     the choices, L_k(M_k(s*)) <= L_k(v_k): no party is worse off on its held-out data than with local training, whatever
     the others do. Communication is the inner algorithm's; only the party knows its choice.
 
@@ -70,14 +71,15 @@ class HeldOutInterpolation(Combinator):
     model interpolation in Mansour, Mohri, Ro, Suresh, *Three Approaches for Personalization*, here with whole
     histories.
 
-    A party without held-out samples uses its local model. The local model is trained in the rounds in which the party
-    takes part; if partial work is dropped, so is that of this model.
+    A party without held-out samples uses its local model, or with ``fallback="joint"`` the joint one. The local model
+    is trained in the rounds in which the party takes part; if partial work is dropped, so is that of this model.
 
     Attributes:
         inner: any algorithm; its models must have the shape of the first model.
         solver: local solver of the local model.
         points: number of mixtures, including both ends, at least 2; with 2 a party chooses between the two models.
         by: the measure that is compared: held-out ``loss`` or ``score``.
+        fallback: the model of a party without held-out samples, and among equals: ``local`` or ``joint``.
 
     Example:
         >>> algorithm = rv.combinators.HeldOutInterpolation(rv.fedavg(rv.SGD(0.1)), rv.SGD(0.1), points=5)
@@ -86,11 +88,17 @@ class HeldOutInterpolation(Combinator):
     solver: LocalSolver
     points: int = eqx.field(static=True, default=11)
     by: Measure = eqx.field(static=True, default="loss")
+    fallback: Literal["local", "joint"] = eqx.field(static=True, default="local")
 
     def __check_init__(self) -> None:
         if self.points < 2:
             raise InputError(f"HeldOutInterpolation(points={self.points}) must be at least 2: the local and the joint "
                              "model")
+
+    @property
+    @override
+    def works_without_held_out(self) -> bool:
+        return self.fallback == "joint"
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> InterpolationState:
@@ -121,7 +129,8 @@ class HeldOutInterpolation(Combinator):
         return self._best_weight(state.local.value, joint, oracle)
 
     def _best_weight(self, local: Vector, joint: Vector, oracle: Oracle) -> Float[Array, ""]:
-        weights = jnp.linspace(0, 1, self.points, dtype=tree.dtype(local))
+        ends = (0, 1) if self.fallback == "local" else (1, 0)  # the first of equals is the best
+        weights = jnp.linspace(*ends, self.points, dtype=tree.dtype(local))
         best: Array = weights[best_held_out(oracle, partial(_interpolated, local, joint), weights, self.by)]
         return best
 
@@ -179,6 +188,7 @@ class HeldOutSelection(Combinator):
 
     others: tuple[Algorithm, ...]
     by: Measure = eqx.field(static=True, default="score")
+    works_without_held_out: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         structure: Any = jax.tree.structure(self.inner)

@@ -30,8 +30,8 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["PartyIterate", "ServerIterate", "advice_for_own", "one_phase_iterate", "party_iterate", "server_iterate",
-           "server_mean"]
+__all__ = ["PartyIterate", "ServerIterate", "advice_for_own", "one_phase_iterate", "party_iterate", "server_centre",
+           "server_iterate", "server_mean"]
 
 
 class ServerIterate(NamedTuple):
@@ -48,6 +48,9 @@ class ServerIterate(NamedTuple):
     by_party: bool = False
 
 
+_WHOLE_STATE = ServerIterate(lambda state: state, lambda state, point: point)
+
+
 @singledispatch
 def server_iterate(algorithm: Algorithm) -> ServerIterate | None:
     """The point of the server that a round maps to the next one, or None if there is none."""
@@ -56,7 +59,7 @@ def server_iterate(algorithm: Algorithm) -> ServerIterate | None:
 
 @server_iterate.register
 def _(algorithm: SharedModelMethod) -> ServerIterate:
-    return ServerIterate(lambda state: state, lambda state, point: point)
+    return _WHOLE_STATE
 
 
 @server_iterate.register
@@ -91,6 +94,23 @@ def _(algorithm: Splitting) -> ServerIterate:
 @server_mean.register
 def _(algorithm: Combinator) -> ServerIterate | None:
     inner = server_mean(algorithm.inner)
+    return None if inner is None else through_combinator(inner)
+
+
+@singledispatch
+def server_centre(algorithm: Algorithm) -> ServerIterate | None:
+    """The centre of Fed+, which a round maps to the next one together with the parties' models; None: there is none."""
+    return None
+
+
+@server_centre.register
+def _(algorithm: FedPlus) -> ServerIterate:
+    return _WHOLE_STATE
+
+
+@server_centre.register
+def _(algorithm: Combinator) -> ServerIterate | None:
+    inner = server_centre(algorithm.inner)
     return None if inner is None else through_combinator(inner)
 
 
@@ -163,7 +183,7 @@ def _(algorithm: FedPlus) -> PartyIterate:
         read=lambda model, message: model,
         work=work_from_state(algorithm, lambda model, point: point),
         closing_message=lambda centre: (),
-        shared=ServerIterate(lambda centre: centre, lambda centre, point: point),
+        shared=_WHOLE_STATE,
     )
 
 

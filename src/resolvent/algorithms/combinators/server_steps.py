@@ -18,7 +18,13 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
     innermost,
 )
-from resolvent.algorithms.combinators.iterates import ServerIterate, advice_for_own, one_phase_iterate, server_iterate
+from resolvent.algorithms.combinators.iterates import (
+    ServerIterate,
+    advice_for_own,
+    one_phase_iterate,
+    server_centre,
+    server_iterate,
+)
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
@@ -38,7 +44,7 @@ class ServerOptimizer(Combinator):
     Optimization*; Hsu et al. (FedAvgM); Nichol et al. (Reptile).
 
     Attributes:
-        inner: an algorithm of one phase whose server holds the iterate.
+        inner: an algorithm of one phase whose server holds the iterate; or Fed+, whose iterate is the centre.
         optimizer: an ``optax.GradientTransformation``, or ``rv.solvers.traced_optimizer(...)``, with which another
             learning rate does not compile again.
 
@@ -58,7 +64,8 @@ class ServerOptimizer(Combinator):
 
     @property
     def _iterate(self) -> ServerIterate:
-        return one_phase_iterate(self.inner, "ServerOptimizer", "fedavg(...), fedprox(...) or rfa(...)")
+        return server_centre(self.inner) or one_phase_iterate(self.inner, "ServerOptimizer",
+                                                              "fedavg(...), fedprox(...), rfa(...) or fedplus(...)")
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Any:

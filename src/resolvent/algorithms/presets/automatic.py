@@ -2,18 +2,16 @@
 
 from itertools import product
 
-import optax
-
 from resolvent.algorithms.aggregators import MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection, Measure
-from resolvent.algorithms.combinators.server_steps import ServerOptimizer
 from resolvent.algorithms.methods.aggregation import ModelAggregation
-from resolvent.algorithms.presets.personal import Aggregated, aggregate_parties, fedplus
+from resolvent.algorithms.presets.personal import fedplus
+from resolvent.algorithms.presets.scale_free import Aggregated, aggregate_parties, with_server_momentum
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.math.penalties import L2Norm, Penalty
-from resolvent.problem.solvers import SGD, LocalSolver, traced_optimizer
+from resolvent.problem.solvers import SGD, LocalSolver
 
 __all__ = ["fedplus_auto", "model_interpolation", "robust_interpolation"]
 
@@ -151,5 +149,4 @@ def robust_interpolation(solver: LocalSolver | None = None, *, delta: float | No
     median = (MoreauCentre(L2Norm(), _MEDIAN_LENGTHS, is_relative=True) if delta is None else
               MoreauCentre(L2Norm(), delta))
     centre = ModelAggregation(solver=solver, aggregator=median, stragglers=stragglers)
-    momentum = traced_optimizer(optax.sgd, learning_rate=1.0, momentum=0.9)
-    return HeldOutInterpolation(ServerOptimizer(aggregate_parties(aggregate, centre), momentum), solver)
+    return HeldOutInterpolation(with_server_momentum(aggregate_parties(aggregate, centre)), solver)

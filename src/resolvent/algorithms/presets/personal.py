@@ -1,20 +1,20 @@
 """Personal models around a robust centre: the Fed+ family, and its over-relaxed form by operator splitting."""
 
-from typing import Literal
-
 from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
-from resolvent.algorithms.combinators.replies import StaleReplies
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.algorithms.presets.scale_free import (
     DELTA,
     UNSMOOTHED_MEDIAN_DISTANCES,
+    Aggregated,
+    aggregate_parties,
+    default_lam,
     default_sigma,
-    with_abstention,
     with_delta,
+    with_protection,
 )
 from resolvent.arguments import checked
 from resolvent.math.penalties import L1, L2Norm, Penalty, SquaredL2
@@ -23,12 +23,11 @@ from resolvent.problem.solvers import LocalSolver
 __all__ = ["fedavg_plus", "fedcomed_plus", "fedgeomed_plus", "fedpi_plus", "fedplus", "fedplus_pull",
            "personal_splitting"]
 
-Aggregated = Literal["active", "all"]
-
 
 @checked
 def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None, delta: float | None = None,
-            lam: float = 0.0, aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+            lam: float | None = None, aggregate: Aggregated = "active",
+            stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
 
     The penalty Psi = sigma*delta*phi says which differences theta_k between a personal model and the centre are cheap.
@@ -38,14 +37,18 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
     paper gives all parties the same weight, as ``Full("uniform")`` does.
     Update: theta_k = prox of delta*phi at w_k - w~; w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k +
     lam w~; w~ <- argmin over w of sum_k weight_k min_theta phi(theta) + |w_k - w - theta|^2/(2 delta).
-    Communication: down 1 model, up 1; a party stores its model.
+    Communication: down 1 model, up 1; a party stores its model. Without a sigma it also stores a model trained alone,
+    and does the local work twice.
     Defaults: they do not depend on the scale of the parameters. sigma makes kappa = 1/(1 + learning_rate*sigma) equal
     to 0.95; the paper recommends 0.9 to 0.999. For a solver without a learning rate, such as LBFGS, sigma = 0.1. delta
     is the median distance of the parties from the centre, measured by the server in every round, and 10 for a squared
-    norm. lam = 0 is the paper's, as is delta = 0.1 (section 4.4.1), a length in the space of parameters, with which
-    Fed+ is nearly local training on many problems. Without a sigma, and unless the solver adds noise, a party also
-    abstains from rounds whose centre is worse for its training samples than the first model was (``Abstention``). With
-    sigma and delta as numbers it is the paper's Algorithm 1.
+    norm. Without a sigma, and unless the solver adds noise or keeps a state between rounds, there are four additions of
+    this library, with which the parties gain in few rounds and keep what training alone gives if some parties are
+    malicious: lam = 1; momentum 0.9 of the centre (``ServerOptimizer``); a party abstains from rounds whose centre is
+    worse for its training samples than the first model was (``Abstention``); and a party mixes its model with one
+    trained alone by its validation samples, if it has any (``HeldOutInterpolation``). With sigma and delta as numbers
+    it is the paper's Algorithm 1, with its lam = 0. The paper's delta = 0.1 (section 4.4.1) is a length in the space of
+    parameters, with which Fed+ is nearly local training on many problems.
     Use when: one penalty for all layers is not suitable: ``PerLayer`` and ``Scaled`` give each layer its own. The usual
     penalties have presets: ``fedavg_plus``, ``fedgeomed_plus`` and ``fedcomed_plus``.
 
@@ -56,7 +59,7 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
             default: 0.053/learning rate.
         delta: the smoothing: differences that the prox of delta*phi removes are pulled to the centre completely;
             default: see above.
-        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        lam: where local work starts: 0 at the party's model, 1 at the centre; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
@@ -74,13 +77,13 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
     """
     def method(delta: float) -> FedPlus:
         return FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), default_sigma(solver, sigma),
-                       lam, stragglers=stragglers)
+                       default_lam(solver, sigma, lam), stragglers=stragglers)
 
-    return aggregate_parties(aggregate, with_abstention(solver, sigma, with_delta(penalty, delta, method)))
+    return with_protection(solver, sigma, aggregate, with_delta(penalty, delta, method))
 
 
 @checked
-def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float = DELTA, lam: float = 0.0,
+def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float = DELTA, lam: float | None = None,
                 aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedAvg+: personal models around the mean, Psi = sigma*delta/2 |theta|^2.
 
@@ -89,10 +92,10 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float
     Problem: Fed+'s, min over W, w~ of sum_k lambda_k [f_k(w_k) + sigma*delta/(2(1 + delta)) |w_k - w~|^2].
     Update: theta_k = (w_k - w~)/(1 + delta); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from (1-lam) w_k + lam w~;
     w~ <- mean of w_k.
-    Communication: down 1 model, up 1; a party stores its model.
-    Defaults: sigma and abstention as in fedplus. delta = 10 pulls by 10/11 of the difference from the mean. The paper
-    has delta = 0.1 (section 4.4.1), its experiments 0.001, and the first paper's rho = 1000: nearly local training and
-    nearly FedProx.
+    Communication: as fedplus.
+    Defaults: sigma, lam and the additions without a sigma as in fedplus. delta = 10 pulls by 10/11 of the difference
+    from the mean. The paper has delta = 0.1 (section 4.4.1), its experiments 0.001, and the first paper's rho = 1000:
+    nearly local training and nearly FedProx.
     Use when: parties differ and all of them are honest.
 
     Args:
@@ -100,7 +103,7 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float
         sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k;
             default: 0.053/learning rate.
         delta: how strongly the anchor is pulled from the party's model to the mean.
-        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        lam: where local work starts: 0 at the party's model, 1 at the centre; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
@@ -116,14 +119,15 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float
         Regularization, 2022, section 4.4.1 with (7) and (11).
     """
     # The Moreau centre of a squared norm is the mean, so no iteration is needed.
-    method = FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), default_sigma(solver, sigma), lam,
-                     stragglers=stragglers)
-    return aggregate_parties(aggregate, with_abstention(solver, sigma, method))
+    method = FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), default_sigma(solver, sigma),
+                     default_lam(solver, sigma, lam), stragglers=stragglers)
+    return with_protection(solver, sigma, aggregate, method)
 
 
 @checked
-def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None, lam: float = 0.0,
-                   aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None,
+                   lam: float | None = None, aggregate: Aggregated = "active",
+                   stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
 
     The cost of a party's difference from the centre grows only linearly with its length, so that outliers neither lose
@@ -132,9 +136,9 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: fl
     Problem: Fed+'s with phi = |theta|.
     Update: theta_k = max(0, 1 - delta/|w_k - w~|) (w_k - w~); w_k <- solve f_k + sigma/2 |. - w~ - theta_k|^2 from
     (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of |w_k - w|.
-    Communication: down 1 model, up 1; a party stores its model.
-    Defaults: sigma, delta and abstention as in fedplus; the paper has delta = 0.1 and lam = 0 (section 4.4.1). A party
-    nearer than delta is pulled to the centre completely, one further away by delta.
+    Communication: as fedplus.
+    Defaults: sigma, delta, lam and the additions without a sigma as in fedplus; the paper has delta = 0.1 and lam =
+    0 (section 4.4.1). A party nearer than delta is pulled to the centre completely, one further away by delta.
     Use when: parties differ and some may be outliers or corrupt: the first method to try if nothing is known.
 
     Args:
@@ -142,7 +146,7 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: fl
         sigma: weight of the term that keeps a party's model near its anchor w~ + theta_k;
             default: 0.053/learning rate.
         delta: the distance from the centre below which a party has the centre as its anchor.
-        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        lam: where local work starts: 0 at the party's model, 1 at the centre; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
@@ -163,8 +167,9 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: fl
 
 
 @checked
-def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None, lam: float = 0.0,
-                  aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None,
+                  lam: float | None = None, aggregate: Aggregated = "active",
+                  stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedCoMed+: personal models around a smoothed coordinate-wise median, Psi = sigma*delta |theta|_1.
 
     The 1-norm makes a party's model differ from the centre in few coordinates.
@@ -173,9 +178,9 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: flo
     Update: theta_k = sign(r) max(|r| - delta, 0), r = w_k - w~, by coordinate; w_k <- solve f_k + sigma/2 |. - w~ -
     theta_k|^2 from (1-lam) w_k + lam w~; w~ <- argmin over w of the sum of weight_k times Huber's function of each
     coordinate of w_k - w. The paper prints a soft threshold that loses negative coordinates; this is the odd one.
-    Communication: down 1 model, up 1; a party stores its model.
-    Defaults: sigma, delta and abstention as in fedplus; delta applies per coordinate, so a number should be smaller
-    than for FedGeoMed+. The paper has delta = 0.1 and lam = 0 (section 4.4.1).
+    Communication: as fedplus.
+    Defaults: sigma, delta, lam and the additions without a sigma as in fedplus; delta applies per coordinate, so a
+    number should be smaller than for FedGeoMed+. The paper has delta = 0.1 and lam = 0 (section 4.4.1).
     Use when: parties differ in few coordinates, such as the bias of a layer; in the paper's Table 2 it is the weakest
     of the three on images.
 
@@ -185,7 +190,7 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: flo
             default: 0.053/learning rate.
         delta: the threshold per coordinate; default: the median over the parties of the largest absolute difference
             from the centre.
-        lam: where local work starts: 0 at the party's model, 1 at the centre.
+        lam: where local work starts: 0 at the party's model, 1 at the centre; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
@@ -242,11 +247,6 @@ def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLik
     """
     method = FedPlus(solver, PullAnchor(gamma), aggregator, default_sigma(solver, sigma), lam, stragglers=stragglers)
     return aggregate_parties(aggregate, method)
-
-
-def aggregate_parties(parties: Aggregated, method: Algorithm) -> Algorithm:
-    """Let a method aggregate over the active parties, or over all N with the last replies of absent parties."""
-    return StaleReplies(method) if parties == "all" else method
 
 
 @checked
