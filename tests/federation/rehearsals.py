@@ -1,13 +1,24 @@
-"""A rehearsal of two sites whose processes run during a test, over NVIDIA FLARE or Flower."""
+"""A rehearsal of two sites whose processes run during a test, over NVIDIA FLARE or Flower, and a refit of its run."""
 
 from contextlib import chdir, contextmanager
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 
+from resolvent import load
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.runs.summary import read_summary
+from resolvent.data.partition.splits import join_splits
+from resolvent.data.tables.encoding_files import read_encoding
+from resolvent.data.tables.party_tables import from_frame
+from resolvent.federation.lead.lead import federate
+from resolvent.federation.lead.refit import RefitOrder, refit_federation
 from resolvent.federation.lead.rehearsal import _federation, prepare_rehearsal
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.job import FederationJob
+from resolvent.simulator.run import simulate
 
 SITES = ("aachen", "berlin")
 EXPERIMENT = """
@@ -32,3 +43,22 @@ def two_sites(folder, engine, rounds):
     rehearsal = prepare_rehearsal(ExperimentFile.load(str(path)))
     with chdir(folder), _federation(rehearsal, Path("work"), print, engine) as kits:
         yield rehearsal, kits, folder
+
+
+def check_refit(folder, kits, note):
+    """Train for two rounds, and two rounds again on all rows; every model of the refit is that of a simulation."""
+    run, table = folder / "for refit", pd.read_csv(folder / "table.csv")
+    experiment = experiment_from_text(EXPERIMENT.format(table=folder / "table.csv", rounds=2), "mine")
+    federate(note, experiment, run, FederationJob("", experiment.text, SITES), print, notify=print)
+    order = RefitOrder(run)
+    refit_federation(note, order, print, notify=print)
+    encoding = read_encoding(kits[SITES[0]] / "runs" / order.name / "encoding.json")
+    data = join_splits(from_frame(table, "site", "ill", encoding=encoding, test=0.3))
+    assert data.sizes().sum() == len(table)
+    expected = simulate(order.experiment.algorithm("Scaffold"), order.experiment.model(encoding), data,
+                        rounds=order.plan.rounds["Scaffold"], progress=False)
+    fitted = [load(kits[site] / "runs" / read_summary(run)["run"], method="Scaffold", site=site) for site in SITES]
+    for model in (load(run, method="Scaffold"), *fitted):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), model.params, expected.server_model)
+    assert all(f"trained on all {rows} rows of {site}" in model.provenance
+               for model, site, rows in zip(fitted, SITES, data.sizes(), strict=True))

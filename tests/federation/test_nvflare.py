@@ -27,7 +27,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.fuel.f3.streaming.download_service import DownloadStatus, ProduceRC
 from nvflare.fuel.utils import fobs
 
-from federation.rehearsals import SITES, two_sites
+from federation.rehearsals import SITES, check_refit, two_sites
 from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare import adapter as nvflare
 from resolvent.federation.engines.nvflare import stream as nvflare_stream
@@ -115,6 +115,11 @@ def test_a_stopped_run_continues(federation):
     assert resumed[0] >= 4
     (parity,) = _compare(rehearsal, folder / "stopped", {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
+
+
+def test_a_refit_gives_the_models_of_a_simulation_on_all_rows(federation):
+    _, kits, folder = federation
+    check_refit(folder, kits, kit_note(kits[LEAD], "person"))
 
 
 def start_copy(kit):

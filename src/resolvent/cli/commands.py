@@ -74,6 +74,7 @@ def run(
     from resolvent.comparisons.experiment.data_check import first_lines
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.comparisons.runs.runner import run_experiment
+    from resolvent.errors import InputError
     from resolvent.simulator.storage.processes import is_writer
 
     if processes != 1 and processes != "cluster" and not is_started_process():
@@ -86,8 +87,12 @@ def run(
     changes = flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
     file = ExperimentFile.load(experiment, changes)
     if is_writer() and not resume:
-        for line in first_lines(file):
+        lines = first_lines(file)
+        for line in lines:
             terminal.print_note(line)
+        if any(line.startswith("error: ") for line in lines):
+            raise InputError(f"{experiment}: data: the table has the errors above, for which it cannot be used: "
+                             "mend them, and try `resolvent check` again")
     with _progress_bars("rounds") as progress:
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
                                          notify=terminal.print_note, scheduler=scheduler)

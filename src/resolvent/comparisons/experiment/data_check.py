@@ -1,7 +1,7 @@
 """``check``: everything about the data of an experiment that a user should know before the first round."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,13 +14,13 @@ from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
 from resolvent.data.checks.finding import Finding, count_of, in_order
 from resolvent.data.checks.label_checks import check_classes
-from resolvent.data.checks.table_check import check_frame
+from resolvent.data.checks.table_check import check_frame, divided
 from resolvent.data.checks.table_view import TableColumn, TableView
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.tables.party_tables import table
 from resolvent.data.tables.table_files import read_table_file
 from resolvent.data.tables.table_settings import TableSettings
-from resolvent.data.tables.text_formats import TextFormat
+from resolvent.data.tables.text_formats import Decimal, NumberFormatError, TextFormat
 from resolvent.errors import InputError, alternatives
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def check_file(file: ExperimentFile) -> DataCheck:
     """
     part = file.bound.parts.get("data")
     if isinstance(part, Bound) and part.function is table:
-        return check_table(_read_table(part.values), table_settings(part.values))
+        return _check_table_file(part.values)
     data = part.build() if isinstance(part, Bound) else None
     if not isinstance(data, FederatedData):
         raise InputError("the check is about samples with labels, and the experiment has prices or a problem")
@@ -163,8 +163,21 @@ def table_settings(values: Mapping[str, Any]) -> TableSettings:
     return TableSettings(**{name: values[name] for name in TableSettings._fields})
 
 
-def _read_table(values: Mapping[str, Any]) -> "pd.DataFrame":
-    text = TextFormat(values["separator"], values["decimal"], values["encoding"])
+def _check_table_file(values: Mapping[str, Any]) -> DataCheck:
+    """Check a file with a table; if its decimal mark is not clear, all other findings are those of decimal points."""
+    settings = table_settings(values)
+    try:
+        return check_table(_read_table(values, values["decimal"]), settings)
+    except NumberFormatError as error:
+        problems = error.problems
+    checked = check_table(_read_table(values, "."), settings)
+    findings = [Finding("numbers", "error", *divided(problem), column) for column, problem in problems.items()]
+    findings += [finding for finding in checked.findings if finding.column not in problems]
+    return replace(checked, findings=in_order(findings))
+
+
+def _read_table(values: Mapping[str, Any], decimal: Decimal) -> "pd.DataFrame":
+    text = TextFormat(values["separator"], decimal, values["encoding"])
     return read_table_file(values["table"], text, (values["party"], values["label"]), (values["party"],),
                            lambda column: column != values["party"])[0]
 

@@ -21,7 +21,7 @@ from resolvent.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_frame"]
+__all__ = ["check_frame", "divided"]
 
 _MAX_RATIO = 6  # rows for each value with which a label of many values is read
 
@@ -47,7 +47,7 @@ def check_frame(frame: "pd.DataFrame", settings: TableSettings, site: str | None
                                settings.exclude, settings.weight)
     if site is not None:
         chosen = [name for name in chosen if name != settings.party]
-    findings = [Finding("columns", "error", *_divided(mistake)) for mistake in column_mistakes(
+    findings = [Finding("columns", "error", *divided(mistake)) for mistake in column_mistakes(
         names, settings.party if site is None else None, settings.label, settings.features, settings.exclude,
         settings.weight)]
     frame = frame.loc[:, ~frame.columns.duplicated()]
@@ -84,7 +84,7 @@ def _check_view(view: TableView, settings: TableSettings) -> Iterator[Finding]:
     yield from check_duplicates(view)
 
 
-def _divided(mistake: str) -> tuple[str, str]:
+def divided(mistake: str) -> tuple[str, str]:
     """A sentence as the fact and the advice."""
     fact, _, advice = mistake.partition(": ")
     return fact, advice
@@ -141,7 +141,7 @@ def _read_label(frame: "pd.DataFrame", settings: TableSettings, findings: list[F
     try:
         target = read_label(name, few, task)
     except InputError as error:
-        findings.append(Finding("label", "error", *_divided(str(error)), name))
+        findings.append(Finding("label", "error", *divided(str(error)), name))
         return None, True
     is_classification = target.task == "classification"
     all_codes = np.full(len(column), -1)
@@ -165,7 +165,7 @@ def _read_features(frame: "pd.DataFrame", names: list[str], settings: TableSetti
         frame = expand_dates(frame, dates, RowNames(frame.index))
         names = replace_dates(names, dates)
     except InputError as error:
-        findings.append(Finding("dates", "error", *_divided(str(error))))
+        findings.append(Finding("dates", "error", *divided(str(error))))
     columns = {}
     for name in names:
         column, problems = read_column(name, frame[name], joins_rare=settings.rare == "other")
@@ -197,7 +197,7 @@ def _split_rows(site_of: NDArray[np.integer], sites: int, settings: TableSetting
         try:
             train, validation, _ = split_sizes(len(rows), settings.validation, settings.test)
         except InputError as error:
-            findings.append(Finding("split", "error", *_divided(str(error))))
+            findings.append(Finding("split", "error", *divided(str(error))))
             return None
         drawn = rows[split_order(len(rows), party + k, settings.seed)]
         splits[drawn[train:train + validation]], splits[drawn[train + validation:]] = 1, 2

@@ -16,7 +16,7 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Decimal", "TextFormat", "check_decimal_comma", "find_comma_columns", "find_separator",
+__all__ = ["Decimal", "NumberFormatError", "TextFormat", "check_decimal_comma", "find_comma_columns", "find_separator",
            "iterate_records", "to_utf8"]
 
 Decimal = Literal["auto", ".", ","]
@@ -139,15 +139,27 @@ def find_separator(data: bytes, usual: str, wanted: Iterable[str], name: str) ->
                      f"{next(iter(divided))!r}, or another of them{', or correct the name' if missing else ''}{hint}")
 
 
+class NumberFormatError(InputError):
+    """The decimal mark of a text table is not clear.
+
+    Attributes:
+        problems: the columns that it is about, each with a message.
+    """
+
+    def __init__(self, message: str, problems: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.problems = dict(problems or {})
+
+
 def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str]) -> dict[str, str]:
     """The ``used`` columns in which all values are numbers and some have a comma, each with such a value.
 
     The table was read with decimal points.
 
     Raises:
-        InputError: a column's numbers have separators of thousands or two decimal marks. The message names it.
+        NumberFormatError: numbers of columns have separators of thousands or two decimal marks.
     """
-    columns, wanted = {}, set(used)
+    columns, mixed, wanted = {}, {}, set(used)
     for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
         if column not in wanted or getattr(dtype, "kind", "O") in "biuf":
             continue
@@ -158,10 +170,16 @@ def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str]) -> dict[str, 
                 columns[column] = min(with_comma, key=lambda t: (_is_of_thousands(t), t))
         elif (all(_GROUPED_NUMBER.fullmatch(t) or _PLAIN_NUMBER.fullmatch(t) for t in texts)
               and any("," in t or _GROUPED_NUMBER.fullmatch(t) for t in texts)):
-            example = min(texts, key=lambda t: (_COMMA_NUMBER.fullmatch(t) is not None, t))
-            raise InputError(f"column {shorten(repr(column))} holds numbers with separators of thousands, or with two "
-                             f"decimal marks, such as {shorten(repr(example))}: write all numbers with one decimal "
+            grouped = sorted(t for t in texts if _GROUPED_NUMBER.fullmatch(t))
+            marks = [min((t for t in texts if mark in t), default="") for mark in ".,"]
+            example = " and ".join(shorten(repr(t)) for t in (grouped[:1] or marks))
+            mixed[column] = (f"column {shorten(repr(column))} holds numbers with separators of thousands, or with two "
+                             f"decimal marks, such as {example}: write all numbers with one decimal "
                              "mark and nothing else, exclude the column, or set decimal: '.' to read it as text")
+    if mixed:
+        first, *others = mixed
+        also = f"; likewise {', '.join(shorten(repr(c)) for c in others)}" if others else ""
+        raise NumberFormatError(mixed[first] + also, mixed)
     return columns
 
 
@@ -179,17 +197,19 @@ def check_decimal_comma(point: "pd.DataFrame", comma: "pd.DataFrame", columns: M
         separator: separator of the table.
 
     Raises:
-        InputError: they can be separators of thousands or parts of texts, or other columns have decimal points.
+        NumberFormatError: they can be separators of thousands or parts of texts, or other columns have decimal points.
     """
     column, example = min(columns.items(), key=lambda item: _is_of_thousands(item[1]))
     title = f"column {shorten(repr(column))} holds numbers with a comma, such as {shorten(repr(example))}"
     points = [c for c in used if _is_number(point[c]) and not _is_number(comma[c])]
     if points:
-        raise InputError(f"{title}, and column {shorten(repr(points[0]))} holds numbers with a point: write all "
-                         "numbers with one decimal mark, or exclude a column")
+        message = (f"{title}, and column {shorten(repr(points[0]))} holds numbers with a point: write all numbers with "
+                   "one decimal mark, or exclude a column")
+        raise NumberFormatError(message, {column: message})
     if separator == "," or _is_of_thousands(example):
-        raise InputError(f"{title}: set decimal: ',' if it is a decimal comma. Otherwise write thousands without a "
-                         "comma, or set decimal: '.' to read the column as text")
+        message = (f"{title}: set decimal: ',' if it is a decimal comma. Otherwise write thousands without a comma, or "
+                   "set decimal: '.' to read the column as text")
+        raise NumberFormatError(message, {column: message})
 
 
 def _is_of_thousands(number: str) -> bool:
