@@ -28,6 +28,7 @@ def test_the_defaults_gain_without_an_attack_and_lose_at_most_a_point_under_any(
     row, (alone, worst_alone) = ROWS[method], ROWS["alone"]["none"]
     attacks = set(row) - {"problem", "method", "mean_lost", "worst_lost"}
     assert len(attacks) == 11
+    assert row["none"][0] >= (92 if method.endswith("sigma") else 95)
     assert row["none"][0] > alone + 5
     assert all(row[attack][0] >= alone - 1 and row[attack][1] >= worst_alone - 1 for attack in attacks)
 
@@ -58,17 +59,20 @@ def test_the_table_of_the_other_problems_is_the_benchmarks():
 def test_what_the_page_says_of_the_other_problems():
     robust = {row["problem"]: row for row in PROBLEMS if row["method"] == "robust_interpolation"}
     alone = {row["problem"]: row["none"] for row in PROBLEMS if row["method"] == "alone"}
-    assert len(robust) >= 6
+    assert len(robust) >= 5
     assert all(row["none"][0] > alone[problem][0] and row["mean_lost"] < 0 for problem, row in robust.items())
     assert {problem: row["worst_lost"] for problem, row in robust.items() if row["worst_lost"] > 0} == {"network": 2.8}
-    lost = {row["problem"]: row for row in PROBLEMS if row["method"] == "fedgeomed_plus" and row["mean_lost"] > 0}
-    assert {problem: row["mean_lost"] for problem, row in lost.items()} == {"an outlier": 1.8, "apart": 2.2,
-                                                                            "network": 3.6}
-    assert max(row["worst_lost"] for row in lost.values()) == 20.8
+    plus = {row["problem"]: row for row in PROBLEMS if row["method"] == "fedgeomed_plus"}
+    assert set(plus) == set(robust)
+    assert all(row["none"][0] > alone[problem][0] and row["mean_lost"] < 0 for problem, row in plus.items())
+    assert all(row["worst_lost"] <= 0 for row in plus.values())
 
 
 def test_the_defaults_of_fed_plus_are_near_the_best_pair_and_never_far_below_training_alone():
     rows = json.loads((ROOT / "benchmarks" / "preset_defaults.json").read_text("utf-8"))["rows"]
     plus = [row for row in rows if row["preset"] in {"fedavg_plus", "fedgeomed_plus", "fedcomed_plus"}]
     assert len({row["problem"] for row in plus}) == 12
-    assert all(row["best"] - row["default"] <= 2.0 and row["default"] >= row["alone"] - 0.31 for row in plus)
+    assert all(row["best"] - row["default"] <= 0.41 and row["default"] >= row["alone"] + 0.79 for row in plus)
+    of_pi = {row["problem"]: row["best"] for row in rows if row["preset"] == "fedpi_plus"}
+    median = {row["problem"]: row["default"] for row in plus if row["preset"] == "fedgeomed_plus"}
+    assert {problem for problem, best in of_pi.items() if median[problem] <= best} == {"table"}
