@@ -271,7 +271,7 @@ def test_the_page_fits_the_window_runs_nothing_and_loads_again(kind, width):
         pytest.skip("no Chromium on this machine: neither chromium nor chromium-browser is on the PATH")
     name = HOSTILE + "a" * 40
     status = a_run(sites={name: SiteStatus(replies=1, refusals={"limits": 3}), "berlin": SiteStatus(norm=1e-9)})
-    views = [view_of(status, kind=kind, ledger={("/srv/" + "t" * 60, "mine-1"): {"round": 4, "describe": 1}},
+    views = [view_of(status, kind=kind, ledger={("/srv/" + "t" * 60, "mine-1"): {"reply": 4, "describe": 1}},
                      answers=({"time": "2026", "kind": "round", "round": 0},))]
     with (serving(("127.0.0.1", 0), lambda: views[-1]) as address, sync_api.sync_playwright() as playwright):
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["FEDERATION_COMMANDS", "federation_observer"]
 
 def federation(
-    action: Annotated[Literal["new", "revoke", "rotate"], tyro.conf.Positional],
+    action: Annotated[Literal["new", "revoke", "rotate", "services"], tyro.conf.Positional],
     consortium: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONSORTIUM.yaml")],
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = "",
     *,
@@ -40,12 +40,15 @@ def federation(
     The action `revoke` excludes a site that has left, or whose key was stolen, and `rotate` gives it a kit with a new
     key. The old key is refused in a running federation as soon as the server has the files that the command names.
 
+    The action `services` writes units of systemd, a Dockerfile and a compose file for the participants.
+
     Args:
-        action: new makes kits; revoke excludes a participant; rotate replaces its kit.
+        action: new makes kits; revoke excludes a participant; rotate replaces its kit; services
+            writes files for systemd and Docker.
         name: for revoke and rotate: the site, or the lead's e-mail address.
         reason: for revoke and rotate: a text for the record.
         consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower).
-        out: the folder of the kits; default: kits, next to the file.
+        out: the folder of the kits; default: kits, next to the file. The services are in the folder services next to it.
     """
     from resolvent.cli import terminal
     from resolvent.federation.lead.engines import lead_kit, make_federation_kits, require_engine
@@ -56,6 +59,12 @@ def federation(
     plan = read_consortium(consortium)
     require_engine(plan.engine)
     folder = consortium.parent / "kits" if out is None else out
+    if action == "services":
+        from resolvent.federation.lead.services import write_services
+
+        for path in write_services(folder.parent / "services", folder, plan):
+            terminal.print_path(path.name, path)
+        return
     if action != "new":
         _change_key(folder, plan, action, name, reason)
         return
