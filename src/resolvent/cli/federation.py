@@ -48,7 +48,7 @@ def federation(
         name: for revoke and rotate: the site, or the lead's e-mail address.
         reason: for revoke and rotate: a text for the record.
         consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower).
-        out: the folder of the kits; default: kits, next to the file. The services are in the folder services next to it.
+        out: the folder of the kits; default: kits, next to the file. The services are in services, next to this folder.
     """
     from resolvent.cli import terminal
     from resolvent.federation.lead.engines import lead_kit, make_federation_kits, require_engine

@@ -1,7 +1,7 @@
 """Files with which a federation runs as services: units of systemd, a Dockerfile, and a compose file.
 
-The files are made from the consortium and the kits. The units are for one machine each: copy that of a participant, with
-its kit, to its machine. The compose file starts the server and all sites on one machine, such as for a trial.
+The files are made from the consortium and the kits. The units are for one machine each: copy that of a participant,
+with its kit, to its machine. The compose file starts the server and all sites on one machine, such as for a trial.
 """
 
 import shlex
