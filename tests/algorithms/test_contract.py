@@ -68,6 +68,9 @@ ROWS = {
     "fedrep": lambda s: rv.fedrep(s, layers=("layer 1",)),
     "marina": lambda s: rv.marina(s, p=0.5),
     "page": rv.page,
+    "mifa": rv.mifa,
+    "fedvarp": rv.fedvarp,
+    "fedau": lambda s: rv.fedau(s, cutoff=2),
     "ef21_sgdm": rv.ef21_sgdm,
     "moon": rv.moon,
     "fedntd": lambda s: rv.fedntd(s, temperature=2.0),
@@ -81,7 +84,7 @@ ROWS = {
 NIGHTLY = {"fednova", "fomaml", "perfedavg", "apfl", "ifca", "fedrep", "l2gd", "fedprox_adaptive", "one_shot",
            "model_interpolation", "robust_interpolation", "feddyn", "fedpd", "feddr", "fedlin", "fedexp", "scaffnew",
            "admm", "fedsam", "fedspeed", "fedntd", "feddecorr", "fedlc", "fedbabu", "marina", "page",
-           "ef21_sgdm", "ef21_bc",
+           "ef21_sgdm", "ef21_bc", "fedau", "fedvarp", "mifa",
            "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
            "Anderson of Fed+ with a relative delta", "fedpi_plus with a relative delta", "personal layers"}
 # Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.

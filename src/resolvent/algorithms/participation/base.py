@@ -26,6 +26,7 @@ class Participation(CheckedArguments, eqx.Module):
     Example:
         The two largest parties, in every round:
 
+        >>> import jax
         >>> class Largest(rv.participation.Participation):
         ...     def capacity(self, parties):
         ...         return 2

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from resolvent.algorithms.presets import (
     automatic,
+    availability,
     baselines,
     compression,
     corrections,
@@ -31,6 +32,7 @@ from resolvent.algorithms.presets import (
     structures,
 )
 from resolvent.algorithms.presets.automatic import *
+from resolvent.algorithms.presets.availability import *
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.compression import *
 from resolvent.algorithms.presets.corrections import *
@@ -47,4 +49,4 @@ from resolvent.algorithms.presets.structures import *
 if not TYPE_CHECKING:
     __all__ = [name for module in (shared, personal, operators, baselines, corrections, meta, server,
                                    automatic, mixing, structures, representations,
-                                   compression) for name in module.__all__]
+                                   compression, availability) for name in module.__all__]
