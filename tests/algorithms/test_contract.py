@@ -68,6 +68,9 @@ ROWS = {
     "fedrep": lambda s: rv.fedrep(s, layers=("layer 1",)),
     "marina": lambda s: rv.marina(s, p=0.5),
     "page": rv.page,
+    "fedasync": lambda s: rv.fedasync(s, power=0.7, max_staleness=3),
+    "fedbuff": lambda s: rv.fedbuff(s, buffer=2),
+    "ca2fl": lambda s: rv.ca2fl(s, buffer=3),
     "mifa": rv.mifa,
     "fedvarp": rv.fedvarp,
     "fedau": lambda s: rv.fedau(s, cutoff=2),
@@ -84,7 +87,7 @@ ROWS = {
 NIGHTLY = {"fednova", "fomaml", "perfedavg", "apfl", "ifca", "fedrep", "l2gd", "fedprox_adaptive", "one_shot",
            "model_interpolation", "robust_interpolation", "feddyn", "fedpd", "feddr", "fedlin", "fedexp", "scaffnew",
            "admm", "fedsam", "fedspeed", "fedntd", "feddecorr", "fedlc", "fedbabu", "marina", "page",
-           "ef21_sgdm", "ef21_bc", "fedau", "fedvarp", "mifa",
+           "ef21_sgdm", "ef21_bc", "fedau", "fedvarp", "mifa", "fedasync", "fedbuff", "ca2fl",
            "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
            "Anderson of Fed+ with a relative delta", "fedpi_plus with a relative delta", "personal layers"}
 # Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.

@@ -23,6 +23,7 @@ class Cohort(eqx.Module):
         alive: [C] whether the party takes part.
         effort: [C] fraction of the solver's budget that the party does, in (0, 1].
         late: [C] whether the effort is less than planned: the work is partial, and the algorithm may drop it.
+        info: name -> number of the round that a run records, such as the seconds of a virtual clock.
 
     Example:
         >>> cohort = Cohort.from_parties(jnp.array([2, 0]), jnp.array([0.25, 0.25, 0.5]))
@@ -36,6 +37,7 @@ class Cohort(eqx.Module):
     alive: Bool[Array, " C"]
     effort: Float[Array, " C"]
     late: Bool[Array, " C"]
+    info: dict[str, Array] = eqx.field(default_factory=dict)
 
     @classmethod
     def from_parties(cls, index: Int[Array, " C"], shares: Float[Array, " N"]) -> "Cohort":

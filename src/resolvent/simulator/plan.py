@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.persistent_memory import Prepared, prepare
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.concurrency import check_concurrency
 from resolvent.algorithms.description import Description
-from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.participation import Arrivals, Full, Participation
 from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote
@@ -227,6 +228,10 @@ class Plan:
             raise InputError(f"rounds={self.rounds} must be at least 1")
         check_sizes(self.task.sizes)
         self.participation.check(self.task.parties)
+        check_concurrency(self.algorithm, self.participation, self.task.parties)
+        if self.evaluation.clock is not None and isinstance(self.participation, Arrivals):
+            raise InputError("clock= measures rounds in which the server waits for all parties; Arrivals have a clock "
+                             "of their own, and record simulated_seconds: leave clock= out")
         if (held_out := self.task.validation_sizes) is not None:
             check_held_out(self.description, held_out, self.name)
         if self.scheduler == "measured" and jax.process_count() > 1:

@@ -2,6 +2,7 @@
 
 from resolvent.algorithms.combinators.adaptive import Abstention, AdaptiveMu, RelativeDelta
 from resolvent.algorithms.combinators.anderson import Anderson, DecentralisedAnderson
+from resolvent.algorithms.combinators.asynchronous import Asynchronous
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.combinators.centre_from_sums import CentreFromSums
 from resolvent.algorithms.combinators.combinator import Combinator
@@ -18,8 +19,8 @@ from resolvent.algorithms.combinators.server_steps import ErgodicAveraging, Serv
 from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.combinators.with_objective import WithObjective
 
-__all__ = ["Abstention", "AdaptiveMu", "Anderson", "Attacked", "CentreFromSums", "Combinator", "Compressed",
-           "CompressedMessages", "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture",
+__all__ = ["Abstention", "AdaptiveMu", "Anderson", "Asynchronous", "Attacked", "CentreFromSums", "Combinator",
+           "Compressed", "CompressedMessages", "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture",
            "FineTuned", "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "Momentum", "NormLimit",
-           "PersonalLayers", "PooledData", "PrivateParties", "RelativeDelta", "ServerOptimizer",
-           "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart", "WithObjective"]
+           "PersonalLayers", "PooledData", "PrivateParties", "RelativeDelta", "ServerOptimizer", "SharedUntilTrained",
+           "SharpnessAware", "StaleReplies", "WarmStart", "WithObjective"]

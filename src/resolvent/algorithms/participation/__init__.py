@@ -5,6 +5,7 @@ compared meet the same cohorts and the same stragglers (errata 8 and 16), in bot
 """
 
 from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.participation.arrivals import Arrivals
 from resolvent.algorithms.participation.availability import (
     Availability,
     AvailabilityFunction,
@@ -28,7 +29,7 @@ from resolvent.algorithms.participation.rules import (
     Uniform,
 )
 
-__all__ = ["Availability", "AvailabilityFunction", "AvailabilityTable", "Bernoulli", "BiasedBySize", "BySize", "Cohort",
-           "DayNight", "Dropout", "FixedEffort", "FixedSizeCohort", "Full", "MarkovOnOff", "MembershipPeriods",
-           "Outages", "Participation", "ParticipationWrapper", "StatefulParticipation", "Stragglers", "Uniform",
-           "UniformAvailable"]
+__all__ = ["Arrivals", "Availability", "AvailabilityFunction", "AvailabilityTable", "Bernoulli", "BiasedBySize",
+           "BySize", "Cohort", "DayNight", "Dropout", "FixedEffort", "FixedSizeCohort", "Full", "MarkovOnOff",
+           "MembershipPeriods", "Outages", "Participation", "ParticipationWrapper", "StatefulParticipation",
+           "Stragglers", "Uniform", "UniformAvailable"]

@@ -17,6 +17,7 @@ Every docstring has these paragraphs, which ``resolvent list`` and the site read
 from typing import TYPE_CHECKING
 
 from resolvent.algorithms.presets import (
+    asynchronous,
     automatic,
     availability,
     baselines,
@@ -31,6 +32,7 @@ from resolvent.algorithms.presets import (
     shared,
     structures,
 )
+from resolvent.algorithms.presets.asynchronous import *
 from resolvent.algorithms.presets.automatic import *
 from resolvent.algorithms.presets.availability import *
 from resolvent.algorithms.presets.baselines import *
@@ -49,4 +51,4 @@ from resolvent.algorithms.presets.structures import *
 if not TYPE_CHECKING:
     __all__ = [name for module in (shared, personal, operators, baselines, corrections, meta, server,
                                    automatic, mixing, structures, representations,
-                                   compression, availability) for name in module.__all__]
+                                   compression, availability, asynchronous) for name in module.__all__]

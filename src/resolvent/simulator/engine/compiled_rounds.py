@@ -192,7 +192,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
     working = counted = working_parties(algorithm, cohort)
     server_before = state.server
     party_info: Info = {}
-    server_info: Info = {}
+    server_info: Info = {**cohort.info}
     for number in range(len(algorithm.phases)):
         phase_key = keys.phase_key(round_key, number)
         phase = _run_phase(algorithm, number, of_round, cohort, part, counted, phase_key, state, static)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from resolvent.algorithms.description import Description
 from resolvent.arguments import CheckedArguments
@@ -60,6 +60,23 @@ class VirtualClock(CheckedArguments):
         normal = np.array([np.random.default_rng([self.seed, k]).normal(size=2) for k in ids])
         speeds, rates = np.exp(normal * (self.speed_spread, self.rate_spread)).T
         return self.speed * speeds, self.rate * rates
+
+    def job_seconds(self, parties: int, steps: ArrayLike, message_bytes: int) -> NDArray[np.float64]:
+        """[N] seconds that each party needs to receive, to work and to reply: the ``seconds`` of ``Arrivals``.
+
+        Args:
+            parties: N.
+            steps: number of gradient steps of a job; or [N], one number for each party.
+            message_bytes: bytes that one party receives and sends.
+
+        Example:
+            >>> clock = rv.VirtualClock(speed=50.0, rate=1000.0, speed_spread=0.0, rate_spread=0.0)
+            >>> clock.job_seconds(3, steps=[50, 100, 150], message_bytes=500).tolist()
+            [1.5, 2.5, 3.5]
+        """
+        speed, rate = self.parties(range(parties))
+        seconds: NDArray[np.float64] = self.latency + message_bytes / rate + np.asarray(steps) / speed
+        return seconds
 
     def seconds(self, index: NDArray[np.int_], arrived: NDArray[np.bool_], steps: NDArray[np.floating],
                 message_bytes: int) -> NDArray[np.float64]:
