@@ -70,7 +70,8 @@ class FedAsync:
         w, start = self.models[-1], self.models[began]
         reply = start
         for _ in range(2):
-            reply = reply - 0.1 * (reply - TARGETS[party] + self.mu * (reply - start))
+            step = reply - 0.1 * (reply - TARGETS[party])
+            reply = (step + 0.1 * self.mu * start) / (1 + 0.1 * self.mu)  # the solver's proximal step
         a = self.mixing * (1 + version - began) ** -self.power
         self.models.append((1 - a) * w + a * reply)
         return version + 1
