@@ -52,6 +52,7 @@ class Description:
         local_work: in each phase, how often a party works with a local solver; a loop counts once.
         returns_memory: whether a party's work hands on the memory with which it began.
         reads: what parties read of their samples before and in a round outside ``DPSGD``, in words, in order.
+        info: names of the numbers that parties return for a run to record, by phase and in order.
         uses_held_out: whether a party looks at its held-out samples.
         needs_held_out: whether a run in which no party has any is refused.
         is_personal: whether a party's model depends on its state, its samples or its number.
@@ -74,6 +75,7 @@ class Description:
     local_work: tuple[int, ...]
     returns_memory: bool
     reads: tuple[str, ...]
+    info: tuple[str, ...]
     uses_held_out: bool
     needs_held_out: bool
     is_personal: bool
@@ -153,6 +155,7 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
     log = _Log()
     oracle = recording(_Probe(k, first_memory=memory, log=log) if oracle is None else oracle, on_work=log.count_work)
     facts: dict[str, bool] = {"returns_memory": False}
+    numbers: dict[str, None] = {}
 
     def first_state(algorithm: AlgorithmFunctions, key: Array, w0: Vector, oracle: Oracle) -> PartyState:
         return tree.strongly_typed(_marked(algorithm).init_party(w0, oracle, key))
@@ -164,6 +167,7 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
         check_arrays(f"a message of {type(algorithm).__name__}", message)
         after, reply, info = party_work(phase, state, message, oracle, key, effort)
         facts["returns_memory"] |= "memory" in info
+        numbers.update({name: None for name, value in info.items() if jnp.shape(value) == ()})
         return after, reply, message
 
     def models(algorithm: AlgorithmFunctions, w0: Vector, server: ServerState, state: PartyState, k: Int[Array, ""],
@@ -193,7 +197,7 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
     uses_held_out = _HELD_OUT in (*reads, *log.reads)
     return _Static(Description(
         w0, tuple(message for _, (_, _, message) in results), tuple(reply for _, (_, reply, _) in results),
-        model_message, shared, server, state, personal, tuple(calls), reads=reads,
+        model_message, shared, server, state, personal, tuple(calls), reads=reads, info=tuple(numbers),
         uses_held_out=uses_held_out, needs_held_out=uses_held_out and not algorithm.works_without_held_out,
         is_personal=is_personal,
         needs_individual_replies=needs_individual, first_program=first_program,

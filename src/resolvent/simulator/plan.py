@@ -20,7 +20,7 @@ from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Arrivals, Full, Participation
 from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, name_metrics
@@ -30,21 +30,19 @@ from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.subset import Gatherer
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
 from resolvent.simulator.engine.schedulers import Sharded
-from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
+from resolvent.simulator.evaluation_plan import EvaluationPlan, recorded_names
+from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
 from resolvent.simulator.record.events import OnEvaluation
 from resolvent.simulator.record.party_metrics import PartyMetrics
-from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.storage.device_memory import fits_device
 from resolvent.simulator.user_errors import naming_errors
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["CheckpointPlan", "EvaluationPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "check_sizes",
-           "choose_memory", "plan_evaluation", "plan_metrics"]
+__all__ = ["CheckpointPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "check_sizes", "choose_memory",
+           "plan_metrics"]
 
 MemoryChoice: TypeAlias = Literal["auto", "device", "host"]
 
-_MIN_EVALUATIONS, _MAX_EVALUATIONS = 5, 20  # by default
-_MAX_EVALUATED_ON_HOST = 1000  # parties, by default
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,25 +143,6 @@ class Task:
         if self.problem is not None and "validation" not in self.problem.splits:
             return None
         return self.split_sizes("validation")
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluationPlan:
-    """When, on which parties and how models are evaluated.
-
-    Attributes:
-        every: number of rounds between evaluations.
-        parties: [M] ids of the evaluated parties, ascending.
-        diagnostics: what is measured in addition to losses and scores.
-        clock: measures simulated seconds and bytes of each round, or None.
-        metrics: computes metrics in addition to losses and scores, or None.
-    """
-
-    every: int
-    parties: NDArray[np.int32]
-    diagnostics: tuple[str, ...]
-    clock: VirtualClock | None
-    metrics: PartyMetrics | None = None
 
 
 @dataclass(frozen=True)
@@ -273,45 +252,7 @@ class Plan:
     @property
     def recorded(self) -> tuple[str, ...]:
         """The names that each round records, see ``engine.run_chunk``."""
-        evaluation = self.evaluation
-        names = RECORDED.intersection(evaluation.diagnostics) | (set() if evaluation.clock is None else {"steps"})
-        return (*sorted(names), *(("gap",) if isinstance(self.task.problem, SolvedProblem) else ()))
-
-
-def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: int | None, parties: NDArray[np.int32],
-                    diagnostics: Sequence[Diagnostic], clock: VirtualClock | None,
-                    metrics: PartyMetrics | None = None) -> EvaluationPlan:
-    """Check the arguments of ``simulate`` about evaluation, and complete them.
-
-    By default there are 20 evaluations; fewer, but at least 5, when the cohort is small: an evaluation reads the
-    samples of all evaluated parties, a round those of its cohort. The algorithm has no influence on the number, so that
-    all methods of a comparison are evaluated after the same rounds.
-
-    Args:
-        algorithm: the algorithm; if it pools the data, diagnostics of single parties are left out.
-        rounds: number of rounds.
-        cohort: number of parties in a round.
-        every: rounds between evaluations, or None.
-        parties: [M] ids of the evaluated parties.
-        diagnostics: names of diagnostics.
-        clock: the virtual clock, or None.
-        metrics: computes metrics in addition to losses and scores, or None.
-
-    Raises:
-        InputError: a number is not positive, or a diagnostic does not exist.
-    """
-    for diagnostic in diagnostics:
-        if diagnostic not in (allowed := get_args(Diagnostic)):
-            raise InputError(f"there is no diagnostic {quote(diagnostic)}{nearest(diagnostic, allowed)} Use any of "
-                             f"{list(allowed)}")
-    if every is None:
-        evaluations = max(_MIN_EVALUATIONS, min(_MAX_EVALUATIONS, rounds * cohort // len(parties)))
-        every = max(1, rounds // evaluations)
-    elif every < 1:
-        raise InputError(f"evaluate_every={every} must be at least 1")
-    if uses_pooled_data(algorithm):
-        diagnostics, clock = [name for name in diagnostics if name not in (*RECORDED, "line")], None
-    return EvaluationPlan(every, parties, tuple(diagnostics), clock, metrics)
+        return (*recorded_names(self.evaluation), *(("gap",) if isinstance(self.task.problem, SolvedProblem) else ()))
 
 
 def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -> PartyMetrics | None:
@@ -327,22 +268,6 @@ def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -
         raise InputError("metrics are computed from predictions for data: give simulate a model and data=, not a "
                          "problem of its own")
     return PartyMetrics(named, task.model, task.data)
-
-
-def choose_evaluated_parties(requested: int | None, parties: int, seed: int, memory: str) -> NDArray[np.int32]:
-    """The ids of the parties whose models are evaluated, ascending; a subset is drawn from the seed.
-
-    Raises:
-        InputError: the requested number is not in 1 to N.
-    """
-    if requested is not None and not 1 <= requested <= parties:
-        raise InputError(f"evaluate_parties={requested} must lie in 1 to {parties}, the number of parties")
-    default = min(parties, _MAX_EVALUATED_ON_HOST) if memory == "host" else parties
-    count = default if requested is None else requested
-    if count == parties:
-        return np.arange(parties, dtype=np.int32)
-    generator = np.random.default_rng([seed, _MAX_EVALUATED_ON_HOST])
-    return np.sort(generator.choice(parties, count, replace=False, shuffle=False)).astype(np.int32)
 
 
 def choose_memory(memory: MemoryChoice, prepared: Prepared, task: Task, name: str) -> Literal["device", "host"]:

@@ -33,18 +33,16 @@ from resolvent.simulator.checkpoint.program import check_repeatable
 from resolvent.simulator.engine.pace import Pace
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
 from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.evaluation_plan import choose_evaluated_parties, plan_evaluation
 from resolvent.simulator.placement import Placement, place
 from resolvent.simulator.plan import (
     CheckpointPlan,
     MemoryChoice,
     Plan,
     Task,
-    choose_evaluated_parties,
     choose_memory,
-    plan_evaluation,
     plan_metrics,
 )
-from resolvent.simulator.record.diagnostics import Diagnostic
 from resolvent.simulator.record.events import (
     EvaluationEvent,
     OnEvaluation,
@@ -78,7 +76,7 @@ def simulate(
     start: Any = None,
     participation: Participation | None = None,
     evaluate_every: int | None = None,
-    diagnostics: Sequence[Diagnostic] = (),
+    diagnostics: Sequence[str] = (),
     metrics: Sequence[Metric] | Mapping[str, Metric] = (),
     clock: VirtualClock | None = None,
     scheduler: SchedulerChoice = "auto",
@@ -107,7 +105,8 @@ def simulate(
         evaluate_every: rounds between evaluations of every party's model; default: 20 evaluations; fewer, but at least
             5, when the cohort is small.
         diagnostics: what is measured in addition to losses and scores: ``model_change``, ``start_change``,
-            ``inexactness``, ``steps``, ``dissimilarity``, ``line``, ``heterogeneity``.
+            ``inexactness``, ``steps``, ``dissimilarity``, ``line``, ``heterogeneity``; or the name of a number in the
+            info that the algorithm's party functions return, which is recorded per party and round.
         metrics: metrics of ``rv.metrics``, or a name for each, that are computed at evaluations for each party's
             validation and test samples, in addition to the loss and the score. A party for whose labels a metric is
             not defined has no row of it.
@@ -165,7 +164,7 @@ def simulate(
         plan_evaluation(
             algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
             parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
-            diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task)),
+            diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task), info=description.info),
         CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation), privacy,
         spent)
     with detect_lost_process(), _lock_of(plan.checkpoint.folder):

@@ -26,8 +26,9 @@ from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 from resolvent.simulator.engine.compiled_rounds import run_chunk
 from resolvent.simulator.engine.schedulers import Lanes, Scheduler, Sequential
 from resolvent.simulator.engine.states import Chunk, Federation
+from resolvent.simulator.evaluation_plan import plan_evaluation
 from resolvent.simulator.placement import place
-from resolvent.simulator.plan import CheckpointPlan, Plan, Task, plan_evaluation, plan_metrics
+from resolvent.simulator.plan import CheckpointPlan, Plan, Task, plan_metrics
 from resolvent.simulator.record.measurements import Measurements
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch

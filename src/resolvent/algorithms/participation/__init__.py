@@ -14,7 +14,6 @@ from resolvent.algorithms.participation.availability import (
     MarkovOnOff,
     MembershipPeriods,
     Outages,
-    UniformAvailable,
 )
 from resolvent.algorithms.participation.base import Participation, ParticipationWrapper, StatefulParticipation
 from resolvent.algorithms.participation.rules import (
@@ -27,6 +26,7 @@ from resolvent.algorithms.participation.rules import (
     Full,
     Stragglers,
     Uniform,
+    UniformAvailable,
 )
 
 __all__ = ["Arrivals", "Availability", "AvailabilityFunction", "AvailabilityTable", "Bernoulli", "BiasedBySize",

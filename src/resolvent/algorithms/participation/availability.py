@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.keys import availability_key, selection_key
+from resolvent.algorithms.keys import availability_key
 from resolvent.algorithms.participation.base import (
     Participation,
     ParticipationState,
@@ -27,10 +27,9 @@ from resolvent.algorithms.participation.base import (
 from resolvent.algorithms.participation.rules import Full
 from resolvent.algorithms.per_party import as_numbers, check_length
 from resolvent.errors import InputError, check_range
-from resolvent.math import tree
 
 __all__ = ["Availability", "AvailabilityFunction", "AvailabilityState", "AvailabilityTable", "DayNight", "MarkovOnOff",
-           "MembershipPeriods", "Outages", "UniformAvailable"]
+           "MembershipPeriods", "Outages"]
 
 
 def _as_array(values: Any) -> Any:
@@ -350,47 +349,6 @@ class MembershipPeriods(Availability):
         if self.leaves is not None:
             is_member &= t < jnp.asarray(self.leaves)
         return jnp.broadcast_to(is_member, sizes.shape), state
-
-
-class UniformAvailable(ParticipationWrapper):
-    """A cohort drawn uniformly, without replacement, from the parties that take part in another participation.
-
-    If fewer than ``cohort`` parties take part, all of them do.
-
-    Attributes:
-        cohort: number of parties.
-        inner: says which parties are available, such as ``MarkovOnOff(on=0.1, off=0.3)``.
-
-    Raises:
-        InputError: ``cohort`` is not positive; when a run starts: it is larger than the capacity of ``inner``.
-
-    Example:
-        >>> participation = rv.participation.UniformAvailable(2, rv.participation.Bernoulli(0.5))
-        >>> len(participation(jax.random.key(0), jnp.array([10, 20, 30, 40])).index)
-        2
-    """
-
-    cohort: int = eqx.field(static=True)
-    inner: Participation = Full()
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", cohort=self.cohort)
-
-    @override
-    def check_fields(self, parties: int) -> None:
-        if self.cohort > (limit := self.inner.capacity(parties)):
-            raise InputError(f"UniformAvailable(cohort={self.cohort}) cannot be drawn from {limit} parties")
-
-    @override
-    def capacity(self, parties: int) -> int:
-        return self.cohort
-
-    @override
-    def modify(self, cohort: Cohort, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        order = jax.random.uniform(selection_key(key), cohort.index.shape, jnp.float32)
-        selected = jax.lax.top_k(jnp.where(cohort.alive, order, -1), self.cohort)[1]
-        rows: Cohort = tree.rows(cohort, selected)
-        return rows
 
 
 def _bernoulli(key: Array, probability: Float[Array, " N"]) -> Bool[Array, " N"]:

@@ -10,15 +10,16 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.keys import dropout_key, straggler_keys
+from resolvent.algorithms.keys import dropout_key, selection_key, straggler_keys
 from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
 from resolvent.algorithms.per_party import check_length
 from resolvent.errors import InputError, check_range, quote
+from resolvent.math import tree
 from resolvent.problem.problem import shares_by_size
 from resolvent.xla.shuffle import Shuffle
 
 __all__ = ["Bernoulli", "BiasedBySize", "BySize", "Dropout", "FixedEffort", "FixedSizeCohort", "Full", "Stragglers",
-           "Uniform", "as_ids", "check_ids_exist", "of_cohort", "shares_of"]
+           "Uniform", "UniformAvailable", "as_ids", "check_ids_exist", "of_cohort", "shares_of"]
 
 Weighting = Literal["size", "uniform"]
 
@@ -296,6 +297,47 @@ class Dropout(ParticipationWrapper):
     def modify(self, cohort: Cohort, key: Array, sizes: Int[Array, " N"]) -> Cohort:
         chance = jax.random.uniform(dropout_key(key), cohort.index.shape, jnp.float32)
         return replace(cohort, alive=cohort.alive & (chance >= of_cohort(self.probability, sizes, cohort)))
+
+
+class UniformAvailable(ParticipationWrapper):
+    """A cohort drawn uniformly, without replacement, from the parties that take part in another participation.
+
+    If fewer than ``cohort`` parties take part, all of them do.
+
+    Attributes:
+        cohort: number of parties.
+        inner: says which parties are available, such as ``MarkovOnOff(on=0.1, off=0.3)``.
+
+    Raises:
+        InputError: ``cohort`` is not positive; when a run starts: it is larger than the capacity of ``inner``.
+
+    Example:
+        >>> participation = rv.participation.UniformAvailable(2, rv.participation.Bernoulli(0.5))
+        >>> len(participation(jax.random.key(0), jnp.array([10, 20, 30, 40])).index)
+        2
+    """
+
+    cohort: int = eqx.field(static=True)
+    inner: Participation = Full()
+
+    def __check_init__(self) -> None:
+        check_range(self, "[1, inf)", cohort=self.cohort)
+
+    @override
+    def check_fields(self, parties: int) -> None:
+        if self.cohort > (limit := self.inner.capacity(parties)):
+            raise InputError(f"UniformAvailable(cohort={self.cohort}) cannot be drawn from {limit} parties")
+
+    @override
+    def capacity(self, parties: int) -> int:
+        return self.cohort
+
+    @override
+    def modify(self, cohort: Cohort, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+        order = jax.random.uniform(selection_key(key), cohort.index.shape, jnp.float32)
+        selected = jax.lax.top_k(jnp.where(cohort.alive, order, -1), self.cohort)[1]
+        rows: Cohort = tree.rows(cohort, selected)
+        return rows
 
 
 def of_cohort(values: ArrayLike, sizes: Int[Array, " N"], cohort: Cohort) -> Float[Array, " C"]:

@@ -25,7 +25,6 @@ from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import SGD
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
 from resolvent.simulator.plan import Task
-from resolvent.simulator.record.diagnostics import Diagnostic
 from resolvent.simulator.record.progress import progress_bars
 from resolvent.simulator.record.systems import VirtualClock
 
@@ -46,7 +45,7 @@ def compare(
     seed: int = 0,
     participation: Participation | None = None,
     evaluate_every: int | None = None,
-    diagnostics: Sequence[Diagnostic] = (),
+    diagnostics: Sequence[str] = (),
     metrics: Sequence[Metric] | Mapping[str, Metric] = (),
     decide_by: str | None = None,
     clock: VirtualClock | None = None,

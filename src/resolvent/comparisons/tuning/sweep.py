@@ -21,7 +21,6 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
 from resolvent.simulator.plan import MemoryChoice
-from resolvent.simulator.record.diagnostics import Diagnostic
 from resolvent.simulator.record.progress import Progress, progress_bar
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.systems import VirtualClock
@@ -90,7 +89,7 @@ def sweep(
     start: Any = None,
     participation: Participation | None = None,
     evaluate_every: int | None = None,
-    diagnostics: Sequence[Diagnostic] = (),
+    diagnostics: Sequence[str] = (),
     metrics: Sequence[Metric] | Mapping[str, Metric] = (),
     clock: VirtualClock | None = None,
     scheduler: SchedulerChoice = "auto",

@@ -216,10 +216,12 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
 def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> None:
     """Refuse the info of a round's phases if something is missing that the run reads."""
     computed = ("gap", "model_change", "start_change")
+    numbers = [name for name, value in info.items() if jnp.ndim(value) == 1]
     for name in ("model", *(name for name in record if name not in computed)):
         if name not in info:
             raise InputError(f"{type(innermost(algorithm)).__name__}: the info that its party functions return has no "
-                             f"{name!r}: return the info of local_work, or add {_INFO.get(name, 'it')} to the info")
+                             f"{name!r}, but {numbers}: return the info of local_work, or add {_INFO.get(name, 'it')} "
+                             "to the info")
 
 
 def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, part: CohortPart,

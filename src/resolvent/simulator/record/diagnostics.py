@@ -16,7 +16,8 @@ __all__ = ["LINE_POINTS", "READS_ALL_PARTIES", "RECORDED", "Diagnostic", "Dissim
            "loss_along_line", "pooled_optimum"]
 
 Diagnostic = Literal["model_change", "start_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
-# Diagnostics that the rounds record; the others are measured at evaluations.
+# Diagnostics that the rounds record; the others are measured at evaluations. Other names are those of an algorithm's
+# info, and are recorded as well.
 RECORDED = frozenset({"model_change", "start_change", "inexactness", "steps"})
 READS_ALL_PARTIES = frozenset({"dissimilarity", "heterogeneity"})  # the samples of all parties at once
 LINE_POINTS = 11
