@@ -127,7 +127,7 @@ def compare(
         data=samples, model=task.model, problem=task.problem, solver=_SOLVER, algorithms=dict(algorithms),
         participation=Full() if participation is None else participation, rounds=rounds, seed=seed, seeds=seeds,
         folds=folds, evaluate_every=evaluate_every,
-        diagnostics=tuple(diagnostics),  # type: ignore[arg-type] - a file has fixed names, a program has its own
+        diagnostics=tuple(diagnostics),  # type: ignore[arg-type]
         clock=clock, metrics=extra or None,
         decide_by=decide_by, title=title, privacy=privacy, decision=decision)
     data_of_seed = _same_shapes(data, samples) if callable(data) and samples is not None else None
