@@ -90,7 +90,7 @@ def finite(x: Vector) -> Array:
     return jnp.all(jnp.array(leaves, bool))
 
 
-def rows(x: Vector, index: ArrayLike | slice) -> Vector:
+def rows(x: PyTree[Any], index: Any) -> PyTree[Any]:
     """Row(s) ``index`` of every leaf of a stacked tree (leaves [N, ...])."""
     return jax.tree.map(lambda leaf: leaf[index], x)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from resolvent.data.samples import Task
@@ -65,7 +65,7 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
         model: the model.
         task: task of the data.
         outputs: [n, ...] outputs of the model.
-        y: [n] class numbers or targets.
+        y: [n] class numbers or targets, or labels of another structure.
         metrics: further metrics by name, none with that of the score: see ``name_metrics``.
         weights: [n] weights of the rows in the mean of the loss; None: equal weights. The score and the metrics count
             every row once, as in a run with class weights.
@@ -75,7 +75,7 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
         InputError: a metric does not fit the task or the loss.
     """
     loss, score = (np.asarray(of_rows, np.float64)
-                   for of_rows in _scores(model, jnp.asarray(outputs), jnp.asarray(y)))
+                   for of_rows in _scores(model, *jax.tree.map(jnp.asarray, (outputs, y))))
     if predicted is not None:
         score = np.asarray(predicted == y, np.float64)
     values = {"loss": _weighted(loss, weights), model.loss.score_name: score}
@@ -85,12 +85,12 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
         for name, metric in metrics.items():
             check_metric(name, metric, task, model.loss)
             values[name] = metric.row_values(predictions)
-    return Evaluation(len(y), {name: _interval(of_rows, metrics.get(name), y, task)
+    return Evaluation(len(loss), {name: _interval(of_rows, metrics.get(name), y, task)
                                for name, of_rows in values.items()})
 
 
 @jax.jit
-def _scores(model: Model, outputs: Array, y: Array) -> tuple[Array, Array]:
+def _scores(model: Model, outputs: PyTree[Array], y: PyTree[Array]) -> tuple[Array, Array]:
     """[n] loss and score of each row."""
     return model.loss.loss(outputs, y), model.loss.score(outputs, y)
 

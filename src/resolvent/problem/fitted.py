@@ -139,7 +139,10 @@ class Fitted:
         return with_drift(self.encoding.encode(rows), self.encoding, self.training, self.site)
 
     def predict(self, rows: Any) -> NDArray[Any]:
-        """[n] the predicted labels, as the label column has them; for regression, numbers.
+        """[n] the predicted labels, as the label column has them; for regression, numbers: [n, d] for several targets.
+
+        For structured labels they are the classes that the loss defines, such as one per token or 0/1 for each of
+        several labels; otherwise the outputs of the model.
 
         Args:
             rows: a data frame with the columns of the table that the model was trained on, in any order; for other data
@@ -248,13 +251,14 @@ class Fitted:
             for start in range(0, len(x), size):
                 block = x[start:start + size]
                 filled = np.concatenate([block, np.repeat(block[-1:], size - len(block), axis=0)])
-                outputs = _apply(self.model, self.params, jnp.asarray(filled, dtype))
-                blocks.append(np.asarray(outputs)[:len(block)])
-        outputs = np.concatenate(blocks)
-        if not np.isfinite(outputs).all():
-            row = int(np.argmin(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1)))
+                outputs = jax.tree.map(np.asarray, _apply(self.model, self.params, jnp.asarray(filled, dtype)))
+                blocks.append(tree.rows(outputs, slice(len(block))))
+        outputs = tree.concatenate(blocks)
+        is_finite = np.stack([np.isfinite(leaf).reshape(len(x), -1).all(axis=1) for leaf in jax.tree.leaves(outputs)])
+        if not is_finite.all():
+            row = int(np.argmin(is_finite.all(axis=0)))
             raise DivergedError(f"{self._title()} has outputs that are not finite, first for row {row + 1} of "
-                                f"{len(outputs)}: look for extreme values in this row, or train again with a smaller "
+                                f"{len(x)}: look for extreme values in this row, or train again with a smaller "
                                 "learning rate")
         return outputs if self.calibration is None else self.calibration.apply(outputs)
 
@@ -292,10 +296,16 @@ class Fitted:
         """
         if self.encoding.task == "classification":
             return self.encoding.decode_labels(self._class_numbers(outputs))
-        if outputs.size != len(outputs):
-            raise InputError(f"the model has outputs of shape {shorten(outputs.shape)}, and a prediction is one number "
-                             "per row: use the outputs")
-        return outputs.reshape(len(outputs))
+        if self.encoding.task == "structured":
+            from resolvent.problem.party_predictions import predicted_labels
+
+            predicted: NDArray[Any] = predicted_labels(self.model.loss, outputs, None, "structured")
+            return predicted
+        numbers = self.encoding.outputs
+        if outputs.size != len(outputs) * numbers:
+            raise InputError(f"the model has outputs of shape {shorten(outputs.shape)}, and a prediction is "
+                             f"{'one number' if numbers == 1 else f'{numbers} numbers'} per row: use the outputs")
+        return outputs.reshape(len(outputs)) if numbers == 1 else outputs
 
     def _class_numbers(self, outputs: NDArray[Any]) -> NDArray[np.integer]:
         """[n] the predicted classes."""

@@ -51,7 +51,9 @@ def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch:
         shift = jnp.asarray([0, calibration.intercept], outputs.dtype) if outputs.shape[-1] == 2 else (
             calibration.intercept)
         outputs = calibration.slope * outputs + shift if calibration.kind != "none" else outputs
-        return model.loss.probabilities(outputs)[0] if encoding.classes else outputs.reshape(())
+        values: Array = model.loss.probabilities(outputs)[0] if encoding.classes else (
+            outputs.reshape(()) if outputs.size == 1 else outputs[0])
+        return values
 
     is_double = any(np.dtype(leaf.dtype) == np.float64 for leaf in jax.tree.leaves(params))
     shape = ("n" if batch is None else batch, *encoding.input_shape)

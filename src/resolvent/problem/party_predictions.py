@@ -5,12 +5,12 @@ computes many blocks, so that the number of parties and their sizes change neith
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int, PyTree
 from numpy.typing import NDArray
 
 from resolvent.data.samples import Task
@@ -75,10 +75,11 @@ def predictions_of_parties(problem: Problem, models: Vector, choice: NDArray[np.
     jobs = [(i, s) for i in range(len(slots)) for s in range(len(splits)) if length[i, s]]
     blocks = _divide([(int(offset[job]), int(length[job]), int(choice[job[0]])) for job in jobs], inner.block)
     outputs = _rows_of_blocks(inner, models, blocks)
-    labels = np.asarray(inner.labels)
+    inputs, labels = jax.tree.map(np.asarray, (inner.x if inner.model.loss.needs_inputs else None, inner.labels))
     for i, s in jobs:
         rows, probabilities = _take(outputs, int(length[i, s]))
-        of_party = labels[offset[i, s]:offset[i, s] + length[i, s]]
+        x, y = tree.rows((inputs, labels), slice(offset[i, s], offset[i, s] + length[i, s]))
+        of_party = inner.model.loss.targets(x, y)
         predicted = predicted_labels(inner.model.loss, rows, probabilities, task)
         yield PartyPredictions(i, splits[s], Predictions(of_party, predicted, probabilities, rows))
 
@@ -90,39 +91,40 @@ def _divide(jobs: list[tuple[int, int, int]], size: int) -> _Blocks:
     return _Blocks(*np.array(blocks, np.int32).reshape(-1, 3).T)
 
 
-Rows = tuple[NDArray[np.floating], NDArray[np.floating] | None]  # outputs and probabilities
+Rows = tuple[Any, Any]  # outputs and probabilities, or None
 
 
 def _rows_of_blocks(problem: LearningProblem, models: Vector, blocks: _Blocks) -> Iterator[Rows]:
     """Outputs and probabilities of each block in turn."""
     if not len(blocks.first):
         return
-    of_sample = shapes_of(problem.model.apply, tree.rows(models, 0), problem.x[:1])
-    capacity = int(np.clip(_MAX_NUMBERS // max(1, problem.block * of_sample.size), 1, len(blocks.first)))
+    of_sample: Any = shapes_of(problem.model.apply, tree.rows(models, 0), tree.rows(problem.x, slice(1)))
+    size = sum(leaf.size for leaf in jax.tree.leaves(of_sample))
+    capacity = int(np.clip(_MAX_NUMBERS // max(1, problem.block * size), 1, len(blocks.first)))
     for start in range(0, len(blocks.first), capacity):
         # The last call repeats blocks, so that it has the shape of the others.
         index = np.minimum(np.arange(start, start + capacity), len(blocks.first) - 1)
-        outputs, probabilities = (None if part is None else np.asarray(part) for part in _evaluate_blocks(
+        results = jax.tree.map(np.asarray, _evaluate_blocks(
             problem, models, jnp.asarray(blocks.first[index]), jnp.asarray(blocks.model[index])))
-        assert outputs is not None
         for j, block in enumerate(range(start, min(start + capacity, len(blocks.first)))):
             rows = blocks.rows[block]
-            yield outputs[j, :rows], None if probabilities is None else probabilities[j, :rows]
+            outputs, probabilities = tree.rows(results, (j, slice(rows)))
+            yield outputs, probabilities
 
 
 @jax.jit
 def _evaluate_blocks(problem: LearningProblem, models: Vector, first: Int[Array, " J"],
-                     model: Int[Array, " J"]) -> tuple[Float[Array, "J B ..."], Float[Array, "J B classes"] | None]:
+                     model: Int[Array, " J"]) -> tuple[PyTree[Array], PyTree[Array]]:
     """Outputs, and probabilities if the loss defines them, of blocks of rows; rows after the last one repeat it."""
     apply, loss = problem.model.rewritten(problem.model.apply), problem.model.loss
 
-    def of_block(block: tuple[Array, Array]) -> tuple[Array, Array | None]:
+    def of_block(block: tuple[Array, Array]) -> tuple[PyTree[Array], PyTree[Array]]:
         start, number = block
-        outputs = apply(tree.rows(models, number), problem.x[jnp.minimum(start + jnp.arange(problem.block),
-                                                                         len(problem.x) - 1)])
+        rows = jnp.minimum(start + jnp.arange(problem.block), tree.count_rows(problem.x) - 1)
+        outputs = apply(tree.rows(models, number), tree.rows(problem.x, rows))
         return outputs, loss.probabilities(outputs) if loss.has_probabilities else None
 
-    results: tuple[Array, Array | None] = jax.lax.map(of_block, (first, model))
+    results: tuple[PyTree[Array], PyTree[Array]] = jax.lax.map(of_block, (first, model))
     return results
 
 
@@ -132,15 +134,18 @@ def _take(blocks: Iterator[Rows], count: int) -> Rows:
     while taken < count:
         rows, of_classes = next(blocks)
         outputs.append(rows)
-        if of_classes is not None:
-            probabilities.append(of_classes)
-        taken += len(rows)
-    return np.concatenate(outputs), np.concatenate(probabilities) if probabilities else None
+        probabilities.append(of_classes)
+        taken += tree.count_rows(rows)
+    return tree.concatenate(outputs), tree.concatenate(probabilities)
 
 
-def predicted_labels(loss: Loss, outputs: NDArray[np.floating], probabilities: NDArray[np.floating] | None,
-               task: Task) -> NDArray[np.generic]:
-    """[n] the predicted class numbers or numbers, as the score of the loss reads them."""
+def predicted_labels(loss: Loss, outputs: Any, probabilities: Any, task: Task) -> Any:
+    """[n] the predicted class numbers or numbers, as the score of the loss reads them.
+
+    For structured labels, they are the classes that the loss defines, such as one per token; otherwise the outputs.
+    """
+    if task == "structured" and type(loss).classes is Loss.classes:
+        return outputs
     if task == "regression":
         return outputs.reshape(len(outputs)) if outputs.size == len(outputs) else outputs
     return loss.classes(outputs, probabilities)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.judgement.metrics import format_value, title_of
@@ -87,8 +88,14 @@ def _table(fitted: Fitted, encoded: EncodedRows, outputs: NDArray[Any]) -> "pd.D
     """A table with the columns row, prediction and, for classification, ``probability CLASS`` for each class."""
     import pandas as pd
 
-    columns: dict[str, Any] = {"row": encoded.names, "prediction": fitted.decode(outputs)}
-    if fitted.classes:
+    prediction = fitted.decode(outputs)
+    columns: dict[str, Any] = {"row": encoded.names}
+    if np.ndim(prediction) > 2:
+        raise InputError(f"a prediction has the shape {list(np.shape(prediction)[1:])}, and a table has one number per "
+                         "cell: use Fitted.predict")
+    columns |= ({"prediction": prediction} if np.ndim(prediction) == 1 else
+                {f"prediction {i}": column for i, column in enumerate(np.transpose(prediction))})
+    if fitted.encoding.task == "classification":
         probabilities = fitted.probabilities(outputs)
         columns |= {f"probability {name}": probabilities[:, i] for i, name in enumerate(fitted.classes)}
     return pd.DataFrame(columns)

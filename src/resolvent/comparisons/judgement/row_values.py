@@ -257,7 +257,8 @@ def centred(probabilities: NDArray[Any] | None, of_training: NDArray[Any] | None
 
 
 def _chosen(predictions: Predictions, is_chosen: NDArray[np.bool_]) -> Predictions:
-    return Predictions(*(None if part is None else part[is_chosen] for part in predictions))  # type: ignore[arg-type]
+    chosen: Predictions = tree.rows(predictions, is_chosen)
+    return chosen
 
 
 def _joined(runs: Sequence[dict[int, Predictions]]) -> dict[int, Predictions]:
@@ -303,7 +304,7 @@ def _constant_predictions(data: FederatedData, parties: NDArray[np.integer], los
         train, labels = data.party(k)[1], data.party(k, _SPLIT)[1]
         n = len(labels)
         if isinstance(loss, SquaredError):
-            mean = np.full(n, np.mean(train))
+            mean = np.broadcast_to(np.mean(train, axis=0), labels.shape)
             predictions.append(Predictions(labels, mean, None, mean))
             continue
         share = np.bincount(train.astype(np.int64), minlength=max(data.outputs, 2)) / len(train)
@@ -340,21 +341,23 @@ def _row_values(predictions: list[Predictions], score: Score, loss: Loss) -> Val
     worst = -np.inf if score.higher_is_better else np.inf
     if score.metric is not None:
         return np.concatenate([_metric_rows(p, score.metric, worst) for p in predictions])
-    outputs, labels = (np.concatenate([getattr(p, name) for p in predictions]) for name in ("outputs", "labels"))
-    values = _losses_or_scores(loss, jnp.asarray(outputs), jnp.asarray(labels), is_loss=score.name == "loss")
+    # A loss that compares the samples of a minibatch compares those of one party.
+    parts = predictions if loss.needs_batch else [Predictions.concatenate(predictions)]
+    values = np.concatenate([_losses_or_scores(loss, *jax.tree.map(jnp.asarray, (p.outputs, p.labels)),
+                                               is_loss=score.name == "loss") for p in parts])
     return np.nan_to_num(np.asarray(values, dtype=np.float64), nan=worst, posinf=np.inf, neginf=-np.inf)
 
 
 def _metric_rows(predictions: Predictions, metric: Metric, worst: float) -> Values:
     """[n] the values whose mean is a metric of one party; ``worst`` if its model diverged."""
-    if np.isfinite(predictions.outputs).all():
+    if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(predictions.outputs)):
         return metric.row_values(predictions)
     is_defined = not np.isnan(metric.value(uninformative(predictions)))
-    return np.full(len(predictions.labels), worst if is_defined else np.nan)
+    return np.full(tree.count_rows(predictions.outputs), worst if is_defined else np.nan)
 
 
 @partial(jax.jit, static_argnames="is_loss")
-def _losses_or_scores(loss: Loss, outputs: Array, labels: Array, *, is_loss: bool) -> Array:
+def _losses_or_scores(loss: Loss, outputs: Any, labels: Any, *, is_loss: bool) -> Array:
     return loss.loss(outputs, labels) if is_loss else score_rows(loss, outputs, labels)
 
 

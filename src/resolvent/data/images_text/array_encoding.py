@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, count_far
 from resolvent.data.images_text.tokens import UNKNOWN, split_words
+from resolvent.data.sample_trees import sample_of
 from resolvent.data.samples import Task
 from resolvent.data.tables.column_encodings import is_far
 from resolvent.data.tables.columns import RowNames, check_once
@@ -67,6 +68,7 @@ class ArrayEncoding(Encoding):
         high: largest training input; None if it is not known.
         pixels: how images of 0 to 255 are scaled; None if inputs are not made from such images.
         text: what a token stands for, if texts can be encoded; None if only sequences of tokens can.
+        targets: number of real targets of a row, for regression.
     """
 
     shape: tuple[int, ...]
@@ -78,6 +80,12 @@ class ArrayEncoding(Encoding):
     high: float | None = None
     pixels: PixelScaling | None = None
     text: TextUnit | None = None
+    targets: int = 1
+
+    @property
+    @override
+    def outputs(self) -> int:
+        return len(self.classes) if self.task == "classification" else self.targets
 
     @property
     @override
@@ -190,8 +198,11 @@ class ArrayEncoding(Encoding):
     def encode_labels(self, rows: Any, labels: Any = None) -> NDArray[Any]:
         if labels is None:
             raise InputError("arrays have no label column: give the labels, one per row")
+        if self.task == "structured":
+            structured: NDArray[Any] = sample_of(labels, "the labels", "of the rows")
+            return structured
         values = np.asarray(labels)
-        if values.shape != (len(rows),):
+        if values.shape != (len(rows),) and (self.targets == 1 or values.shape != (len(rows), self.targets)):
             raise InputError(f"the labels have shape {shorten(values.shape)} for {len(rows)} rows: give one per row")
         if self.task == "regression":
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
@@ -207,4 +218,4 @@ class ArrayEncoding(Encoding):
 
     @override
     def decode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
-        return y if self.task == "regression" else np.array(self.classes)[y]
+        return np.array(self.classes)[y] if self.task == "classification" else y

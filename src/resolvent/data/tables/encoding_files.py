@@ -12,7 +12,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import DamagedFileError, read_sealed, write_sealed
 from resolvent.data.images_text.array_encoding import ArrayEncoding
 from resolvent.data.tables.encoding import TableEncoding
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote, shorten
 
 __all__ = ["encoding_of", "from_plain", "read_encoding", "to_plain", "write_encoding"]
 
@@ -28,11 +28,16 @@ def encoding_of(data: FederatedData) -> Encoding:
     """
     if data.encoding is not None:
         return data.encoding
+    if not hasattr(data.x, "dtype"):
+        raise InputError(f"the inputs of {quote(data.name)} are several arrays, for which there is no encoding of new "
+                         "rows: use model.apply(result.server_model, inputs), or personal_model of a party")
     low = high = None
     if not data.vocabulary and isinstance(data.x, np.ndarray):
         parts = [x for k in range(len(data)) if (x := data.party(k)[0]).size]
         low, high = float(min(x.min() for x in parts)), float(max(x.max() for x in parts))
-    return ArrayEncoding(data.input_shape, data.task, data.classes, data.features, data.vocabulary, low, high)
+    targets = data.outputs if data.task == "regression" else 1
+    return ArrayEncoding(data.input_shape, data.task, data.classes, data.features, data.vocabulary, low, high,
+                         targets=targets)
 
 
 def to_plain(encoding: Encoding) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from resolvent.problem.metrics.classification import (
 )
 from resolvent.problem.metrics.metric import Metric, Predictions, from_function
 from resolvent.problem.metrics.regression import MAE, R2, RMSE
+from resolvent.problem.metrics.structured import ExactMatch, MultiLabelF1, Perplexity, RecallAtK, TokenAccuracy
 
 __all__ = ["F1", "MAE", "R2", "RMSE", "ROCAUC", "Accuracy", "AveragePrecision", "BalancedAccuracy", "BrierScore",
-           "CalibrationError", "LogLoss", "Metric", "Predictions", "from_function"]
+           "CalibrationError", "ExactMatch", "LogLoss", "Metric", "MultiLabelF1", "Perplexity", "Predictions",
+           "RecallAtK", "TokenAccuracy", "from_function"]

@@ -271,7 +271,7 @@ class CalibrationError(_ProbabilityMetric):
 def _probabilities(predictions: Predictions) -> NDArray[np.float64]:
     """[n, classes] in double precision."""
     assert predictions.probabilities is not None
-    return predictions.probabilities.astype(np.float64)
+    return np.asarray(predictions.probabilities, np.float64)
 
 
 def _confusion(predictions: Predictions) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError, quote, shorten
+from resolvent.math.tree import concatenate, count_rows, rows
 from resolvent.problem.models.losses import Loss
 
 __all__ = ["MeanOverRows", "Metric", "MetricFunction", "Predictions", "Sampling", "check_metric", "from_function",
@@ -29,11 +30,12 @@ class Predictions(NamedTuple):
     """The predictions of a model for samples whose labels are known.
 
     Attributes:
-        labels: [n] class numbers, in the order of the data's ``classes``; or targets.
-        predicted: [n] the predicted class numbers; or the predicted numbers.
+        labels: [n] class numbers, in the order of the data's ``classes``; or targets, or what the loss compares with.
+        predicted: [n] the predicted class numbers; or the predicted numbers; for structured labels the classes that the
+            loss defines, such as one per token, or the outputs.
         probabilities: [n, classes] the probability of each class; None for regression, and for losses without
-            probabilities.
-        outputs: [n, ...] the outputs of the model.
+            probabilities; for structured labels as the loss defines them.
+        outputs: [n, ...] the outputs of the model, which may be a pytree.
 
     Example:
         >>> predictions = rv.metrics.Predictions(np.array([1.0, 3.0]), np.array([1.0, 2.0]), None, np.array([1.0, 2.0]))
@@ -41,16 +43,16 @@ class Predictions(NamedTuple):
         0.5
     """
 
-    labels: NDArray[Any]
-    predicted: NDArray[Any]
-    probabilities: NDArray[Any] | None
-    outputs: NDArray[Any]
+    labels: Any
+    predicted: Any
+    probabilities: Any
+    outputs: Any
 
     @classmethod
     def concatenate(cls, parts: "Sequence[Predictions]") -> "Predictions":
         """The predictions of several models for different samples, as if they were those of one model."""
-        return cls(*(None if columns[0] is None else np.concatenate(columns)
-                     for columns in zip(*parts, strict=True)))  # type: ignore[arg-type]
+        joined: Predictions = concatenate(parts)
+        return joined
 
 
 @dataclass(frozen=True)
@@ -110,25 +112,24 @@ class MeanOverRows(Metric):
 
 def _pseudo_values(metric: Metric, predictions: Predictions) -> NDArray[np.float64]:
     """The pseudo-values of the jackknife; a group without which the metric is not defined has the influence 0."""
-    n, value = len(predictions.labels), metric.value(predictions)
+    n, value = count_rows(predictions.outputs), metric.value(predictions)
     if not np.isfinite(value):
         return np.full(n, np.nan)
-    group, influence = _groups(predictions.labels), np.zeros(n)
+    group, influence = _groups(predictions.labels, n), np.zeros(n)
     for number in range(int(group.max()) + 1):
         is_left = group != number
         count = int(n - is_left.sum())
-        left = Predictions(*(None if a is None else a[is_left] for a in predictions))  # type: ignore[arg-type]
-        without = metric.value(left) if n > count else np.nan
+        without = metric.value(rows(predictions, is_left)) if n > count else np.nan
         if np.isfinite(without):
             influence[~is_left] = (n - count) / np.sqrt(count) * (value - without)
     result: NDArray[np.float64] = value + influence - influence.mean()
     return result
 
 
-def _groups(labels: NDArray[Any]) -> NDArray[np.intp]:
+def _groups(labels: Any, n: int) -> NDArray[np.intp]:
     """[n] the group of each sample, at most about 100; with few classes, the samples of a group have one class."""
-    if len(labels) <= _MAX_GROUPS:
-        return np.arange(len(labels))
+    if n <= _MAX_GROUPS or np.ndim(labels) != 1 or not isinstance(labels, np.ndarray):
+        return np.arange(n) % _MAX_GROUPS
     classes, number = np.unique(labels, return_inverse=True)
     if len(classes) > _MAX_GROUPS // 5:
         return np.arange(len(labels)) % _MAX_GROUPS

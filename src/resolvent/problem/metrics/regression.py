@@ -30,7 +30,8 @@ class MAE(MeanOverRows, _NumberMetric):
 
     @override
     def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
-        return np.abs(_errors(predictions))
+        errors = np.abs(_errors(predictions))
+        return np.asarray(errors.reshape(len(errors), -1).mean(axis=1))
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class R2(_NumberMetric):
     """Coefficient of determination, 1 - sum (y - prediction)^2 / sum (y - mean y)^2.
 
     The mean is that of the party's own labels. 1 is perfect, 0 is as good as this mean, and negative values are worse.
-    It is not defined for a party whose labels are all equal.
+    It is not defined for a party whose labels are all equal. Of labels with several numbers it is the mean over the
+    targets that are not all equal.
     """
 
     name: str = field(init=False, default="r2")
@@ -59,11 +61,15 @@ class R2(_NumberMetric):
 
     @override
     def value(self, predictions: Predictions) -> float:
-        labels = predictions.labels.astype(np.float64)
-        spread = float(np.sum(np.square(labels - labels.mean())))
-        return 1 - float(np.sum(np.square(_errors(predictions)))) / spread if spread > 0 else float("nan")
+        labels = predictions.labels.astype(np.float64).reshape(len(predictions.labels), -1)
+        spread = np.sum(np.square(labels - labels.mean(axis=0)), axis=0)
+        residual = np.sum(np.square(_errors(predictions).reshape(labels.shape)), axis=0)
+        varies = spread > 0
+        return float(np.mean(1 - residual[varies] / spread[varies])) if varies.any() else float("nan")
 
 
 def _errors(predictions: Predictions) -> NDArray[np.float64]:
-    """[n] prediction - label, in double precision."""
-    return predictions.predicted.astype(np.float64) - predictions.labels.astype(np.float64)
+    """[n, ...] prediction - label, in double precision."""
+    labels = predictions.labels.astype(np.float64)
+    errors: NDArray[np.float64] = predictions.predicted.astype(np.float64).reshape(labels.shape) - labels
+    return errors

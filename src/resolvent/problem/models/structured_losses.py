@@ -99,6 +99,11 @@ class TokenCrossEntropy(Loss):
         return jax.nn.softmax(outputs, axis=-1)
 
     @override
+    def classes(self, outputs: NDArray[Any], probabilities: NDArray[Any] | None) -> NDArray[np.integer]:
+        """[n, ...] the class with the largest logit of every token."""
+        return np.asarray(np.argmax(outputs, axis=-1))
+
+    @override
     def check(self, outputs: Any, task: str, classes: int) -> None:
         _check_shape("the cross-entropy of tokens", outputs, "[samples, tokens, classes]", smallest=3)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,7 +68,7 @@ class PartyMetrics:
                 predictions_of_parties(problem, models, choice, parties, splits, self._task),
                 _of_halves(halves, choice, parties, self._task)):
             at = position, HELD_OUT.index(split)
-            is_finite = bool(np.isfinite(predictions.outputs).all())
+            is_finite = all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(predictions.outputs))
             readable = predictions if is_finite else uninformative(predictions)
             for number, metric in enumerate(self.metrics.values()):
                 value = metric.value(readable)
@@ -90,7 +91,7 @@ def _of_halves(halves: Sequence[Half], choice: NDArray[np.integer], parties: NDA
 
 def uninformative(predictions: Predictions) -> Predictions:
     """Finite predictions for the same labels: they show whether a metric is defined for them."""
-    probabilities = predictions.probabilities
     return predictions._replace(
-        predicted=np.zeros_like(predictions.predicted), outputs=np.zeros_like(predictions.outputs),
-        probabilities=None if probabilities is None else np.full_like(probabilities, 1 / probabilities.shape[1]))
+        predicted=jax.tree.map(np.zeros_like, predictions.predicted),
+        outputs=jax.tree.map(np.zeros_like, predictions.outputs),
+        probabilities=jax.tree.map(lambda p: np.full_like(p, 1 / p.shape[1]), predictions.probabilities))
