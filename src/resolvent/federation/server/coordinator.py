@@ -177,8 +177,6 @@ class Coordinator:
         return FederationResult(record.state, self._algorithm.server_model(record.state), metrics,
                                 tuple(self._reports), record)
 
-    # The beginning
-
     def _begin(self) -> ServerRecord:
         names = self._transport.parties
         record = self._store.read(
