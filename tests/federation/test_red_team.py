@@ -324,7 +324,7 @@ def test_the_command_prints_counts_and_changes_nothing(tmp_path, monkeypatch, ca
     monkeypatch.setattr(kits, "kit_note", lambda kit, kind: SimpleNamespace(name="aachen", kit=kit))
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
     commands.party("check", kit=tmp_path, site=tmp_path / "site.yaml", experiment=tmp_path / "plan.yaml", attack=True,
-                   seconds=0.5, json=True)
+                   seconds=0.5, format="json")
     content = json.loads(capsys.readouterr().out)
     assert content["rows"] == 0
     assert [method["method"] for method in content["methods"]] == ["alone", "FedAvg"]

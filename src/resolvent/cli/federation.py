@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["FEDERATION_COMMANDS", "federation_observer"]
 
 def federation(
-    action: Annotated[Literal["new", "revoke", "rotate", "services"], tyro.conf.Positional],
-    consortium: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONSORTIUM.yaml")],
+    action: Annotated[Literal["new", "revoke", "rotate", "services", "card", "verify"], tyro.conf.Positional],
+    consortium: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONSORTIUM.yaml|RUN")],
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = "",
     *,
     out: OptionalPath = None,
     reason: str = "",
+    kit: OptionalPath = None,
 ) -> None:
     """Make a kit for the server, each site and the lead of a federation, or change the key of one of them.
 
@@ -42,14 +43,25 @@ def federation(
 
     The action `services` writes units of systemd, a Dockerfile and a compose file for the participants.
 
+    The action `verify` checks with any kit of the federation that the lead has signed the model card of a run folder,
+    and that no file of the card and of the run was changed. The action `card` writes the card of a run folder of
+    `resolvent run`, without a signature.
+
     Args:
-        action: new makes kits; revoke excludes a participant; rotate replaces its kit; services
-            writes files for systemd and Docker.
+        action: new makes kits; revoke excludes a participant; rotate replaces its kit; services writes files for
+            systemd and Docker; verify checks the model card of a federated run; card writes that of a simulated one.
         name: for revoke and rotate: the site, or the lead's e-mail address.
         reason: for revoke and rotate: a text for the record.
-        consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower).
+        consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower); for
+            verify and card: the run folder.
         out: the folder of the kits; default: kits, next to the file. The services are in services, next to this folder.
+        kit: for verify: the kit of a participant, which has the certificate of the federation's authority.
     """
+    if action in ("card", "verify"):
+        from resolvent.cli import model_cards
+
+        model_cards.show(action, consortium, kit)
+        return
     from resolvent.cli import terminal
     from resolvent.federation.lead.engines import lead_kit, make_federation_kits, require_engine
     from resolvent.federation.lead.key_changes import check_not_revoked
@@ -165,7 +177,7 @@ def party(
     days: float = 7.0,
     attack: bool = False,
     seconds: float = 120.0,
-    json: bool = False,
+    format: Literal["text", "json"] = "text",
 ) -> None:
     """Check a site's table and limits, decide about plans, or take part in a federation until it is interrupted.
 
@@ -205,7 +217,7 @@ def party(
         days: for clean: jobs of the last days are left.
         attack: for check with an experiment: attack what the plan would release.
         seconds: for check with --attack: the time for the attacks on replies and models, apart from compilation.
-        json: for check with --attack: print JSON instead of sentences.
+        format: for check with --attack: text or json.
     """
     from resolvent.cli import site_records, supervision, terminal
     from resolvent.errors import InputError
@@ -237,7 +249,7 @@ def party(
         from resolvent.federation.site.check import check_site
 
         if attack:
-            site_records.attack_plan(note, file, experiment, seconds, has_json=json)
+            site_records.attack_plan(note, file, experiment, seconds, has_json=format == "json")
             return
 
         for line in check_site(file, note.name, experiment, runs_of(note.kit)):

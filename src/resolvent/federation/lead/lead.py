@@ -105,6 +105,10 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
             from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
 
             write_report(work)
+            if job.refit is None:
+                from resolvent.federation.lead.model_card import write_model_card
+
+                write_model_card(work, job=job, lead=note.name, experiment=experiment, sign=note.sign)
             summary = read_summary(work)
         # Last: without the note, a command that is started again would begin a new run.
         (out.resolve() / _NOTE_FILE).unlink(missing_ok=True)

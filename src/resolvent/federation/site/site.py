@@ -31,6 +31,7 @@ from resolvent.federation.protocol.requests import (
 from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 from resolvent.federation.protocol.stores import append_to_log
 from resolvent.federation.protocol.wire import run_of_message
+from resolvent.federation.site.data_sheet import write_data_sheet
 from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.plans import Plans, Verifier
@@ -111,7 +112,10 @@ class Site:
                 raise Refusal(RefusalCode.CONFLICT, "the encoding is none of a table")
             return {"score": self._run.prepare(encoding, *choices)}
         if kind == "finish":
-            return self._run.finish()
+            answer = self._run.finish()
+            write_data_sheet(self._folder / run, self.name, self._file, self._run,
+                             Ledger(self._folder / LEDGER, self._file.table), plan=self._plan, lead=self._lead)
+            return answer
         raise Refusal(RefusalCode.CONFLICT, f"there is no request {kind!r}")
 
     def _describe(self, run: str, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,191 @@
+"""Cards: what a run was, for people and for programs, as JSON, Markdown and one self-contained HTML page.
+
+A card is a mapping of plain values. Its facts are those of the JSON file; the other two files show them with four
+significant digits. The signature is over the SHA-256 of the three files, so that none of them can be changed alone.
+"""
+
+import hashlib
+import html
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.digests import check_files, file_digests
+from resolvent.errors import InputError
+
+__all__ = ["CARD_FORMATS", "check_card", "digest_of_text", "html_of", "markdown_of", "write_card"]
+
+CARD_FORMATS = ("json", "md", "html")
+_SIGNATURE = "signature.json"
+_ADVICE = "do not use the card: ask the lead for the run folder"
+_INTERVAL = 3  # numbers: value, lower end, upper end
+_STYLE = """
+:root { --ink: #1c2330; --soft: #5a6475; --paper: #ffffff; --panel: #f6f7f9; --rule: #d9dde4; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e7eaf0; --soft: #a7b0bf; --paper: #14171d; --panel: #1d222b; --rule: #39414e; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
+  overflow-wrap: anywhere; }
+main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .5rem; }
+h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .7rem .3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule);
+  min-width: 5.5rem; }
+th { color: var(--soft); font-weight: 600; }
+"""
+
+
+class _Table(NamedTuple):
+    """A part of a card as a table; without ``columns`` it has two."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def write_card(folder: Path, name: str, card: Mapping[str, Any],
+               sign: Callable[[bytes], Mapping[str, str]] | None = None) -> Path:
+    """Write a card, and its signature; returns the path of the page.
+
+    Args:
+        folder: the folder.
+        name: name of the files without their suffix.
+        card: plain values; the keys are titles, and ``title`` is the heading.
+        sign: signs bytes; None: the card is not signed, and an earlier signature is removed.
+    """
+    (folder / f"{name}.{_SIGNATURE}").unlink(missing_ok=True)
+    texts = {"json": json.dumps(card, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
+             "md": markdown_of(card), "html": html_of(card)}
+    for suffix, text in texts.items():
+        write_text(folder / f"{name}.{suffix}", text)
+    if sign is not None:
+        digests = file_digests(folder, [f"{name}.{suffix}" for suffix in CARD_FORMATS])
+        write_text(folder / f"{name}.{_SIGNATURE}", json.dumps({
+            "files": digests, "signature": dict(sign(_signed(digests)))}, indent=1) + "\n")
+    return folder / f"{name}.html"
+
+
+def check_card(folder: Path, name: str, verify: Callable[[bytes, Any], str]) -> tuple[str, dict[str, Any]]:
+    """Check that a card, and the files of the run whose digests it has, are those that were signed.
+
+    Args:
+        folder: the folder.
+        name: name of the files without their suffix.
+        verify: (signed bytes, signature) -> whose it is.
+
+    Returns:
+        The name of the signer, and the card.
+
+    Raises:
+        InputError: there is no signature, or it is not valid.
+        DamagedFileError: a file was changed or removed; the message names it.
+    """
+    path = folder / f"{name}.{_SIGNATURE}"
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        digests, signature = dict(content["files"]), content["signature"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no signature of a card ({type(error).__name__}): name the folder of a federated "
+                         "run, with its model card") from error
+    if {*digests} != {f"{name}.{suffix}" for suffix in CARD_FORMATS}:
+        raise InputError(f"{path} does not sign the three files of the card")
+    signer = verify(_signed(digests), signature)
+    check_files(folder, digests, _ADVICE)
+    card: dict[str, Any] = json.loads((folder / f"{name}.json").read_text("utf-8"))
+    check_files(folder, card.get("files") or {}, _ADVICE)
+    return signer, card
+
+
+def digest_of_text(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _signed(digests: Mapping[str, str]) -> bytes:
+    return json.dumps({"card": dict(digests)}, sort_keys=True).encode()
+
+
+def html_of(card: Mapping[str, Any]) -> str:
+    """The card as one page, without scripts and outside resources; every text is escaped.
+
+    Example:
+        >>> "<b>" in html_of({"title": "<b>", "sites": {"<b>": {"rows": 3}}})
+        False
+    """
+    parts = []
+    for table in _tables(card):
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
+                       for row in table.rows)
+        parts.append(f"<h2>{html.escape(table.title)}</h2>\n<div class=\"scroll\"><table>\n"
+                     f"{f'<tr>{head}</tr>' if head else ''}\n{rows}</table></div>\n")
+    title = html.escape(str(card["title"]))
+    return ('<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">\n'
+            f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+            f"{''.join(parts)}</main>\n</body>\n</html>\n")
+
+
+def markdown_of(card: Mapping[str, Any]) -> str:
+    """The card as Markdown; characters with a meaning in Markdown or HTML are escaped."""
+    lines = [f"# {_plain_line(str(card['title']))}", ""]
+    for table in _tables(card):
+        columns = table.columns or ("", "")
+        lines += [f"## {_plain_line(table.title)}", "",
+                  *(f"| {' | '.join(map(_plain_line, row))} |" for row in (columns, ["---"] * len(columns))), ""]
+        lines[-1:] = [*(f"| {' | '.join(map(_plain_line, row))} |" for row in table.rows), ""]
+    return "\n".join(lines)
+
+
+def _plain_line(text: str) -> str:
+    if text == "---":
+        return text
+    escaped = html.escape(" ".join(text.split()), quote=False)
+    return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in escaped)
+
+
+def _tables(card: Mapping[str, Any]) -> Iterator[_Table]:
+    """Single facts together, then a table for each key."""
+    single = [(_title(key), _text(value)) for key, value in card.items()
+              if key != "title" and not isinstance(value, dict)]
+    if single:
+        yield _Table("Summary", (), single)
+    for key, value in card.items():
+        if not isinstance(value, dict) or not value:
+            continue
+        if all(isinstance(row, dict) for row in value.values()):
+            columns = [*dict.fromkeys(column for row in value.values() for column in row)]
+            yield _Table(_heading(key), ("", *map(_title, columns)),
+                         [(str(name), *(_text(row.get(column)) for column in columns)) for name, row in value.items()])
+        else:
+            yield _Table(_heading(key), (), [(_title(name), _text(fact)) for name, fact in value.items()])
+
+
+def _heading(key: str) -> str:
+    return _title(key[:1].upper() + key[1:])
+
+
+def _title(key: Any) -> str:
+    return str(key).replace("_", " ")
+
+
+def _text(value: Any) -> str:
+    """A fact in words: a list of three numbers is an interval."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return "; ".join(f"{_title(name)}: {_text(fact)}" for name, fact in value.items()) or "–"
+    if isinstance(value, list | tuple):
+        if len(value) == _INTERVAL and all(isinstance(end, float) for end in value):
+            return f"{_text(value[0])} [{_text(value[1])}, {_text(value[2])}]"
+        return ", ".join(map(_text, value)) or "–"
+    return str(value)

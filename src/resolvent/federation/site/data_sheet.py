@@ -1,0 +1,40 @@
+"""The data sheet of a run at a site: rows, limits in force, ledger and versions. It stays in the site's folder."""
+
+from pathlib import Path
+
+from resolvent.comparisons.runs.environment import versions
+from resolvent.federation.protocol.cards import write_card
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import WHY
+from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.site_run import SiteRun
+
+__all__ = ["DATA_SHEET", "write_data_sheet"]
+
+DATA_SHEET = "data-sheet"
+
+
+def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun, ledger: Ledger, *, plan: str,
+                     lead: str) -> Path:
+    """Write the data sheet into the site's folder of a run; returns the path of the page.
+
+    Args:
+        folder: the folder of the run.
+        name: name of the site.
+        file: the site's file, whose limits were in force.
+        run: the run, whose models are written.
+        ledger: the site's ledger.
+        plan: digest of the plan.
+        lead: name of the lead who has signed it.
+    """
+    experiment, fewest = run.experiment, file.limits.min_cell
+    return write_card(folder, DATA_SHEET, {
+        "title": f"Data sheet of {name}: {folder.name}", "site": name, "run": folder.name, "plan": plan, "lead": lead,
+        "label": experiment.table.label, "methods": list(experiment.labels),
+        "rounds_of_the_run": experiment.total_rounds,
+        "version_of_the_table": run.table.version,
+        "rows": {split: count if count == 0 or count >= fewest else f"fewer than {fewest}"
+                 for split, count in run.report()["rows"].items()},
+        "limits": {limit: {"value": getattr(file.limits, limit), "reason": reason} for limit, reason in WHY.items()},
+        "ledger": {"lines": len(ledger.entries), "hash": ledger.head, "rounds_of_all_experiments": ledger.used},
+        "versions": versions()})

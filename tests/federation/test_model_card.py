@@ -1,0 +1,173 @@
+"""Model cards and data sheets: their figures are those of the run, they are signed, and no name breaks the page."""
+
+import json
+import re
+from html.parser import HTMLParser
+from shutil import copytree, ignore_patterns
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from federation.test_federation_cli import SITES, Consortium, lead_note, lead_of
+from resolvent.cli import federation as commands
+from resolvent.comparisons.runs.summary import read_summary
+from resolvent.data.files.digests import DamagedFileError
+from resolvent.errors import InputError
+from resolvent.federation.lead.model_card import model_card, write_model_card
+from resolvent.federation.protocol import kits
+from resolvent.federation.protocol.cards import CARD_FORMATS, check_card, html_of, markdown_of, write_card
+from resolvent.federation.protocol.kits import KitNote
+
+
+class Page(HTMLParser):
+    """The tags, attributes and cells of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.cells = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.attributes += attributes
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_data(self, data):
+        if self.cells:
+            self.cells[-1] += data
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    """A federation of two sites, and the signed card in the lead's run folder."""
+    folder = tmp_path_factory.mktemp("card")
+    consortium = Consortium(folder)
+    assert consortium.serve()["status"] == "complete"
+    job, note = consortium.job(), lead_note(name="lead@example.org")
+    write_model_card(folder / "out", job=job, lead=note.name, experiment=consortium.experiment, sign=note.sign)
+    return SimpleNamespace(consortium=consortium, job=job, folder=folder / "out",
+                           content=json.loads((folder / "out" / "model-card.json").read_text("utf-8")))
+
+
+def test_the_figures_are_those_of_the_run(card):
+    summary, metrics = read_summary(card.folder), card.consortium.metrics()
+    content = card.content
+    assert content["plan"]["digest"] == card.job.plan
+    assert content["plan"]["sites"] == list(SITES)
+    assert content["finding"] == summary["finding"]
+    assert content["files"] == summary["files"]
+    assert content["versions"] == summary["versions"]
+    assert [row["training"] for row in content["rows"].values()] == summary["data"]["train"]
+    for label, facts in summary["methods"].items():
+        assert all(content["methods"][label][key] == facts[key] for key in content["methods"][label])
+        assert content["final_scores"][label] == facts["final"]
+    for site in summary["sites"]:
+        assert content["decisions"][site["name"]]["gain"] == site["decision"]["gain"]
+        assert content["scores"][site["name"]] == site["scores"]
+        assert content["gains_over_training_alone"][site["name"]] == site["gains"]
+    norms = metrics[(metrics["metric"] == "update_norm") & (metrics["method"] == "FedAvg")]
+    for number, site in enumerate(SITES):
+        values = norms[norms["party"] == number]["value"]
+        assert content["norms_of_updates"][f"FedAvg, {site}"] == {
+            "rounds": 3, "median": float(np.median(values)), "largest": float(values.max()), "not_finite": 0}
+    assert content["privacy"]["FedAvg"] == {"epsilon": None, "of": "no differential privacy in the plan"}
+
+
+def test_the_page_and_the_text_show_the_same_facts(card):
+    page = Page((card.folder / "model-card.html").read_text("utf-8"))
+    text = (card.folder / "model-card.md").read_text("utf-8").replace("\\", "")
+    for fact in (card.job.plan, *card.content["methods"]["FedAvg"]["digests"], card.content["finding"],
+                 *(f"{part['largest']:.4g}" for part in card.content["norms_of_updates"].values())):
+        assert any(fact in cell for cell in page.cells), fact
+        assert fact in text
+    assert not page.tags & {"script", "img", "link", "iframe", "object", "a"}
+    assert not [value for name, value in page.attributes if name in ("src", "href", "style") or name.startswith("on")]
+
+
+def test_a_site_has_a_data_sheet_with_its_limits(card):
+    folder = card.consortium.folder / SITES[0] / "mine-1"
+    content = json.loads((folder / "data-sheet.json").read_text("utf-8"))
+    assert content["plan"] == card.job.plan
+    assert content["limits"]["min_rows"]["value"] == 10
+    assert content["rows"] == {"train": 15, "validation": 6, "test": 9}
+    assert content["ledger"]["rounds_of_all_experiments"] == 6  # of alone and FedAvg
+    assert "min_batch" in (folder / "data-sheet.html").read_text("utf-8")
+
+
+def test_the_command_names_who_has_signed(card, monkeypatch, capsys):
+    monkeypatch.setattr(kits, "KitNote", lambda kit: SimpleNamespace(verify=lead_of))
+    commands.federation("verify", card.folder, kit=card.folder)
+    assert re.search(rf"lead@example.org has signed .* {card.job.plan}", " ".join(capsys.readouterr().out.split()))
+    with pytest.raises(InputError, match="--kit"):
+        commands.federation("verify", card.folder)
+
+
+@pytest.mark.parametrize("name", [*(f"model-card.{suffix}" for suffix in CARD_FORMATS), "model-card.signature.json",
+                                  "metrics.parquet", "models/FedAvg/server.safetensors"])
+def test_a_changed_byte_is_noticed(card, name):
+    path = card.folder / name
+    content = path.read_bytes()
+    for position in (len(content) // 3, len(content) - 3):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1:])
+        with pytest.raises((InputError, DamagedFileError)):
+            check_card(card.folder, "model-card", lead_of)
+    path.write_bytes(content)
+    check_card(card.folder, "model-card", lead_of)
+
+
+def test_a_card_that_nobody_has_signed_is_not_valid(card, tmp_path):
+    write_card(tmp_path, "model-card", card.content, lambda content: {"signature": "by another"})
+    with pytest.raises(InputError, match="not signed"):
+        check_card(tmp_path, "model-card", lead_of)
+    write_card(tmp_path, "model-card", card.content)
+    with pytest.raises(InputError, match="no signature"):
+        check_card(tmp_path, "model-card", lead_of)
+
+
+def test_a_card_is_signed_with_the_key_of_the_lead(card, tmp_path):
+    """With the keys and certificates of kits: any kit of the federation checks it, and that of another refuses it."""
+    pytest.importorskip("cryptography")
+    from resolvent.federation.engines.flower.kits import make_flower_kits
+
+    folders = [make_flower_kits(tmp_path / name, name=name, host="localhost", port=1, sites=SITES) for name in "ab"]
+    content = card.content | {"files": {}}
+    write_card(tmp_path, "model-card", content, KitNote(folders[0]["server"]).sign)
+    assert check_card(tmp_path, "model-card", KitNote(folders[0]["aachen"]).verify) == ("server", content)
+    with pytest.raises(InputError, match="no valid signature"):
+        check_card(tmp_path, "model-card", KitNote(folders[1]["aachen"]).verify)
+    page = tmp_path / "model-card.html"
+    page.write_text(page.read_text("utf-8").replace("aachen", "aacheN", 1), encoding="utf-8")
+    with pytest.raises(DamagedFileError, match=r"model-card\.html"):
+        check_card(tmp_path, "model-card", KitNote(folders[0]["aachen"]).verify)
+
+
+def test_a_hostile_name_is_a_text_on_the_page():
+    names = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a|b\n# c", "&lt;", "[x](javascript:1)"]
+    content = {"title": names[0], names[1]: names[0], "sites": {name: {name: name} for name in names},
+               "list": {"one": names}}
+    page = Page(html_of(content))
+    assert not page.tags & {"script", "img", "a"}
+    assert [cell for cell in page.cells if cell == names[0]]
+    lines = markdown_of(content).splitlines()
+    assert not any("<" in line or re.search(r"(?<!\\)[\[`*]", line) for line in lines)
+    assert len({line.replace("\\|", "").count("|") for line in lines if line.startswith("|")} - {0}) <= 2
+
+
+def test_small_numbers_of_rows_are_not_named(card, tmp_path, monkeypatch):
+    summary = read_summary(card.folder)
+    changed = {**summary, "data": {**summary["data"], "test": [3, 0]}}
+    monkeypatch.setattr("resolvent.federation.lead.model_card.read_summary", lambda folder: changed)
+    rows = model_card(card.folder, None, "", None)["rows"]
+    assert [row["test"] for row in rows.values()] == ["fewer than 5", 0]
+
+
+def test_the_card_of_a_run_without_a_plan(card, tmp_path, capsys):
+    """A simulated run has a card that nobody signs; that of a federated run is not replaced."""
+    with pytest.raises(InputError, match="has signed"):
+        commands.federation("card", card.folder)
+    copytree(card.folder, tmp_path / "run", ignore=ignore_patterns("model-card*"))
+    commands.federation("card", tmp_path / "run")
+    assert "model-card.html" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "model-card.json").read_text("utf-8"))["plan"] == {}
