@@ -164,7 +164,7 @@ def test_small_numbers_of_rows_are_not_named(card, tmp_path, monkeypatch):
 
 
 def test_the_card_of_a_run_without_a_plan(card, tmp_path, capsys):
-    """A simulated run has a card that nobody signs; that of a federated run is not replaced."""
+    """A simulated run has a card without a signature; that of a federated run is not replaced."""
     with pytest.raises(InputError, match="has signed"):
         commands.federation("card", card.folder)
     copytree(card.folder, tmp_path / "run", ignore=ignore_patterns("model-card*"))
