@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resolvent.cli.federation import federation_observer
+from resolvent.cli.federation_events import federation_observer
 from resolvent.cli.options import LABEL_WIDTH, OptionalInt, OptionalPath, OptionalText, Run
 from resolvent.simulator.record.progress import progress_bars
 
