@@ -180,7 +180,8 @@ def test_the_ledger_is_a_page_for_a_browser(tmp_path, capsys):
     note = type("Note", (), {"kit": tmp_path, "name": "<i>aachen"})()
     for name in ("ledger.html", "ledger.csv"):
         show_ledger(note, tmp_path / name, None)
-    assert "1 rounds, 1 replies, 1 jobs, 0 evaluations, epsilon without a bound" in " ".join(capsys.readouterr().out.split())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "1 rounds, 1 replies, 1 jobs, 0 evaluations, epsilon without a bound" in printed
     page = (tmp_path / "ledger.html").read_text()
     assert "&lt;script&gt;alert(1)" in page
     assert not re.search(r"<script|<b>lead|<i>aachen|\bsrc=|href=|url\(|@import|https?://", page)
