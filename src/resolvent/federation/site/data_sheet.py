@@ -36,5 +36,6 @@ def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun, ledg
         "rows": {split: count if count == 0 or count >= fewest else f"fewer than {fewest}"
                  for split, count in run.report()["rows"].items()},
         "limits": {limit: {"value": getattr(file.limits, limit), "reason": reason} for limit, reason in WHY.items()},
-        "ledger": {"lines": len(ledger.entries), "hash": ledger.head, "rounds_of_all_experiments": ledger.usage().rounds},
+        "ledger": {"lines": len(ledger.entries), "hash": ledger.head,
+                   "rounds_of_all_experiments": ledger.usage().rounds},
         "versions": versions()})
