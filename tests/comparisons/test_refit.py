@@ -20,7 +20,7 @@ from resolvent.comparisons.runs.summary import Source, read_summary
 from resolvent.data.files.digests import SEAL, read_sealed, write_sealed
 from resolvent.data.tables.party_tables import from_frame
 
-TEXT = EXPERIMENT.replace("FedAvg+: fedavg_plus", "FedAvg: fedavg, FedAvg+: fedavg_plus").replace(
+TEXT = EXPERIMENT.replace("FedAvg+: fedavg_plus", "FedAvg: fedavg, FedAvg+: {name: fedavg_plus, sigma: 0.5}").replace(
     "evaluate_every: 10", "evaluate_every: 2").replace("missing: impute", "missing: impute, test: 0.3")
 
 
@@ -87,7 +87,7 @@ def test_a_refit_is_the_training_on_all_rows_and_follows_the_decisions(run):
     chosen = read_summary(run)["choice"]["method"]
     assert plan.use == {site: "alone" if site in ("Essen", "Ulm") else chosen for site in plan.use}
     data, solver = all_rows(), rv.SGD(0.1, epochs=2)
-    algorithms = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver), "FedAvg+": rv.fedavg_plus(solver)}
+    algorithms = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver), "FedAvg+": rv.fedavg_plus(solver, sigma=0.5)}
     model = rv.models.logistic(len(data.features), 2)
     for site, label in {"Essen": "alone", "Gera": chosen}.items():
         result = rv.simulate(algorithms[label], model, data, rounds=plan.rounds[label], progress=False)

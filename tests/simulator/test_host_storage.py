@@ -71,7 +71,7 @@ def test_packed_data_equal_those_of_from_arrays(packed):
 
 ALGORITHMS = {
     "FedAvg": rv.fedavg(SOLVER),
-    "Fed+": rv.fedgeomed_plus(SOLVER),
+    "Fed+": rv.fedgeomed_plus(SOLVER, sigma=0.5),
     "SCAFFOLD": rv.scaffold(SOLVER),
     "model interpolation": rv.combinators.HeldOutInterpolation(rv.fedprox(SOLVER), SOLVER),
 }

@@ -210,7 +210,7 @@ def test_model_without_data_and_problem_with_data_are_refused():
 def test_cost_depends_on_the_cohort_and_not_on_the_parties():
     """20,000 parties with cohorts of 5 run, because no array has size N x cohort or N x samples."""
     data = rv.datasets.synthetic(parties=20_000, samples=4, features=3, test=0.25)
-    result = rv.simulate(rv.fedavg_plus(rv.SGD(0.1, batch_size=4)), rv.models.linear(3), data, rounds=2,
+    result = rv.simulate(rv.fedavg_plus(rv.SGD(0.1, batch_size=4), sigma=0.5), rv.models.linear(3), data, rounds=2,
                          participation=rv.participation.Uniform(5), evaluate_every=2, progress=False)
     has_moved = np.abs(np.asarray(result.state.parties["weight"])).sum(axis=(1, 2)) > 0
     assert 5 <= has_moved.sum() <= 10
