@@ -28,7 +28,8 @@ def regressor_apply(params, x):
 @pytest.fixture(scope="module")
 def result():
     data = rv.datasets.synthetic(parties=3, features=3)
-    return rv.simulate(rv.fedavg_plus(SOLVER, sigma=0.5), rv.models.linear(3), data, rounds=2, name="Fed+", progress=False)
+    return rv.simulate(rv.fedavg_plus(SOLVER, sigma=0.5), rv.models.linear(3), data, rounds=2, name="Fed+",
+                       progress=False)
 
 
 def same_trees(a, b):
