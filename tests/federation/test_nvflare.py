@@ -395,8 +395,9 @@ def test_a_stolen_key_is_refused_while_the_run_goes_on_and_the_new_key_connects(
 
         job = FederationJob("", rehearsal.experiment.text, SITES, quorum=1, deadline=60.0, rehearsal=True)
         federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "run", job, observe, notify=print)
-        assert rounds[-1]["counted"] == ["aachen"]
-        assert "the key of berlin is revoked" in rounds[-1]["absent"]["berlin"]
+        assert {tuple(event["counted"]) for event in rounds[-10:]} == {("aachen",)}
+        reasons = [event["absent"].get("berlin", "") for event in rounds]
+        assert any("the key of berlin is revoked" in reason for reason in reasons)
         assert rounds[-1]["round"] == 40
         server = (kits[SERVER_KIT] / ENGINE_LOG)
         end = time.monotonic() + 120

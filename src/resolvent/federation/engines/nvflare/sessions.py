@@ -53,8 +53,9 @@ class ServerSessions(FLComponent):
     """Refuses a second session of a site at the server, and reports it; refuses keys that are revoked.
 
     NVIDIA FLARE has no list of revoked certificates. It can disable a site by its name, which ends the connection: this
-    happens at the first sign of a site with a revoked key, unless a process with a newer key is connected. A process
-    that registers with a valid key enables the name again.
+    happens at the first sign of a site with a revoked key while no job runs, unless a process with a newer key is
+    connected. A job would wait for ever for the end of a site that was disabled; until its end, the server's program
+    drops the replies of the site. A process that registers with a valid key enables the name again.
 
     Args:
         kit: the server's kit.
@@ -98,14 +99,15 @@ class ServerSessions(FLComponent):
         Raises:
             NotAuthenticated: the site registers without such a key.
         """
-        clients = fl_ctx.get_engine().server.client_manager
+        engine = fl_ctx.get_engine()
+        clients = engine.server.client_manager
         try:
             self._note.verify_site(site, _signed(folder), proof)
         except InputError as error:
             if is_registration:
                 raise NotAuthenticated(str(error)) from error
             with self._lock:
-                is_connected = self._folders.get(site, ("", 0.0))[0] == folder
+                is_connected = self._folders.get(site, ("", 0.0))[0] == folder and not engine.run_processes
                 if is_connected:
                     del self._folders[site]
             if is_connected:
