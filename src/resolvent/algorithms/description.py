@@ -167,7 +167,8 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
         check_arrays(f"a message of {type(algorithm).__name__}", message)
         after, reply, info = party_work(phase, state, message, oracle, key, effort)
         facts["returns_memory"] |= "memory" in info
-        numbers.update({name: None for name, value in info.items() if jnp.shape(value) == ()})
+        numbers.update({name: None for name, value in info.items()
+                        if jax.tree_util.all_leaves([value]) and jnp.shape(value) == ()})
         return after, reply, message
 
     def models(algorithm: AlgorithmFunctions, w0: Vector, server: ServerState, state: PartyState, k: Int[Array, ""],
