@@ -19,6 +19,7 @@ from resolvent.cli.options import LABEL_WIDTH, Changes, Names, OptionalInt, Opti
 from resolvent.cli.output import print_json
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
 from resolvent.cli.refit import refit
+from resolvent.cli.regress import regress
 from resolvent.cli.tune import tune
 from resolvent.simulator.record.progress import LabelledProgress, progress_bars
 
@@ -275,6 +276,6 @@ def _set_cpu_devices(devices: int) -> None:
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     "check": check, "run": run, "tune": tune, "refit": refit, "predict": predict, "evaluate": evaluate,
-    "calibrate": calibrate, "explain": explain, "list": list_, "show": show, "compare": compare, "report": report,
-    "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
+    "calibrate": calibrate, "explain": explain, "regress": regress, "list": list_, "show": show, "compare": compare,
+    "report": report, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
 }

@@ -12,11 +12,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.math import tree
+from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.objective import Batch, BoundObjective, LocalObjective
@@ -154,6 +156,15 @@ class Oracle(eqx.Module):
         raise TypeError(f"the exact minimiser needs a quadratic problem, got {type(self).__name__}: use the solver "
                         "SGD or GD")
 
+    def second_order(self, w: Vector) -> SecondOrder:
+        """f_k, its gradient and its Hessian, over all of the party's samples, with w as one vector of P numbers.
+
+        Raises:
+            TypeError: oracles of this kind have no Hessian.
+        """
+        raise TypeError(f"{type(self).__name__} has no second derivatives: give it a method second_order(), or use a "
+                        "method that needs gradients only")
+
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean loss, and mean score with larger values better, on samples that are not used for training.
 
@@ -249,6 +260,18 @@ class SampleOracle(Oracle):
         return tree.cast(tree.axpy(self.model.l2, w, mean), w)
 
     @override
+    def second_order(self, w: Vector) -> SecondOrder:
+        flat, restore = ravel_pytree(w)
+
+        def of_block(positions: Array, mask: Array) -> Array:
+            hessian: Array = jax.hessian(lambda v: self._block_sums(restore(v), positions, mask)[0])(flat)
+            return hessian
+
+        total = self._sum_over_blocks(of_block, jnp.zeros((flat.size, flat.size), flat.dtype))
+        hessian = total / self.samples + self.model.l2 * jnp.eye(flat.size, dtype=flat.dtype)
+        return SecondOrder(self.value(w), ravel_pytree(self.grad(w))[0], hessian)
+
+    @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
         if (objective := self.objective) is None:
             rows = self.offset + jnp.where(mask, positions, 0)
@@ -309,6 +332,10 @@ class QuadraticOracle(Oracle):
         return self.hessian @ w - self.linear
 
     @override
+    def second_order(self, w: Vector) -> SecondOrder:
+        return SecondOrder(self.value(w), self.grad(w), self.hessian)
+
+    @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
         """The full gradient, because a quadratic has no samples."""
         return self.grad(w)
@@ -357,6 +384,11 @@ class ShapeOracle(Oracle):
     @override
     def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
         return jax.tree.map(jnp.zeros_like, w)
+
+    @override
+    def second_order(self, w: Vector) -> SecondOrder:
+        flat = ravel_pytree(w)[0]
+        return SecondOrder(jnp.zeros((), flat.dtype), jnp.zeros_like(flat), jnp.eye(flat.size, dtype=flat.dtype))
 
     @override
     def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:

@@ -1,0 +1,93 @@
+"""Newton's method by sums: parties send the value, the gradient and the Hessian of their objectives."""
+
+from typing import ClassVar, NamedTuple
+
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, ArrayLike, Float, Int
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies
+from resolvent.errors import check_range
+from resolvent.math import newton, tree
+from resolvent.math.newton import NewtonState, SecondOrder
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+
+__all__ = ["FederatedNewton", "FederatedNewtonState"]
+
+_TOLERANCE_POWER = 1.5  # of the rounding error; that of the predicted decrease is about its square
+
+
+class FederatedNewtonState(NamedTuple):
+    """The server's state.
+
+    Attributes:
+        search: the state of Newton's method, with models as vectors.
+        model: the accepted model.
+        candidate: the model that the parties evaluate next.
+    """
+
+    search: NewtonState
+    model: Vector
+    candidate: Vector
+
+
+class FederatedNewton(OnePhaseMethod):
+    r"""Newton's method with a line search on the average objective, exact for any division of the rows.
+
+    .. math:: d = -\Big(\sum_k\lambda_k \nabla^2 f_k(w)\Big)^{-1} \sum_k\lambda_k\nabla f_k(w), \quad
+              w \leftarrow w + t d
+
+    A round is one evaluation of f, its gradient and its Hessian at a candidate w + t d, t = 1, 1/2, ...; the server
+    accepts it if f has fallen enough (Armijo). For a generalised linear model with its canonical link this is
+    iteratively reweighted least squares. With ``l1`` it is the proximal Newton method, for the lasso and the elastic
+    net. The server needs sums only. All parties must take part: sums over other cohorts are of other objectives.
+
+    Attributes:
+        l1: [P] weights of the absolute values of the parameters, as one vector; None: zero.
+        tolerance: the predicted decrease of the objective at which it has converged and stays; None: the precision to
+            the power 1.5.
+    """
+
+    l1: Float[Array, " P"] | None = None
+    tolerance: ArrayLike | None = None
+    replies_models: ClassVar[bool] = False
+    needs_individual_replies: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_range(self, "(0, inf)", tolerance=self.tolerance)
+        if self.l1 is not None:
+            check_range(self, "[0, inf)", l1=self.l1)
+
+    @override
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> FederatedNewtonState:
+        return FederatedNewtonState(newton.start(ravel_pytree(w0)[0]), w0, w0)
+
+    @override
+    def message(self, state: FederatedNewtonState, k: Int[Array, ""]) -> Vector:
+        return state.candidate
+
+    @override
+    def party(self, state: PartyState, message: Vector, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, SecondOrder, Info]:
+        return state, oracle.second_order(message), {"model": message, "steps": jnp.ones((), tree.dtype(message))}
+
+    @override
+    def server(self, state: FederatedNewtonState, replies: Replies, key: Array) -> tuple[FederatedNewtonState, Info]:
+        tolerance = newton.precision(state.search.point)**_TOLERANCE_POWER if self.tolerance is None else self.tolerance
+        search = newton.advance(state.search, replies.mean(), tolerance, self.l1)
+        restore = ravel_pytree(state.model)[1]
+        return FederatedNewtonState(search, restore(search.point), restore(search.candidate)), {}
+
+    @override
+    def model_message(self, state: FederatedNewtonState, k: Int[Array, ""]) -> Vector:
+        return state.model
+
+    @override
+    def personal_model(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
+        return message
+
+    @override
+    def server_model(self, state: FederatedNewtonState) -> Vector:
+        return state.model

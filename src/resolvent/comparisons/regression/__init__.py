@@ -1,0 +1,1 @@
+"""Regressions over sites as statisticians read them: formulas, estimates with errors, heterogeneity, a page."""

@@ -1,0 +1,99 @@
+"""The pictures of a regression: estimates, forest plots, and which coefficients differ where."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from resolvent.simulator.record.plots import COLOURS, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from resolvent.comparisons.regression.heterogeneity import Heterogeneity
+    from resolvent.comparisons.regression.regression import Regression
+
+__all__ = ["differences_figure", "estimates_figure", "forest_figure"]
+
+_ROW = 0.28  # inches
+_LABEL = 30  # characters
+
+
+def estimates_figure(fit: "Regression") -> "Figure":
+    """A point and an interval for each coefficient but intercepts; as ratios on a logarithmic axis if there are any."""
+    table = fit.table
+    extra = () if fit.rows.family is None else fit.rows.family.extra
+    table = table[[not str(name).endswith("Intercept") and name not in extra for name in table.index]]
+    figure, axes = new_figure(5.6, 1.0 + _ROW * max(len(table), 1))
+    columns = ("estimate", "low", "high") if fit.effect is None else (
+        fit.effect, f"{fit.effect} low", f"{fit.effect} high")
+    _intervals(axes, [str(name) for name in table.index], *(table[name].to_numpy() for name in columns),
+               is_ratio=fit.effect is not None)
+    axes.set_xlabel(f"{fit.effect or 'coefficient'} with {fit.level:.0%} interval")
+    return figure
+
+
+def forest_figure(differences: "Heterogeneity", parameter: str) -> "Figure":
+    """The sites' own estimates of one parameter, and the common one at the bottom; a square's area is its weight."""
+    from scipy import stats
+
+    fit = differences.fit
+    j = fit.names.index(parameter)
+    common = fit.table.loc[parameter]
+    is_ratio = fit.effect is not None and parameter not in (() if fit.rows.family is None else fit.rows.family.extra)
+    b = np.append(differences.sites.estimates[:, j], common["estimate"])
+    error = np.append(differences.sites.errors[:, j], common["standard error"])
+    half = stats.norm.ppf((1 + fit.level) / 2) * error
+    figure, axes = new_figure(5.6, 1.1 + _ROW * len(b))
+    shown = np.exp if is_ratio else np.asarray
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = 1 / error**2
+    _intervals(axes, [*fit.rows.sites, "common"], shown(b), shown(b - half), shown(b + half), is_ratio=is_ratio,
+               sizes=np.append(weight[:-1] / np.nanmax(weight[:-1]), 1.0))
+    axes.axvline(float(shown(b[-1])), color=COLOURS[4], linewidth=0.8, linestyle=":")
+    line = differences.table.loc[parameter]
+    axes.set_title(f"{parameter}: I² {line['I2']:.0%}, Q {line['Q']:.1f}, p {line['p']:.2g}", loc="left")
+    axes.set_xlabel(f"{fit.effect if is_ratio else 'coefficient'} with {fit.level:.0%} interval")
+    return figure
+
+
+def differences_figure(differences: "Heterogeneity") -> "Figure":
+    """Parameters by sites: the sparse difference from the common vector, in units without the columns' scale."""
+    scaled = differences.differences.scaled
+    rows, columns = scaled.T.shape
+    figure, axes = new_figure(max(3.6, 2.2 + 0.5 * columns), 1.4 + _ROW * rows)
+    limit = max(float(np.abs(scaled.to_numpy()).max()), 1e-12)
+    image = axes.imshow(scaled.T.to_numpy(), cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
+    axes.grid(visible=False)
+    axes.set_xticks(range(columns), [_shortened(str(name)) for name in scaled.index], rotation=45, ha="right")
+    axes.set_yticks(range(rows), [_shortened(str(name)) for name in scaled.columns])
+    own = differences.differences.differences.T.to_numpy()
+    for j, i in zip(*np.nonzero(own), strict=True):
+        colour = "white" if abs(scaled.T.to_numpy()[j, i]) > 0.6 * limit else "black"
+        axes.text(i, j, f"{own[j, i]:+.2g}", ha="center", va="center", fontsize=8, color=colour)
+    if not np.any(own):
+        axes.set_title("no coefficient differs", loc="left")
+    else:
+        axes.set_title("difference from the common coefficient", loc="left")
+        figure.colorbar(image, ax=axes, label="standardised", fraction=0.05)
+    return figure
+
+
+def _intervals(axes: "Axes", names: list[str], centre: np.ndarray, low: np.ndarray, high: np.ndarray, *, is_ratio: bool,
+               sizes: np.ndarray | None = None) -> None:
+    """A row for each name; what could not be estimated has none."""
+    place = np.arange(len(names))[::-1]
+    known = np.isfinite(centre) & np.isfinite(low) & np.isfinite(high)
+    if is_ratio:
+        axes.set_xscale("log")
+    axes.hlines(place[known], low[known], high[known], color=COLOURS[0], linewidth=1.4)
+    area = 36.0 if sizes is None else 12 + 60 * np.nan_to_num(sizes)[known]
+    axes.scatter(centre[known], place[known], s=area, marker="s", color=COLOURS[0], zorder=3)
+    axes.axvline(1.0 if is_ratio else 0.0, color="#888888", linewidth=0.8)
+    axes.set_yticks(place, [_shortened(name) for name in names])
+    axes.set_ylim(-0.7, len(names) - 0.3)
+    axes.grid(visible=False, axis="y")
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LABEL else name[:_LABEL - 1] + "…"

@@ -1,0 +1,223 @@
+"""Formulas such as ``outcome ~ age + C(ward) + age:sex``: what they may contain, and the design that follows.
+
+formulaic builds the columns. It evaluates factors as Python, and a formula can come from the lead of a federation, so a
+formula is checked first: names of columns, numbers, arithmetic and a few functions, nothing else.
+"""
+
+import ast
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.errors import InputError, alternatives, quote
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FUNCTIONS", "Design", "Formula", "Response", "check_columns", "design_of", "parse_formula"]
+
+FUNCTIONS = {"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "exp": np.exp, "sqrt": np.sqrt,
+             "abs": np.abs}
+_NODES = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator,
+          ast.unaryop, ast.keyword)
+_SURVIVAL = re.compile(r"Surv\(\s*([^(),]+?)\s*,\s*([^(),]+?)\s*\)")
+
+
+@dataclass(frozen=True)
+class Response:
+    """The left side of a formula.
+
+    Attributes:
+        label: the column of the label; for times, the column of the time.
+        event: the column that says whether the event occurred; None if the label is no time.
+    """
+
+    label: str
+    event: str | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it reads."""
+        return [self.label] if self.event is None else [self.label, self.event]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula that has been checked.
+
+    Attributes:
+        text: the formula as written.
+        response: its left side.
+        right: its right side.
+        variables: the columns of the right side.
+    """
+
+    text: str
+    response: Response
+    right: Any
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Design:
+    """The columns of a regression.
+
+    Attributes:
+        names: [d] the names of the columns.
+        x: [rows, d] the columns.
+    """
+
+    names: tuple[str, ...]
+    x: NDArray[np.float64]
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether one of the columns is the intercept."""
+        return "Intercept" in self.names
+
+
+def parse_formula(text: str) -> Formula:
+    """The formula, checked.
+
+    Args:
+        text: such as ``outcome ~ age + C(ward) + age:sex``, or ``Surv(days, died) ~ age`` for times to an event.
+
+    Raises:
+        InputError: it has no left side, is no formula, or contains something else than columns, numbers, arithmetic,
+            ``C()``, ``I()`` and the functions in ``FUNCTIONS``.
+
+    Example:
+        >>> parse_formula("outcome ~ age + log(income)").variables  # doctest: +SKIP
+        ('age', 'income')
+    """
+    formulaic = _formulaic()
+    left, separator, right = text.partition("~")
+    if not separator or not left.strip() or not right.strip():
+        raise InputError(f"the formula {quote(text)} needs a label and a right side: write such as "
+                         "outcome ~ age + C(ward)")
+    try:
+        parsed = formulaic.Formula(right.strip())
+        terms = list(parsed)
+    except formulaic.errors.FormulaicError as error:
+        raise InputError(f"the formula {quote(text)} cannot be read: {_one_line(error)}") from error
+    except (TypeError, SyntaxError, AttributeError) as error:
+        raise InputError(f"the formula {quote(text)} cannot be read: use + : * ( ) and C(column)") from error
+    factors = [factor for term in terms for factor in term.factors]
+    variables: dict[str, None] = {}
+    for factor in factors:
+        if factor.eval_method.value == "lookup":
+            variables[factor.expr] = None
+        elif factor.eval_method.value == "python":
+            variables.update(dict.fromkeys(_check_factor(factor.expr, text)))
+    return Formula(text, _response(left.strip()), parsed, tuple(variables))
+
+
+def design_of(formula: Formula, frame: "pd.DataFrame") -> Design:
+    """The columns of the right side.
+
+    Args:
+        formula: the formula.
+        frame: rows without missing values; text columns are categories, whose first level is the base.
+
+    Raises:
+        InputError: a function is not defined for a value, such as log(0), or there are no columns.
+    """
+    formulaic = _formulaic()
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # values that are not finite are named below
+            matrix = formula.right.get_model_matrix(frame, context={**FUNCTIONS}, na_action="ignore")
+    except formulaic.errors.FormulaicError as error:
+        raise InputError(f"the formula {quote(formula.text)} does not fit the table: {_one_line(error)}") from error
+    names, x = tuple(str(name) for name in matrix.columns), np.asarray(matrix, np.float64)
+    if not names:
+        raise InputError(f"the formula {quote(formula.text)} has no columns on its right side")
+    for j, name in enumerate(names):
+        if not np.isfinite(x[:, j]).all():
+            row = int(np.flatnonzero(~np.isfinite(x[:, j]))[0])
+            raise InputError(f"{quote(name)} is not finite in row {row} of the complete rows: transform the column "
+                             "before, or leave such rows out")
+    return Design(names, x)
+
+
+def check_columns(formula: Formula, columns: Iterable[str], others: Iterable[str]) -> None:
+    """Refuse columns that the table does not have, and the column of the site on the right side.
+
+    Args:
+        formula: the formula.
+        columns: the columns of the table.
+        others: columns that must not be features.
+
+    Raises:
+        InputError: naming the columns.
+    """
+    known = list(columns)
+    for name in [*formula.response.columns, *formula.variables]:
+        if name not in known:
+            raise InputError(f"the formula {quote(formula.text)} names the column {quote(name)}, which the table does "
+                             f"not have{alternatives(name, known)}")
+    for name in [*formula.response.columns, *others]:
+        if name in formula.variables:
+            raise InputError(f"{quote(name)} is the label or names the site, and cannot be on the right side of "
+                             f"{quote(formula.text)} as well: differences between sites are what heterogeneity is for")
+
+
+def _response(left: str) -> Response:
+    if survival := _SURVIVAL.fullmatch(left):
+        return Response(*(name.strip("`") for name in survival.groups()))
+    if not re.fullmatch(r"`[^`]+`|\w+", left):
+        raise InputError(f"the left side of a formula is a column or Surv(time, event), got {quote(left)}: transform "
+                         "the label in the table")
+    return Response(left.strip("`"))
+
+
+def _check_factor(expression: str, text: str) -> list[str]:
+    """The columns of a factor.
+
+    Raises:
+        InputError: it contains something that a formula may not contain.
+    """
+    columns: list[str] = []
+    quoted = re.findall(r"`([^`]+)`", expression)
+    plain = re.sub(r"`[^`]+`", lambda m: f"quoted_{quoted.index(m[0][1:-1])}", expression)
+    try:
+        tree = ast.parse(plain, mode="eval")
+    except SyntaxError as error:
+        raise InputError(f"{quote(expression)} in the formula {quote(text)} cannot be read") from error
+    calls = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        is_function = isinstance(node, ast.Name) and id(node) in calls
+        allowed = not isinstance(node, ast.Call) or isinstance(node.func, ast.Name)
+        if not isinstance(node, _NODES) or not allowed or (
+                is_function and isinstance(node, ast.Name) and node.id not in {"C", "I", *FUNCTIONS}):
+            what = node.id if isinstance(node, ast.Name) else ast.unparse(node)
+            raise InputError(f"{quote(expression)} in the formula {quote(text)} contains {quote(what)}: a formula may "
+                             f"contain columns, numbers, arithmetic, C(), I() and {', '.join(FUNCTIONS)}; functions "
+                             "that estimate something from rows, such as scale(), would need the rows of all sites")
+        if isinstance(node, ast.Name) and not is_function:
+            match = re.fullmatch(r"quoted_(\d+)", node.id)
+            columns.append(quoted[int(match[1])] if match else node.id)
+    return columns
+
+
+def _one_line(error: Exception) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m|[⧛⧚]", "", " ".join(str(error).split()))[:300]
+
+
+def _formulaic() -> Any:
+    """The package formulaic.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        import formulaic
+        import formulaic.errors
+    except ImportError as error:
+        raise InputError("formulas need the package formulaic: pip install 'resolvent[statistics]'") from error
+    return formulaic

@@ -1,0 +1,114 @@
+"""Fits with a random intercept for each site."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.algorithms.methods.newton import FederatedNewton
+from resolvent.errors import DivergedError, InputError
+from resolvent.problem.regression.families import Gaussian
+from resolvent.problem.regression.objective import RowRegression
+from resolvent.problem.regression.random_intercept import RandomIntercept, ScaledGaussian
+from resolvent.simulator.run import simulate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from resolvent.comparisons.regression.regression import Regression
+
+__all__ = ["RandomInterceptFit", "fit_random_intercept"]
+
+_ROUNDS = 60
+_SMALL = 1e-3  # a deviation tau below this one is zero: its logarithm has no maximum
+
+
+@dataclass(frozen=True)
+class RandomInterceptFit:
+    """A regression with a random intercept.
+
+    Attributes:
+        names: the names of the parameters without tau.
+        estimates: their estimates.
+        errors: their standard errors.
+        tau: standard deviation of the sites' intercepts; 0 if the sites do not differ.
+        log_likelihood: the marginal log-likelihood.
+        p: of the test of tau = 0; the statistic is 0 half of the time and chi-squared with 1 degree of freedom
+            otherwise.
+        rounds: number of rounds of the fit.
+    """
+
+    names: tuple[str, ...]
+    estimates: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    tau: float
+    log_likelihood: float
+    p: float
+    rounds: int
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """A row for each parameter: estimate and standard error."""
+        import pandas as pd
+
+        return pd.DataFrame({"estimate": self.estimates, "standard error": self.errors},
+                            index=pd.Index(self.names, name="parameter"))
+
+
+def fit_random_intercept(fit: "Regression") -> RandomInterceptFit:
+    """Fit the regression again with a random intercept for each site, by sums.
+
+    Raises:
+        InputError: the model has no intercept or is a Cox model, whose sites have baseline hazards of their own.
+        DivergedError: the fit has not converged.
+    """
+    from scipy import stats
+
+    rows = fit.rows
+    if rows.family is None:
+        raise InputError("a Cox model stratified by site has a baseline hazard for each site in place of an intercept")
+    if not rows.design.has_intercept:
+        raise InputError("a random intercept needs an intercept: leave -1 out of the formula")
+    with jax.enable_x64(True):
+        family, start, names = rows.family, np.nan_to_num(fit.estimates), rows.names
+        if isinstance(family, Gaussian):
+            family, names = ScaledGaussian(), (*names, "log_sigma")
+            start = np.append(start, np.log(fit.deviance / fit.count) / 2)
+        plain = RowRegression(family, rows.design.x, rows.y, rows.sizes, offsets=rows.offsets)
+        problem = RandomIntercept(plain, np.append(start, np.log(0.3)))
+        result = simulate(FederatedNewton(), problem, rounds=_ROUNDS, evaluate_every=4, progress=False, name="Newton",
+                          on_evaluation=lambda e: e.stop("converged") if _has_ended(e.result()) else None)
+        search = result.state.server.search
+        w = np.asarray(result.server_model)
+        tau = float(np.exp(w[-1]))
+        if not bool(search.has_converged) and tau > _SMALL:
+            raise DivergedError(f"the random intercept has not converged after {_ROUNDS} rounds: the common fit has "
+                                "coefficients that the rows cannot tell, or there are too few sites")
+        shares = rows.sizes / fit.count
+        seen = [problem.oracle(jnp.array(k)).second_order(result.server_model) for k in range(len(shares))]
+        information = fit.count * sum(share * np.asarray(s.hessian) for share, s in zip(shares, seen, strict=True))
+        constant = _label_part(fit, w[:len(names)])
+        likelihood = -fit.count * float(sum(share * float(s.value) for share, s in zip(shares, seen, strict=True)))
+    if tau <= _SMALL:
+        information, tau, likelihood = information[:-1, :-1], 0.0, fit.log_likelihood - constant
+    covariance = np.linalg.inv(information)
+    statistic = max(2 * (likelihood + constant - fit.log_likelihood), 0.0)
+    return RandomInterceptFit(names, w[:len(names)], np.sqrt(np.diag(covariance))[:len(names)], tau,
+                              likelihood + constant, float(stats.chi2.sf(statistic, 1)) / 2, int(search.evaluations))
+
+
+def _has_ended(result: "object") -> bool:
+    """Whether the fit has converged, or tau goes to zero."""
+    server = result.state.server  # type: ignore[attr-defined]
+    return bool(server.search.has_converged) or float(server.search.point[-1]) < np.log(_SMALL)
+
+
+def _label_part(fit: "Regression", w: NDArray[np.float64]) -> float:
+    """The part of the log-likelihood that depends on the labels alone, which losses leave out."""
+    from scipy.special import gammaln
+
+    is_count = fit.family in ("poisson", "negative_binomial")
+    return -float(gammaln(fit.rows.y + 1).sum()) if is_count else 0.0

@@ -1,0 +1,77 @@
+"""A regression in words: the summary as text."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from resolvent.errors import quote
+
+if TYPE_CHECKING:
+    from resolvent.comparisons.regression.regression import Regression
+
+__all__ = ["facts_in_words", "number", "probability", "summary", "table_rows"]
+
+_ERRORS = {"model": "from the model", "robust": "robust to a wrong variance (HC1)", "clustered": "clustered by site"}
+
+
+def summary(fit: "Regression") -> str:
+    """The facts, the table of estimates and the findings."""
+    head, rows = table_rows(fit)
+    widths = [max(len(row[j]) for row in [head, *rows]) for j in range(len(head))]
+    lines = [fit.rows.formula.text, "", *facts_in_words(fit), ""]
+    for row in [head, *rows]:
+        lines.append(row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width)
+                                                       for cell, width in zip(row[1:], widths[1:], strict=True)))
+    return "\n".join([*lines, *([""] if fit.findings else []), *fit.findings])
+
+
+def facts_in_words(fit: "Regression") -> list[str]:
+    """What was fitted, to what, and how well; a sentence each."""
+    rows = fit.rows
+    family = "Cox regression, stratified by site, ties by Efron" if rows.family is None else f"family {fit.family}"
+    sentences = [f"{fit.count} rows of {len(rows.sites)} sites; {family}; fitted in {fit.rounds} rounds."]
+    if rows.event is not None:
+        sentences.append(f"{int(rows.event.sum())} events.")
+    if rows.classes:
+        others = ", ".join(quote(name) for name in rows.classes[1:])
+        sentences.append(f"The odds are those of {others} against {quote(rows.classes[0])}.")
+    dispersion = f", dispersion {number(fit.dispersion)}" if rows.family and rows.family.has_dispersion else ""
+    deviance = "" if rows.family is None else f", deviance {fit.deviance:.2f}{dispersion}"
+    sentences.append(f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}{deviance}. "
+                     f"Standard errors {_ERRORS[fit.errors]}; intervals of {fit.level:.0%}.")
+    return sentences
+
+
+def table_rows(fit: "Regression") -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of the table of estimates, as text."""
+    table = fit.table
+    statistic = "t" if "t" in table else "z"
+    head = ["", "estimate", "std. error", statistic, "p", "interval"]
+    if fit.effect is not None:
+        head += [fit.effect, "interval"]
+    rows = []
+    for name, line in table.iterrows():
+        row = [str(name), number(line["estimate"]), number(line["standard error"]), _plain(line[statistic], ".2f"),
+               probability(line["p"]), _interval(line["low"], line["high"])]
+        if fit.effect is not None:
+            row += [number(line[fit.effect]), _interval(line[f"{fit.effect} low"], line[f"{fit.effect} high"])]
+        rows.append(row)
+    return head, rows
+
+
+def number(x: float) -> str:
+    """Four significant digits; a dash for what could not be estimated."""
+    return _plain(x, "#.4g").rstrip(".")
+
+
+def probability(p: float) -> str:
+    """A p value: three decimals, or < 0.001."""
+    return "-" if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _interval(low: float, high: float) -> str:
+    return "-" if np.isnan(low) else f"{number(low)} to {number(high)}"
+
+
+def _plain(x: float, form: str) -> str:
+    return "-" if np.isnan(x) else format(x, form)

@@ -1,0 +1,1 @@
+"""Regressions with second derivatives: generalised linear models, and Cox models stratified by party."""

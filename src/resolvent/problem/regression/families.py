@@ -1,0 +1,227 @@
+"""Families of generalised linear models: the loss of a row as a function of its linear predictors.
+
+A row has C linear predictors eta (one, or one for each class but the first), and a family may have further parameters,
+such as the dispersion of the negative binomial distribution. Losses are negative log-likelihoods without the terms that
+depend on the labels alone; derivatives come from automatic differentiation.
+"""
+
+import math
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln, xlogy
+from jaxtyping import Array, Float
+from typing_extensions import override
+
+__all__ = ["Binomial", "Family", "Gamma", "Gaussian", "Multinomial", "NegativeBinomial", "Poisson", "RowTerms"]
+
+
+class RowTerms(NamedTuple):
+    """What the fit of a row adds to the sums from which a regression is reported.
+
+    Attributes:
+        deviance: twice the row's log-likelihood in the saturated model minus that in this one.
+        pearson: (y - mean)^2 / variance at dispersion 1.
+        likelihood: the row's log-likelihood, without the parts that need the dispersion.
+        label: a function of the label alone, for the log-likelihood of families with a dispersion.
+    """
+
+    deviance: Float[Array, ""]
+    pearson: Float[Array, ""]
+    likelihood: Float[Array, ""]
+    label: Float[Array, ""]
+
+
+class Family(eqx.Module):
+    """The distribution of a label, given its linear predictors.
+
+    Attributes:
+        name: its name, as users write it.
+        effect: what the exponential of a coefficient is; None: nothing.
+        has_dispersion: whether the variance has a factor that is estimated from Pearson's statistic.
+        extra: the names of parameters that are not coefficients.
+    """
+
+    name: ClassVar[str]
+    effect: ClassVar[str | None]
+    has_dispersion: ClassVar[bool] = False
+    extra: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def predictors(self) -> int:
+        """C, the number of linear predictors of a row."""
+        return 1
+
+    @property
+    def parameters_of_row(self) -> int:
+        """C and the number of further parameters."""
+        return self.predictors + len(self.extra)
+
+    @abstractmethod
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        """The negative log-likelihood of a row, from its linear predictors and the further parameters."""
+
+    def information(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, "C C"]:
+        """The second derivatives of the loss, or their expected value: the inverse of their sum is the covariance."""
+        second: Array = jax.hessian(self.loss)(z, y)
+        return second
+
+    @abstractmethod
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        """What the row adds to the sums of the fit."""
+
+    def log_likelihood(self, rows: float, dispersion: float, terms: RowTerms) -> float:
+        """The log-likelihood of all rows, from the sums of their terms."""
+        return float(terms.likelihood)
+
+    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
+        """The linear predictors whose mean label is ``mean``, from which the fit begins."""
+        return jnp.zeros_like(mean)
+
+
+class Gaussian(Family):
+    """Normal labels with the identity as link: linear regression. The dispersion is the residual variance."""
+
+    name: ClassVar[str] = "gaussian"
+    effect: ClassVar[str | None] = None
+    has_dispersion: ClassVar[bool] = True
+
+    @override
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        return (y - z[0])**2 / 2
+
+    @override
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        squared = (y - z[0])**2
+        return RowTerms(squared, squared, jnp.zeros_like(y), jnp.zeros_like(y))
+
+    @override
+    def log_likelihood(self, rows: float, dispersion: float, terms: RowTerms) -> float:
+        """At the variance that maximises it, as for ordinary least squares."""
+        variance = float(terms.deviance) / rows
+        return -rows / 2 * (math.log(2 * math.pi * variance) + 1)
+
+
+class Binomial(Family):
+    """Labels 0 and 1 with the logit as link: logistic regression."""
+
+    name: ClassVar[str] = "binomial"
+    effect: ClassVar[str | None] = "odds ratio"
+
+    @override
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        return jax.nn.softplus(z[0]) - y * z[0]
+
+    @override
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        loss, p = self.loss(z, y), jax.nn.sigmoid(z[0])
+        return RowTerms(2 * loss, (y - p)**2 / (p * (1 - p)), -loss, jnp.zeros_like(y))
+
+
+class Multinomial(Family):
+    """Labels 0, ..., K-1; each class but the first has the log of its odds against the first as linear predictor.
+
+    Attributes:
+        classes: K, at least 2.
+    """
+
+    name: ClassVar[str] = "multinomial"
+    effect: ClassVar[str | None] = "odds ratio"
+    classes: int = eqx.field(static=True)
+
+    @property
+    @override
+    def predictors(self) -> int:
+        return self.classes - 1
+
+    @override
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        with_first = jnp.concatenate([jnp.zeros(1, z.dtype), z])
+        return jax.nn.logsumexp(with_first) - with_first[y.astype(int)]
+
+    @override
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        loss = self.loss(z, y)
+        p = jax.nn.softmax(jnp.concatenate([jnp.zeros(1, z.dtype), z]))[y.astype(int)]
+        return RowTerms(2 * loss, 1 / p - 1, -loss, jnp.zeros_like(y))
+
+
+class Poisson(Family):
+    """Counts with the logarithm as link."""
+
+    name: ClassVar[str] = "poisson"
+    effect: ClassVar[str | None] = "rate ratio"
+
+    @override
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        return jnp.exp(z[0]) - y * z[0]
+
+    @override
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        loss, mean = self.loss(z, y), jnp.exp(z[0])
+        return RowTerms(2 * (loss + xlogy(y, y) - y), (y - mean)**2 / mean, -loss - gammaln(y + 1), jnp.zeros_like(y))
+
+    @override
+    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
+        return jnp.log(mean)
+
+
+class NegativeBinomial(Family):
+    """Counts with variance mean + alpha mean^2 and the logarithm as link; log(alpha) is estimated as well."""
+
+    name: ClassVar[str] = "negative_binomial"
+    effect: ClassVar[str | None] = "rate ratio"
+    extra: ClassVar[tuple[str, ...]] = ("log_alpha",)
+
+    @override
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        """The terms that depend on the label alone, log(y!), are left out."""
+        size, log_mean = jnp.exp(-z[1]), z[0]  # 1/alpha
+        log_total = jnp.logaddexp(log_mean, -z[1])  # log(mean + 1/alpha)
+        return gammaln(size) - gammaln(y + size) - y * (log_mean - log_total) + size * (log_total + z[1])
+
+    @override
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        mean, alpha = jnp.exp(z[0]), jnp.exp(z[1])
+        loss = self.loss(z, y)
+        deviance = 2 * (xlogy(y, y / mean) - (y + 1 / alpha) * jnp.log((1 + alpha * y) / (1 + alpha * mean)))
+        return RowTerms(deviance, (y - mean)**2 / (mean + alpha * mean**2), -loss - gammaln(y + 1), jnp.zeros_like(y))
+
+    @override
+    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
+        return jnp.log(mean)
+
+
+class Gamma(Family):
+    """Positive labels with constant coefficient of variation and the logarithm as link."""
+
+    name: ClassVar[str] = "gamma"
+    effect: ClassVar[str | None] = "ratio of means"
+    has_dispersion: ClassVar[bool] = True
+
+    @override
+    def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
+        return y * jnp.exp(-z[0]) + z[0]
+
+    @override
+    def information(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, "C C"]:
+        """The expected one, which is 1 for every row."""
+        return jnp.ones((1, 1), z.dtype)
+
+    @override
+    def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
+        ratio = y * jnp.exp(-z[0])
+        return RowTerms(2 * (ratio - 1 - jnp.log(ratio)), (ratio - 1)**2, jnp.log(ratio) - ratio, jnp.log(y))
+
+    @override
+    def log_likelihood(self, rows: float, dispersion: float, terms: RowTerms) -> float:
+        shape = 1 / dispersion
+        constant = rows * (shape * math.log(shape) - math.lgamma(shape))
+        return constant + shape * float(terms.likelihood) - float(terms.label)
+
+    @override
+    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
+        return jnp.log(mean)

@@ -1,0 +1,219 @@
+"""Regressions over sites against statsmodels, lifelines and printed examples of R, on the pooled rows."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import statsmodels.formula.api as smf
+from lifelines import CoxPHFitter
+from lifelines.datasets import load_lung, load_rossi
+from sklearn.linear_model import ElasticNet
+from statsmodels.discrete.discrete_model import MNLogit, NegativeBinomial
+
+import resolvent as rv
+
+FORMULA = "age + C(ward) + age:sex"
+
+
+@pytest.fixture(scope="module")
+def patients():
+    rng = np.random.default_rng(1)
+    n = 400
+    frame = pd.DataFrame({"age": rng.normal(50, 10, n), "ward": rng.choice(list("ABC"), n),
+                          "sex": rng.choice(["f", "m"], n), "site": rng.choice(["Bonn", "Essen", "Ulm"], n)})
+    eta = -2 + 0.03 * frame["age"] + 0.5 * (frame["ward"] == "B") - 0.4 * (frame["sex"] == "m")
+    frame["ill"] = np.where(rng.random(n) < 1 / (1 + np.exp(-eta)), "yes", "no")
+    frame["y"] = (frame["ill"] == "yes").astype(float)
+    frame["score"] = eta + rng.normal(size=n)
+    frame["visits"] = rng.negative_binomial(2, 1 / (1 + np.exp(eta) / 2))
+    frame["cost"] = rng.gamma(2, np.exp(eta) / 2)
+    frame["years"] = rng.uniform(0.5, 3, n)
+    frame["grade"] = rng.choice(["high", "low", "middle"], n)
+    return frame
+
+
+def _agree(fit, reference, *, errors=True):
+    table = fit.table
+    names = list(table.index)
+    np.testing.assert_allclose(table["estimate"], np.asarray(reference.params[names]), atol=1e-8)
+    if errors:
+        np.testing.assert_allclose(table["standard error"], np.asarray(reference.bse[names]), rtol=1e-6)
+        np.testing.assert_allclose(table["p"], np.asarray(reference.pvalues[names]), atol=1e-6)
+
+
+@pytest.mark.parametrize(("label", "family", "law"), [
+    ("y", "binomial", sm.families.Binomial()),
+    pytest.param("visits", "poisson", sm.families.Poisson(), marks=pytest.mark.nightly),
+    pytest.param("cost", "gamma", sm.families.Gamma(sm.families.links.Log()), marks=pytest.mark.nightly)])
+def test_glm(patients, label, family, law):
+    fit = rv.regress(patients, f"{label} ~ {FORMULA}", party="site", family=family)
+    pooled = smf.glm(f"{label} ~ {FORMULA}", patients, family=law)
+    reference = pooled.fit(tol=1e-14)
+    assert fit.rounds <= 8
+    assert fit.has_converged
+    _agree(fit, reference, errors=family != "gamma")
+    np.testing.assert_allclose(fit.table["standard error"], reference.bse[list(fit.names)], rtol=1e-6)
+    np.testing.assert_allclose([fit.log_likelihood, fit.deviance, fit.aic],
+                               [reference.llf, reference.deviance, reference.aic], rtol=1e-8)
+    sites = patients["site"].map({"Bonn": 0, "Essen": 1, "Ulm": 2})
+    clustered = pooled.fit(tol=1e-14, cov_type="cluster", cov_kwds={"groups": sites})
+    np.testing.assert_allclose(fit.with_errors("clustered").table["standard error"], clustered.bse[list(fit.names)],
+                               rtol=1e-6)
+    white = pooled.fit(tol=1e-14, cov_type="HC0")  # for these models statsmodels has no HC1, which is HC0 n/(n-P)
+    np.testing.assert_allclose(fit.with_errors("robust").table["standard error"],
+                               white.bse[list(fit.names)] * np.sqrt(len(patients) / fit.degrees_of_freedom), rtol=1e-6)
+
+
+def test_linear_regression_has_t_and_hc1(patients):
+    fit = rv.regress(patients, f"score ~ {FORMULA}", party="site")
+    pooled = smf.ols(f"score ~ {FORMULA}", patients)
+    _agree(fit, pooled.fit())
+    np.testing.assert_allclose(fit.log_likelihood, pooled.fit().llf, rtol=1e-10)
+    _agree(fit.with_errors("robust"), pooled.fit(cov_type="HC1", use_t=True))
+    assert "t" in fit.table
+
+
+@pytest.mark.nightly
+def test_multinomial_and_negative_binomial(patients):
+    fit = rv.regress(patients, "grade ~ age + sex", party="site")
+    x = sm.add_constant(np.c_[patients["age"], patients["sex"] == "m"].astype(float))
+    reference = MNLogit(patients["grade"].astype("category").cat.codes, x).fit(disp=0, method="newton", tol=1e-14)
+    by_name = fit.table["estimate"].to_numpy().reshape(2, 3)[:, [fit.rows.design.names.index(n) for n in (
+        "Intercept", "age", "sex[T.m]")]]
+    np.testing.assert_allclose(by_name, np.asarray(reference.params).T, atol=1e-8)
+    np.testing.assert_allclose(fit.log_likelihood, reference.llf, rtol=1e-10)
+
+    fit = rv.regress(patients, "visits ~ age", party="site", family="negative_binomial", exposure="years")
+    start = [*fit.estimates[:2], np.exp(fit.estimates[2])]
+    reference = NegativeBinomial(patients["visits"], sm.add_constant(patients["age"]), exposure=patients["years"]).fit(
+        disp=0, method="newton", start_params=start)
+    np.testing.assert_allclose([*fit.estimates[:2], np.exp(fit.estimates[2])], reference.params, atol=1e-6)
+    np.testing.assert_allclose(fit.table["standard error"].iloc[:2], reference.bse.iloc[:2], rtol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, reference.llf, rtol=1e-10)
+
+
+def test_cox_prints_the_digits_of_r():
+    lung = load_lung().dropna(subset=["ph.ecog"]).assign(hospital="one")
+    fit = rv.regress(lung.rename(columns={"ph.ecog": "ecog"}), "Surv(time, status) ~ age + sex + ecog",
+                     party="hospital")
+    np.testing.assert_allclose(fit.estimates, [0.011067, -0.552612, 0.463728], atol=6e-7)  # R: coxph, package survival
+    np.testing.assert_allclose(fit.table["standard error"], [0.009267, 0.167739, 0.113577], atol=6e-7)
+
+
+def test_cox_stratified_by_site_is_that_of_the_pooled_rows():
+    rossi = load_rossi().assign(state=lambda f: np.arange(len(f)) % 3)
+    fit = rv.regress(rossi, "Surv(week, arrest) ~ fin + age + race + wexp + mar + paro + prio", party="state")
+    reference = CoxPHFitter().fit(rossi, "week", "arrest", strata=["state"], fit_options={"precision": 1e-13})
+    names = list(fit.names)
+    np.testing.assert_allclose(fit.estimates, reference.params_[names], atol=1e-8)
+    np.testing.assert_allclose(fit.table["standard error"], reference.standard_errors_[names], rtol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, reference.log_likelihood_, rtol=1e-10)
+    assert "hazard ratio" in fit.table
+
+
+def test_cox_robust_errors_without_ties():
+    rng = np.random.default_rng(0)
+    frame = load_rossi().assign(state="one", week=lambda f: f["week"] + rng.uniform(0, 0.5, len(f)))
+    fit = rv.regress(frame, "Surv(week, arrest) ~ fin + age + prio", party="state", errors="robust")
+    reference = CoxPHFitter().fit(frame[["week", "arrest", "fin", "age", "prio"]], "week", "arrest", robust=True,
+                                  fit_options={"precision": 1e-13})
+    np.testing.assert_allclose(fit.table["standard error"], reference.standard_errors_[list(fit.names)], rtol=1e-6)
+
+
+def test_elastic_net(patients):
+    fit = rv.regress(patients, "score ~ age + years", party="site", l1=0.02, l2=0.1)
+    reference = ElasticNet(alpha=0.12, l1_ratio=0.02 / 0.12, tol=1e-14, max_iter=100_000).fit(
+        patients[["age", "years"]], patients["score"])
+    np.testing.assert_allclose(fit.estimates, [reference.intercept_, *reference.coef_], atol=1e-8)
+    assert fit.table["standard error"].isna().all()
+    assert "no standard errors" in fit.findings[-1]
+
+
+def test_what_cannot_be_estimated_is_named_and_has_no_number(patients):
+    frame = patients.assign(months=12 * patients["age"] + 1,
+                            marker=np.where(patients["ill"] == "yes", patients["years"] > 1, 0))
+    frame.loc[frame.index[:3], "age"] = np.nan
+    collinear = rv.regress(frame, "ill ~ age + months + ward", party="site")
+    assert collinear.table["estimate"].isna().tolist() == [True, True, True, False, False]
+    assert "'age', 'months'" in collinear.findings[0]
+    assert "3 rows with missing values" in collinear.findings[-1]
+    without = rv.regress(frame.dropna(), "ill ~ age + ward", party="site")
+    np.testing.assert_allclose(collinear.table["standard error"].iloc[3:], without.table["standard error"].iloc[2:],
+                               rtol=1e-6)
+    separated = rv.regress(frame, "ill ~ age + marker", party="site")
+    assert separated.table["estimate"].isna().tolist() == [False, False, True]
+    assert "'marker' divide the rows perfectly" in separated.findings[0]
+    few = rv.regress(frame.head(30), "ill ~ age + C(ward) + sex + years", party="site")
+    assert any("Few events" in sentence for sentence in few.findings)
+
+
+@pytest.mark.parametrize(("formula", "words"), [
+    ("ill ~ agee", "did you mean 'age'"), ("ill ~ __import__('os')", "contains '__import__'"),
+    ("ill ~ age.sum()", "contains"), ("ill ~ scale(age)", "would need the rows of all sites"),
+    ("ill ~ age + site", "names the site"), ("~ age", "needs a label"), ("ill ~ age[0]", "contains"),
+    ("ill ~ (lambda: 1)()", "does not have"), ("ill ~ log(age - 60)", "not finite"),
+    ("ill ~ age + + *", "cannot be read"), ("visits ~ age", "set family="), ("log(cost) ~ age", "left side"),
+    ("Surv(years, visits) ~ age", "must have 0 and 1")])
+def test_a_formula_is_refused_with_the_reason(patients, formula, words):
+    with pytest.raises(rv.InputError, match=words.replace("(", r"\(").replace(")", r"\)")):
+        rv.regress(patients, formula, party="site")
+
+
+def test_heterogeneity(patients):
+    fit = rv.regress(patients, f"y ~ {FORMULA}", party="site")
+    found = fit.heterogeneity()
+    own = [smf.glm(f"y ~ {FORMULA}", rows, family=sm.families.Binomial()).fit(tol=1e-14)
+           for _, rows in patients.groupby("site")]
+    common = smf.glm(f"y ~ {FORMULA}", patients, family=sm.families.Binomial()).fit(tol=1e-14)
+    np.testing.assert_allclose(found.test["statistic"], 2 * (sum(f.llf for f in own) - common.llf), rtol=1e-6)
+    b, weight = (np.array([getattr(f, name)["age"] for f in own]) for name in ("params", "bse"))
+    weight = 1 / weight**2
+    q = np.sum(weight * (b - np.sum(weight * b) / weight.sum())**2)
+    np.testing.assert_allclose(found.table.loc["age", ["Q", "I2"]], [q, max(0, 1 - 2 / q)], rtol=1e-6)
+
+
+def test_fedplus_finds_the_coefficients_that_differ(patients):
+    frame = patients.assign(score=patients["score"] + (patients["site"] == "Ulm") * (2 + 0.1 * patients["age"]))
+    found = rv.regress(frame, "score ~ age + ward + years", party="site").heterogeneity()
+    own = found.differences.differences
+    assert list(zip(*np.nonzero(own.to_numpy()), strict=True)) == [(2, 0), (2, own.columns.get_loc("age"))]
+    np.testing.assert_allclose(own.loc["Ulm", ["Intercept", "age"]], [2, 0.1], atol=0.7)
+    same = rv.regress(patients, "score ~ age + ward + years", party="site").heterogeneity()
+    assert not same.differences.differences.to_numpy().any()
+    assert found.test["p"] < 1e-6 < same.test["p"]
+
+
+@pytest.mark.nightly
+def test_random_intercept_of_normal_labels_is_the_mixed_model(patients):
+    rng = np.random.default_rng(3)
+    frame = patients.assign(site=rng.integers(0, 12, len(patients)))
+    frame["score"] += rng.normal(0, 0.7, 12)[frame["site"]]
+    found = rv.regress(frame, "score ~ age", party="site").heterogeneity().random_intercept()
+    mixed = smf.mixedlm("score ~ age", frame, groups=frame["site"]).fit(reml=False, method="powell")
+    np.testing.assert_allclose(found.table["estimate"].loc[["Intercept", "age"]], mixed.fe_params, atol=1e-5)
+    np.testing.assert_allclose(found.tau**2, float(mixed.cov_re.iloc[0, 0]), rtol=1e-3)
+    np.testing.assert_allclose(found.log_likelihood, mixed.llf, rtol=1e-8)
+    assert found.p < 0.01
+
+
+def test_command_and_page(patients, tmp_path, call):
+    patients.drop(columns="y").to_csv(tmp_path / "visits.csv", index=False)
+    formula = ("--formula", "ill ~ age + ward")
+    shown = call("regress", "visits.csv", "--party", "site", *formula, "--out", "out", cwd=tmp_path)
+    assert shown.code == 0, shown.err
+    assert "The odds are those of 'yes' against 'no'." in shown.out
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert page.count("<svg") == 1 + 1 + 3  # estimates, differences, a forest plot of each coefficient
+    estimates = pd.read_csv(tmp_path / "out" / "estimates.csv", index_col=0)
+    printed = call("regress", "visits.csv", "--party", "site", *formula, "--json", cwd=tmp_path)
+    values = [row["estimate"] for row in json.loads(printed.out)["estimates"]]
+    np.testing.assert_allclose(values, estimates["estimate"])
+    (tmp_path / "mine.yaml").write_text("data: {table: visits.csv, party: site, label: ill}\nmodel: logistic\n"
+                                        "algorithms: [local]\nsolver: {name: SGD, learning_rate: 0.1, epochs: 1}\n")
+    of_experiment = call("regress", "mine.yaml", *formula, "--json", cwd=tmp_path)
+    assert of_experiment.out == printed.out, of_experiment.err
+    refused = call("regress", "visits.csv", "--party", "site", *formula, "--out", "out", cwd=tmp_path)
+    assert refused.code == 2
+    assert "overwrite" in refused.err
