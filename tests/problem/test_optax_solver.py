@@ -8,7 +8,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.problem.oracle import QuadraticOracle
+from resolvent.problem.quadratic import QuadraticOracle
 from resolvent.xla.shuffle import Shuffle
 
 KEY = jax.random.key(5)

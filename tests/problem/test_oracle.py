@@ -7,7 +7,8 @@ import pytest
 
 import resolvent as rv
 from resolvent.problem.maps import GradientStep, Mixture, through
-from resolvent.problem.oracle import QuadraticOracle, ShapeOracle
+from resolvent.problem.oracle import ShapeOracle
+from resolvent.problem.quadratic import QuadraticOracle
 
 SOLVERS = [rv.SGD(0.1), rv.solvers.GD(0.1, steps=2), rv.solvers.adam(0.1), rv.solvers.LBFGS(steps=2),
            rv.solvers.ClosedForm()]

@@ -23,7 +23,8 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.objective import Batch, LocalObjective
-from resolvent.problem.oracle import Oracle, QuadraticOracle, ShapeOracle
+from resolvent.problem.oracle import Oracle, ShapeOracle
+from resolvent.problem.quadratic import QuadraticOracle
 
 __all__ = ["Ascent", "Composed", "GradientStep", "Map", "Mixture", "OnlyLayers", "is_selected", "matches", "through"]
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
@@ -23,7 +22,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.objective import Batch, BoundObjective, LocalObjective
 
-__all__ = ["Oracle", "PartyMemory", "QuadraticOracle", "Recording", "SampleOracle", "ShapeOracle", "recording",
+__all__ = ["Oracle", "PartyMemory", "Recording", "SampleOracle", "ShapeOracle", "recording",
            "remembering"]
 
 
@@ -246,14 +245,7 @@ class SampleOracle(Oracle):
 
     @override
     def grad(self, w: Vector) -> Vector:
-        objective = self.objective
-
-        def block_sum(v: Vector, positions: Array, mask: Array) -> Array:
-            if objective is None:
-                return self._block_sums(v, positions, mask)[0]
-            return objective.sum(self.model, v, self._batch(positions, mask))
-
-        block_gradient = self.model.rewritten(jax.grad(block_sum))
+        block_gradient = self.model.rewritten(jax.grad(self._block_loss))
         zero = jax.tree.map(jnp.zeros_like, tree.widen(w))
         total = self._sum_over_blocks(lambda p, m: tree.widen(block_gradient(w, p, m)), zero)
         mean = jax.tree.map(lambda g: g / self.samples, total)
@@ -264,7 +256,7 @@ class SampleOracle(Oracle):
         flat, restore = ravel_pytree(w)
 
         def of_block(positions: Array, mask: Array) -> Array:
-            hessian: Array = jax.hessian(lambda v: self._block_sums(restore(v), positions, mask)[0])(flat)
+            hessian: Array = jax.hessian(lambda v: self._block_loss(restore(v), positions, mask))(flat)
             return hessian
 
         total = self._sum_over_blocks(of_block, jnp.zeros((flat.size, flat.size), flat.dtype))
@@ -294,6 +286,12 @@ class SampleOracle(Oracle):
         rows = self.offset + jnp.where(mask, positions, 0)
         return Batch(tree.rows(self.x, rows), tree.rows(self.y, rows), mask)
 
+    def _block_loss(self, w: Vector, positions: Array, mask: Array) -> Array:
+        """Sum of the local objective over the masked samples."""
+        if self.objective is None:
+            return self._block_sums(w, positions, mask)[0]
+        return self.objective.sum(self.model, w, self._batch(positions, mask))
+
     def _block_sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
         """Sums of loss and score over the masked samples."""
         rows = self.offset + jnp.where(mask, positions, 0)
@@ -307,53 +305,6 @@ class SampleOracle(Oracle):
             positions = i * self.block + jnp.arange(self.block)
             return jax.tree.map(jnp.add, total, f(positions, positions < self.samples))
         return jax.lax.fori_loop(0, (self.samples + self.block - 1) // self.block, add_block, zero)
-
-
-class QuadraticOracle(Oracle):
-    """f_k(w) = w'Hw/2 - g'w + c for a vector w, with an exact proximal point.
-
-    Attributes:
-        hessian: H, [d, d], symmetric positive semidefinite.
-        linear: g, [d].
-        constant: c.
-    """
-
-    hessian: Float[Array, "d d"]
-    linear: Float[Array, " d"]
-    constant: Float[Array, ""]
-
-    @override
-    def value(self, w: Vector) -> Float[Array, ""]:
-        value: Array = w @ (self.hessian @ w) / 2 - self.linear @ w + self.constant
-        return value
-
-    @override
-    def grad(self, w: Vector) -> Vector:
-        return self.hessian @ w - self.linear
-
-    @override
-    def second_order(self, w: Vector) -> SecondOrder:
-        return SecondOrder(self.value(w), self.grad(w), self.hessian)
-
-    @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """The full gradient, because a quadratic has no samples."""
-        return self.grad(w)
-
-    @override
-    def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
-        """The solution of (H + weight I) w = g - linear + weight center."""
-        right = self.linear + weight * center
-        if linear is not None:
-            right = right - linear
-        system = self.hessian + weight * jnp.eye(right.size, dtype=right.dtype)
-        return jax.scipy.linalg.solve(system, right, assume_a="pos")
-
-    @override
-    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """f_k(w) and -f_k(w), because the objective itself is known."""
-        value = self.value(w)
-        return value, -value
 
 
 class ShapeOracle(Oracle):

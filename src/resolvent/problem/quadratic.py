@@ -2,15 +2,63 @@
 
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.errors import InputError
+from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle, QuadraticOracle
+from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import SolvedProblem, shares_by_size
 
-__all__ = ["LeastSquaresProblem", "QuadraticProblem"]
+__all__ = ["LeastSquaresProblem", "QuadraticOracle", "QuadraticProblem"]
+
+
+class QuadraticOracle(Oracle):
+    """f_k(w) = w'Hw/2 - g'w + c for a vector w, with an exact proximal point.
+
+    Attributes:
+        hessian: H, [d, d], symmetric positive semidefinite.
+        linear: g, [d].
+        constant: c.
+    """
+
+    hessian: Float[Array, "d d"]
+    linear: Float[Array, " d"]
+    constant: Float[Array, ""]
+
+    @override
+    def value(self, w: Vector) -> Float[Array, ""]:
+        value: Array = w @ (self.hessian @ w) / 2 - self.linear @ w + self.constant
+        return value
+
+    @override
+    def grad(self, w: Vector) -> Vector:
+        return self.hessian @ w - self.linear
+
+    @override
+    def second_order(self, w: Vector) -> SecondOrder:
+        return SecondOrder(self.value(w), self.grad(w), self.hessian)
+
+    @override
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        """The full gradient, because a quadratic has no samples."""
+        return self.grad(w)
+
+    @override
+    def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
+        """The solution of (H + weight I) w = g - linear + weight center."""
+        right = self.linear + weight * center
+        if linear is not None:
+            right = right - linear
+        system = self.hessian + weight * jnp.eye(right.size, dtype=right.dtype)
+        return jax.scipy.linalg.solve(system, right, assume_a="pos")
+
+    @override
+    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """f_k(w) and -f_k(w), because the objective itself is known."""
+        value = self.value(w)
+        return value, -value
 
 
 class QuadraticProblem(SolvedProblem):

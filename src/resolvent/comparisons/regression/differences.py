@@ -18,7 +18,7 @@ from resolvent.problem.regression.objective import RegressionProblem
 if TYPE_CHECKING:
     import pandas as pd
 
-    from resolvent.comparisons.regression.regression import Regression
+    from resolvent.comparisons.regression.fit import Fit
 
 __all__ = ["Differences", "sparse_differences"]
 
@@ -47,7 +47,7 @@ class Differences:
     path: "pd.DataFrame"
 
 
-def sparse_differences(fit: "Regression") -> Differences:
+def sparse_differences(fit: "Fit") -> Differences:
     r"""Find which coefficients differ at which site.
 
     .. math:: \min_{c, z_1, \dots, z_N} \sum_k \lambda_k f_k(c + z_k) + \sigma \sum_k \sum_j s_j |z_{kj}|

@@ -7,11 +7,13 @@ import numpy as np
 from resolvent.simulator.record.plots import COLOURS, new_figure
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from resolvent.comparisons.regression.heterogeneity import Heterogeneity
-    from resolvent.comparisons.regression.regression import Regression
+    from resolvent.comparisons.regression.differences import Differences
+    from resolvent.comparisons.regression.fit import Fit
+    from resolvent.comparisons.regression.site_fits import SiteFits
 
 __all__ = ["differences_figure", "estimates_figure", "forest_figure"]
 
@@ -19,7 +21,7 @@ _ROW = 0.28  # inches
 _LABEL = 30  # characters
 
 
-def estimates_figure(fit: "Regression") -> "Figure":
+def estimates_figure(fit: "Fit") -> "Figure":
     """A point and an interval for each coefficient but intercepts; as ratios on a logarithmic axis if there are any."""
     table = fit.table
     extra = () if fit.rows.family is None else fit.rows.family.extra
@@ -33,16 +35,22 @@ def estimates_figure(fit: "Regression") -> "Figure":
     return figure
 
 
-def forest_figure(differences: "Heterogeneity", parameter: str) -> "Figure":
-    """The sites' own estimates of one parameter, and the common one at the bottom; a square's area is its weight."""
+def forest_figure(fit: "Fit", sites: "SiteFits", line: "pd.Series[float]", parameter: str) -> "Figure":
+    """The sites' own estimates of one parameter, and the common one at the bottom; a square's area is its weight.
+
+    Args:
+        fit: the common fit.
+        sites: the fits of the sites.
+        line: I2, Q and p of the parameter.
+        parameter: its name.
+    """
     from scipy import stats
 
-    fit = differences.fit
     j = fit.names.index(parameter)
     common = fit.table.loc[parameter]
     is_ratio = fit.effect is not None and parameter not in (() if fit.rows.family is None else fit.rows.family.extra)
-    b = np.append(differences.sites.estimates[:, j], common["estimate"])
-    error = np.append(differences.sites.errors[:, j], common["standard error"])
+    b = np.append(sites.estimates[:, j], common["estimate"])
+    error = np.append(sites.errors[:, j], common["standard error"])
     half = stats.norm.ppf((1 + fit.level) / 2) * error
     figure, axes = new_figure(5.6, 1.1 + _ROW * len(b))
     shown = np.exp if is_ratio else np.asarray
@@ -51,15 +59,14 @@ def forest_figure(differences: "Heterogeneity", parameter: str) -> "Figure":
     _intervals(axes, [*fit.rows.sites, "common"], shown(b), shown(b - half), shown(b + half), is_ratio=is_ratio,
                sizes=np.append(weight[:-1] / np.nanmax(weight[:-1]), 1.0))
     axes.axvline(float(shown(b[-1])), color=COLOURS[4], linewidth=0.8, linestyle=":")
-    line = differences.table.loc[parameter]
     axes.set_title(f"{parameter}: I² {line['I2']:.0%}, Q {line['Q']:.1f}, p {line['p']:.2g}", loc="left")
     axes.set_xlabel(f"{fit.effect if is_ratio else 'coefficient'} with {fit.level:.0%} interval")
     return figure
 
 
-def differences_figure(differences: "Heterogeneity") -> "Figure":
+def differences_figure(differences: "Differences") -> "Figure":
     """Parameters by sites: the sparse difference from the common vector, in units without the columns' scale."""
-    scaled = differences.differences.scaled
+    scaled = differences.scaled
     rows, columns = scaled.T.shape
     figure, axes = new_figure(max(3.6, 2.2 + 0.5 * columns), 1.4 + _ROW * rows)
     limit = max(float(np.abs(scaled.to_numpy()).max()), 1e-12)
@@ -67,7 +74,7 @@ def differences_figure(differences: "Heterogeneity") -> "Figure":
     axes.grid(visible=False)
     axes.set_xticks(range(columns), [_shortened(str(name)) for name in scaled.index], rotation=45, ha="right")
     axes.set_yticks(range(rows), [_shortened(str(name)) for name in scaled.columns])
-    own = differences.differences.differences.T.to_numpy()
+    own = differences.differences.T.to_numpy()
     for j, i in zip(*np.nonzero(own), strict=True):
         colour = "white" if abs(scaled.T.to_numpy()[j, i]) > 0.6 * limit else "black"
         axes.text(i, j, f"{own[j, i]:+.2g}", ha="center", va="center", fontsize=8, color=colour)

@@ -2,49 +2,23 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.differences import Differences, sparse_differences
-from resolvent.comparisons.regression.identification import directions
+from resolvent.comparisons.regression.figures import differences_figure, forest_figure
+from resolvent.comparisons.regression.fit import Fit
 from resolvent.comparisons.regression.random_intercepts import RandomInterceptFit, fit_random_intercept
+from resolvent.comparisons.regression.site_fits import SiteFits, fit_sites
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.math import tree
-from resolvent.problem.regression.objective import FitSums, RegressionProblem
-from resolvent.problem.solvers.newton import Newton
-from resolvent.problem.subproblem import Subproblem
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from resolvent.comparisons.regression.regression import Regression
 
-__all__ = ["Heterogeneity", "SiteFits", "heterogeneity"]
-
-
-class SiteFits(NamedTuple):
-    """The fits of the sites, each to its own rows.
-
-    Attributes:
-        estimates: [N, P]; NaN where a site's rows cannot tell.
-        errors: [N, P] standard errors; NaN there as well.
-        ranks: [N] number of parameters that a site's rows determine.
-        likelihood: the sum of the sites' log-likelihoods without the parts that need a dispersion.
-        deviance: the sum of the sites' deviances.
-        pearson: the sum of the sites' Pearson statistics.
-    """
-
-    estimates: NDArray[np.float64]
-    errors: NDArray[np.float64]
-    ranks: NDArray[np.int64]
-    likelihood: float
-    deviance: float
-    pearson: float
+__all__ = ["Heterogeneity", "heterogeneity"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +34,7 @@ class Heterogeneity:
         >>> differences.test["p"], differences.table["I2"]  # doctest: +SKIP
     """
 
-    fit: "Regression"
+    fit: Fit
     sites: SiteFits
 
     @cached_property
@@ -140,54 +114,19 @@ class Heterogeneity:
         Raises:
             InputError: there is no such parameter.
         """
-        from resolvent.comparisons.regression.figures import forest_figure
-
         if parameter not in self.fit.names:
             raise InputError(f"there is no parameter {quote(parameter)}{alternatives(parameter, self.fit.names)}")
-        return forest_figure(self, parameter)
+        return forest_figure(self.fit, self.sites, self.table.loc[parameter], parameter)
 
     def plot(self) -> "Figure":
         """The picture of ``differences``: parameters by sites."""
-        from resolvent.comparisons.regression.figures import differences_figure
-
-        return differences_figure(self)
+        return differences_figure(self.differences)
 
 
-def heterogeneity(fit: "Regression") -> Heterogeneity:
+def heterogeneity(fit: Fit) -> Heterogeneity:
     """Fit every site on its own, beside the common fit.
 
     Raises:
         InputError: the fit has a penalty, or there is one site.
     """
-    if any(fit.penalties):
-        raise InputError("heterogeneity is about fits without a penalty: leave l1 and l2 out")
-    if len(fit.rows.sites) < 2:
-        raise InputError("differences between sites need at least 2 sites")
-    with jax.enable_x64(True):
-        estimates, sums = _fit_sites(fit.rows.problem(), jnp.asarray(np.nan_to_num(fit.estimates)))
-    sizes = fit.rows.sizes
-    totals = jax.tree.map(lambda leaf: np.asarray(leaf) * sizes.reshape(-1, *[1] * (leaf.ndim - 1)), sums)
-    has_dispersion = fit.rows.family is not None and fit.rows.family.has_dispersion
-    found = np.full(estimates.shape, np.nan)
-    errors, ranks = found.copy(), np.zeros(len(sizes), int)
-    for k in range(len(sizes)):
-        parts = directions(totals.gram[k], totals.information[k])
-        known, ranks[k] = parts.is_identified, parts.rank
-        left = sizes[k] - ranks[k]
-        dispersion = totals.terms.pearson[k] / left if has_dispersion and left > 0 else np.nan if has_dispersion else 1
-        found[k] = np.where(known, np.asarray(estimates)[k], np.nan)
-        errors[k] = np.where(known, np.sqrt(dispersion * np.diag(parts.inverse)), np.nan)
-    terms = totals.terms
-    return Heterogeneity(fit, SiteFits(found, errors, ranks, float(terms.likelihood.sum()), float(terms.deviance.sum()),
-                                       float(terms.pearson.sum())))
-
-
-@jax.jit
-def _fit_sites(problem: RegressionProblem, start: jax.Array) -> tuple[jax.Array, FitSums]:
-    """[N, P] the estimates of every party from its own rows, and the means of its fit."""
-    def of_party(k: jax.Array) -> tuple[Any, FitSums]:
-        oracle = problem.oracle(k)
-        w, _ = Newton()(Subproblem(oracle, start, 0.0), start, jax.random.key(0), jnp.ones((), tree.dtype(start)))
-        return w, oracle.fit_sums(w)
-    fitted: tuple[jax.Array, FitSums] = jax.lax.map(of_party, jnp.arange(problem.sizes.shape[0]))
-    return fitted
+    return Heterogeneity(fit, fit_sites(fit))

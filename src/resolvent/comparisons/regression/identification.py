@@ -1,17 +1,16 @@
 """What the rows of a regression cannot tell: collinear columns, separation, too few events."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.errors import quote
 
-if TYPE_CHECKING:
-    from resolvent.comparisons.regression.regression import Regression
-
-__all__ = ["Directions", "Identification", "directions", "identify"]
+__all__ = ["Directions", "Identification", "directions", "few_events", "identify"]
 
 _COLLINEAR = 1e-10  # eigenvalue of the scaled outer products of the features, relative to the largest
 _SEPARATED = 1e-7  # information along a direction, relative to what the features alone would give
@@ -79,13 +78,13 @@ def directions(gram: NDArray[np.float64], information: NDArray[np.float64]) -> D
     return Directions(kept @ kept.T, involved[0], involved[1], int((~flat).sum()))
 
 
-def identify(fit: "Regression") -> Identification:
-    """What can be estimated from all rows, and the sentences that a reader needs."""
-    parts = directions(np.asarray(fit.sums.gram), np.asarray(fit.sums.information))
-    sentences = [words([name for name, is_part in zip(fit.names, involved, strict=True) if is_part])
+def identify(names: Sequence[str], gram: NDArray[np.float64], information: NDArray[np.float64]) -> Identification:
+    """What can be estimated from all rows, and the sentences that a reader needs; see ``directions``."""
+    parts = directions(gram, information)
+    sentences = [words([name for name, is_part in zip(names, involved, strict=True) if is_part])
                  for involved, words in ((parts.collinear, _collinear), (parts.separated, _separated))
                  if involved.any()]
-    return Identification(parts.is_identified, parts.inverse, (*sentences, *_few_events(fit)))
+    return Identification(parts.is_identified, parts.inverse, tuple(sentences))
 
 
 def _involved(found: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -96,6 +95,22 @@ def _involved(found: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(loadings > _LOADING * loadings.max())
 
 
+def few_events(rows: RegressionRows) -> list[str]:
+    """A sentence if there are fewer than five events for each coefficient."""
+    if rows.event is not None:
+        events, what = int(rows.event.sum()), "events"
+    elif rows.classes:
+        counts = np.bincount(rows.y.astype(int), minlength=len(rows.classes))
+        events, what = int(counts.min()), f"rows of {quote(rows.classes[int(counts.argmin())])}"
+    else:
+        events, what = len(rows.y), "rows"
+    coefficients = len(rows.design.names)
+    if events >= _FEW * coefficients:
+        return []
+    return [f"Few events: {events} {what} for {coefficients} coefficients. With fewer than {_FEW} for each, estimates "
+            "are biased away from zero and intervals are too short."]
+
+
 def _collinear(names: list[str]) -> str:
     return (f"Collinear: {_list(names)} depend on each other linearly, so that they have no estimates of their own. "
             "Leave one of them out.")
@@ -104,23 +119,6 @@ def _collinear(names: list[str]) -> str:
 def _separated(names: list[str]) -> str:
     return (f"Separation: {_list(names)} divide the rows perfectly, so that the estimates are infinite. Join levels, "
             "leave columns out, or set l2.")
-
-
-def _few_events(fit: "Regression") -> list[str]:
-    """A sentence if there are fewer than five events for each coefficient."""
-    rows = fit.rows
-    if rows.event is not None:
-        events, what = int(rows.event.sum()), "events"
-    elif rows.classes:
-        counts = np.bincount(rows.y.astype(int), minlength=len(rows.classes))
-        events, what = int(counts.min()), f"rows of {quote(rows.classes[int(counts.argmin())])}"
-    else:
-        events, what = fit.count, "rows"
-    coefficients = len(rows.design.names)
-    if events >= _FEW * coefficients:
-        return []
-    return [f"Few events: {events} {what} for {coefficients} coefficients. With fewer than {_FEW} for each, estimates "
-            "are biased away from zero and intervals are too short."]
 
 
 def _list(names: list[str]) -> str:

@@ -12,15 +12,15 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
 
 if TYPE_CHECKING:
+    from resolvent.comparisons.regression.fit import Fit
     from resolvent.comparisons.regression.heterogeneity import Heterogeneity
-    from resolvent.comparisons.regression.regression import Regression
 
 __all__ = ["write_regression"]
 
 _FORESTS = 12  # on a page
 
 
-def write_regression(fit: "Regression", folder: Path, *, overwrite: bool = False) -> Path:
+def write_regression(fit: "Fit", folder: Path, *, overwrite: bool = False) -> Path:
     """Write the page and the tables; each file is written whole or not at all.
 
     Returns:
@@ -49,7 +49,7 @@ def write_regression(fit: "Regression", folder: Path, *, overwrite: bool = False
     return folder / "report.html"
 
 
-def _write_page(fit: "Regression", differences: "Heterogeneity | None", path: Path) -> None:
+def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> None:
     head, rows = table_rows(fit)
     with page_colours():
         estimates = svg_of(fit.plot(), "Estimates with their intervals")

@@ -18,7 +18,7 @@ from resolvent.simulator.run import simulate
 if TYPE_CHECKING:
     import pandas as pd
 
-    from resolvent.comparisons.regression.regression import Regression
+    from resolvent.comparisons.regression.fit import Fit
 
 __all__ = ["RandomInterceptFit", "fit_random_intercept"]
 
@@ -58,7 +58,7 @@ class RandomInterceptFit:
                             index=pd.Index(self.names, name="parameter"))
 
 
-def fit_random_intercept(fit: "Regression") -> RandomInterceptFit:
+def fit_random_intercept(fit: "Fit") -> RandomInterceptFit:
     """Fit the regression again with a random intercept for each site, by sums.
 
     Raises:
@@ -106,7 +106,7 @@ def _has_ended(result: "object") -> bool:
     return bool(server.search.has_converged) or float(server.search.point[-1]) < np.log(_SMALL)
 
 
-def _label_part(fit: "Regression", w: NDArray[np.float64]) -> float:
+def _label_part(fit: "Fit", w: NDArray[np.float64]) -> float:
     """The part of the log-likelihood that depends on the labels alone, which losses leave out."""
     from scipy.special import gammaln
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.arguments import checked
-from resolvent.comparisons.regression.regression import Errors, Regression
+from resolvent.comparisons.regression.fit import Errors
+from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import FamilyName, RegressionRows, read_rows
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError, check_range

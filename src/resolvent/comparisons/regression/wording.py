@@ -7,14 +7,14 @@ import numpy as np
 from resolvent.errors import quote
 
 if TYPE_CHECKING:
-    from resolvent.comparisons.regression.regression import Regression
+    from resolvent.comparisons.regression.fit import Fit
 
 __all__ = ["facts_in_words", "number", "probability", "summary", "table_rows"]
 
 _ERRORS = {"model": "from the model", "robust": "robust to a wrong variance (HC1)", "clustered": "clustered by site"}
 
 
-def summary(fit: "Regression") -> str:
+def summary(fit: "Fit") -> str:
     """The facts, the table of estimates and the findings."""
     head, rows = table_rows(fit)
     widths = [max(len(row[j]) for row in [head, *rows]) for j in range(len(head))]
@@ -25,7 +25,7 @@ def summary(fit: "Regression") -> str:
     return "\n".join([*lines, *([""] if fit.findings else []), *fit.findings])
 
 
-def facts_in_words(fit: "Regression") -> list[str]:
+def facts_in_words(fit: "Fit") -> list[str]:
     """What was fitted, to what, and how well; a sentence each."""
     rows = fit.rows
     family = "Cox regression, stratified by site, ties by Efron" if rows.family is None else f"family {fit.family}"
@@ -42,7 +42,7 @@ def facts_in_words(fit: "Regression") -> list[str]:
     return sentences
 
 
-def table_rows(fit: "Regression") -> tuple[list[str], list[list[str]]]:
+def table_rows(fit: "Fit") -> tuple[list[str], list[list[str]]]:
     """The head and the rows of the table of estimates, as text."""
     table = fit.table
     statistic = "t" if "t" in table else "z"

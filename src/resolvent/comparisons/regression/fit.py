@@ -1,0 +1,174 @@
+"""The numbers of a fitted regression: estimates, standard errors, tests, and what could not be estimated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.comparisons.regression.identification import Identification, directions, few_events, identify
+from resolvent.comparisons.regression.rows import RegressionRows
+from resolvent.errors import InputError, alternatives, check_range, quote
+from resolvent.problem.regression.objective import FitSums
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Errors", "Fit"]
+
+Errors: TypeAlias = Literal["model", "robust", "clustered"]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A regression that was fitted over all sites by sums.
+
+    Attributes:
+        rows: the rows, for further fits.
+        estimates: [P] the estimates, in the order of ``names``; NaN for what the rows cannot tell.
+        sums: totals over all rows at the estimates.
+        rounds: number of rounds that the fit took.
+        has_converged: whether the fit has converged.
+        penalties: the weights (l1, l2) of the penalty.
+        errors: kind of the standard errors: ``model`` from the information, ``robust`` to a wrong variance (HC1), or
+            ``clustered`` by site.
+        level: level of the intervals.
+    """
+
+    rows: RegressionRows
+    estimates: NDArray[np.float64]
+    sums: FitSums
+    rounds: int
+    has_converged: bool
+    penalties: tuple[float, float] = (0.0, 0.0)
+    errors: Errors = "model"
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.errors not in get_args(Errors):
+            raise InputError(f"errors={quote(self.errors)} is not known{alternatives(self.errors, get_args(Errors))}")
+        check_range("regress", "(0, 1)", level=self.level)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the P parameters."""
+        return self.rows.names
+
+    @property
+    def count(self) -> int:
+        """n, the number of rows."""
+        return int(self.rows.sizes.sum())
+
+    @property
+    def family(self) -> str:
+        """The name of the family."""
+        return "cox" if self.rows.family is None else self.rows.family.name
+
+    @property
+    def effect(self) -> str | None:
+        """What the exponential of a coefficient is."""
+        return "hazard ratio" if self.rows.family is None else self.rows.family.effect
+
+    @property
+    def deviance(self) -> float:
+        """Twice the log-likelihood of the saturated model minus that of this one; for Cox -2 log-likelihood."""
+        return float(self.sums.terms.deviance)
+
+    @property
+    def dispersion(self) -> float:
+        """Pearson's statistic over the degrees of freedom, for families that have a dispersion; otherwise 1."""
+        if self.rows.family is None or not self.rows.family.has_dispersion:
+            return 1.0
+        return float(self.sums.terms.pearson) / self.degrees_of_freedom
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """n - P."""
+        return self.count - len(self.names)
+
+    @property
+    def log_likelihood(self) -> float:
+        """The log-likelihood; for Cox the partial one."""
+        if self.rows.family is None:
+            return float(self.sums.terms.likelihood)
+        return self.rows.family.log_likelihood(self.count, self.dispersion, self.sums.terms)
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 P - 2 log-likelihood. A dispersion is not counted, as in statsmodels."""
+        return 2 * len(self.names) - 2 * self.log_likelihood
+
+    @cached_property
+    def identification(self) -> Identification:
+        """What the rows cannot tell."""
+        return identify(self.names, np.asarray(self.sums.gram), np.asarray(self.sums.information))
+
+    @cached_property
+    def covariance(self) -> NDArray[np.float64]:
+        """[P, P] covariance of the estimates; NaN with a penalty, which has no standard errors."""
+        if any(self.penalties):
+            return np.full((len(self.names),) * 2, np.nan)
+        inverse = self.identification.inverse
+        if self.errors == "model":
+            return self.dispersion * inverse
+        n, sites = self.count, len(self.rows.sites)
+        inverse = directions(np.asarray(self.sums.gram), np.asarray(self.sums.hessian)).inverse
+        if self.errors == "robust":
+            factor = 1.0 if self.rows.family is None else n / self.degrees_of_freedom
+            return np.asarray(factor * inverse @ np.asarray(self.sums.scores) @ inverse)
+        if sites < 2:
+            raise InputError("standard errors clustered by site need at least 2 sites: use errors=robust")
+        factor = 1.0 if self.rows.family is None else sites / (sites - 1) * (n - 1) / self.degrees_of_freedom
+        return np.asarray(factor * inverse @ np.asarray(self.sums.clusters) @ inverse)
+
+    @property
+    def table(self) -> "pd.DataFrame":
+        """A row for each parameter: estimate, standard error, z or t, p, interval, and ratio with interval.
+
+        Families with a dispersion have t with n - P degrees of freedom, the others z.
+        """
+        import pandas as pd
+        from scipy import stats
+
+        error = np.sqrt(np.diag(self.covariance))
+        estimates = np.where(self.identification.is_identified, self.estimates, np.nan)
+        error = np.where(self.identification.is_identified, error, np.nan)
+        has_t = self.rows.family is not None and self.rows.family.has_dispersion
+        law = stats.t(self.degrees_of_freedom) if has_t else stats.norm()
+        half = law.ppf((1 + self.level) / 2) * error
+        with np.errstate(divide="ignore", invalid="ignore"):
+            statistic = estimates / error
+        columns = {"estimate": estimates, "standard error": error, "t" if has_t else "z": statistic,
+                   "p": 2 * law.sf(np.abs(statistic)), "low": estimates - half, "high": estimates + half}
+        if self.effect is not None:
+            is_ratio = [name not in (() if self.rows.family is None else self.rows.family.extra) for name in self.names]
+            with np.errstate(over="ignore"):
+                columns |= {self.effect: np.where(is_ratio, np.exp(estimates), np.nan),
+                            f"{self.effect} low": np.where(is_ratio, np.exp(estimates - half), np.nan),
+                            f"{self.effect} high": np.where(is_ratio, np.exp(estimates + half), np.nan)}
+        return pd.DataFrame(columns, index=pd.Index(self.names, name="parameter"))
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What a reader must know before the table: separation, collinearity, few events, rows left out."""
+        sentences = [*self.identification.sentences, *few_events(self.rows)]
+        if not self.has_converged:
+            sentences.append(f"The fit has not converged after {self.rounds} rounds: its numbers are not final.")
+        if any(self.penalties):
+            sentences.append("Estimates with a penalty are biased on purpose: there are no standard errors.")
+        if self.rows.left_out:
+            sentences.append(f"{self.rows.left_out} rows with missing values were left out.")
+        return tuple(sentences)
+
+    def with_errors(self, errors: Errors, *, level: float | None = None) -> Self:
+        """The same fit with another kind of standard errors, or another level. Nothing is fitted again."""
+        return replace(self, errors=errors, level=self.level if level is None else level)
+
+    def facts(self) -> Mapping[str, Any]:
+        """The numbers about the whole fit, by name."""
+        return {"formula": self.rows.formula.text, "family": self.family, "rows": self.count,
+                "sites": len(self.rows.sites), "rounds": self.rounds, "converged": self.has_converged,
+                "errors": self.errors, "level": self.level, "deviance": self.deviance, "dispersion": self.dispersion,
+                "log_likelihood": self.log_likelihood, "aic": self.aic, "findings": list(self.findings)}
