@@ -7,7 +7,8 @@ import numpy as np
 from resolvent.simulator.record.plots import COLOURS, new_figure
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Mapping
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -35,7 +36,7 @@ def estimates_figure(fit: "Fit") -> "Figure":
     return figure
 
 
-def forest_figure(fit: "Fit", sites: "SiteFits", line: "pd.Series[float]", parameter: str) -> "Figure":
+def forest_figure(fit: "Fit", sites: "SiteFits", line: "Mapping[str, float]", parameter: str) -> "Figure":
     """The sites' own estimates of one parameter, and the common one at the bottom; a square's area is its weight.
 
     Args:

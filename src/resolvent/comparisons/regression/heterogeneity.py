@@ -116,7 +116,7 @@ class Heterogeneity:
         """
         if parameter not in self.fit.names:
             raise InputError(f"there is no parameter {quote(parameter)}{alternatives(parameter, self.fit.names)}")
-        return forest_figure(self.fit, self.sites, self.table.loc[parameter], parameter)
+        return forest_figure(self.fit, self.sites, self.table.to_dict("index")[parameter], parameter)
 
     def plot(self) -> "Figure":
         """The picture of ``differences``: parameters by sites."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resolvent.comparisons.pages import page_colours, svg_of, write_page
+from resolvent.comparisons.regression.figures import estimates_figure
 from resolvent.comparisons.regression.wording import facts_in_words, number, probability, table_rows
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
@@ -20,7 +21,7 @@ __all__ = ["write_regression"]
 _FORESTS = 12  # on a page
 
 
-def write_regression(fit: "Fit", folder: Path, *, overwrite: bool = False) -> Path:
+def write_regression(fit: "Fit", differences: "Heterogeneity | None", folder: Path, *, overwrite: bool = False) -> Path:
     """Write the page and the tables; each file is written whole or not at all.
 
     Returns:
@@ -34,8 +35,6 @@ def write_regression(fit: "Fit", folder: Path, *, overwrite: bool = False) -> Pa
     if folder.is_dir() and any(folder.iterdir()) and not overwrite:
         raise InputError(f"{folder} has files: name another folder, or set overwrite")
     folder.mkdir(parents=True, exist_ok=True)
-    can_differ = len(fit.rows.sites) > 1 and not any(fit.penalties)
-    differences = fit.heterogeneity() if can_differ else None
     write_text(folder / "estimates.csv", fit.table.to_csv())
     names = list(fit.names)
     write_text(folder / "covariance.csv", pd.DataFrame(fit.covariance, index=names, columns=names).to_csv())
@@ -52,7 +51,7 @@ def write_regression(fit: "Fit", folder: Path, *, overwrite: bool = False) -> Pa
 def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> None:
     head, rows = table_rows(fit)
     with page_colours():
-        estimates = svg_of(fit.plot(), "Estimates with their intervals")
+        estimates = svg_of(estimates_figure(fit), "Estimates with their intervals")
         forests, map_ = [], None
         if differences is not None:
             shown = [name for name in fit.names if not name.endswith("Intercept")][:_FORESTS]

@@ -49,7 +49,8 @@ class Regression(Fit):
         """
         from resolvent.comparisons.regression.page import write_regression
 
-        return write_regression(self, Path(folder), overwrite=overwrite)
+        can_differ = len(self.rows.sites) > 1 and not any(self.penalties)
+        return write_regression(self, self.heterogeneity() if can_differ else None, Path(folder), overwrite=overwrite)
 
     @override
     def __repr__(self) -> str:
