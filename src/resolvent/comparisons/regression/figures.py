@@ -1,6 +1,6 @@
 """The pictures of a regression: estimates, forest plots, and which coefficients differ where."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def estimates_figure(fit: "Fit") -> "Figure":
     return figure
 
 
-def forest_figure(fit: "Fit", sites: "SiteFits", line: "Mapping[str, float]", parameter: str) -> "Figure":
+def forest_figure(fit: "Fit", sites: "SiteFits", line: "Mapping[Any, Any]", parameter: str) -> "Figure":
     """The sites' own estimates of one parameter, and the common one at the bottom; a square's area is its weight.
 
     Args:
