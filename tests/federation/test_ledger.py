@@ -174,7 +174,8 @@ def test_the_epsilon_of_a_private_method_is_in_the_ledger(tmp_path):
 
 def test_the_ledger_is_a_page_for_a_browser(tmp_path, capsys):
     """One file, without scripts and outside resources; a name is text and no element."""
-    ledger = Ledger(tmp_path / "runs" / "ledger.jsonl", '"><script>alert(1)</script>.csv', '<b>lead@example.org', "p")
+    table, lead = '"><script>alert(1)</script>.csv', "<b>lead@example.org"
+    ledger = Ledger(tmp_path / "runs" / "ledger.jsonl", table, lead, "p")
     ledger.append("describe", run="mine-1", bytes=10)
     add(ledger, "mine-1/0/p", 0)
     note = type("Note", (), {"kit": tmp_path, "name": "<i>aachen"})()
