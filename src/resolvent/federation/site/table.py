@@ -172,8 +172,9 @@ class SiteTable:
         rare = min(classes, key=lambda name: classes[name])
         if classes[rare] < self._min_cell:
             raise Refusal(RefusalCode.RARE, f"the label {shorten(repr(settings.label))} has the class "
-                          f"{shorten(repr(rare))} in {classes[rare]} rows, fewer than min_cell {self._min_cell}: "
-                          "leave its rows out, or lower min_cell in site.yaml", column=settings.label)
+                          f"{shorten(repr(rare))} in {classes[rare]} rows, fewer than min_cell {self._min_cell} "
+                          f"(limits.min_cell: {WHY['min_cell']}): leave its rows out, or lower min_cell in site.yaml",
+                          column=settings.label)
         return classes
 
     def _read_weights(self) -> NDArray[np.float64]:
