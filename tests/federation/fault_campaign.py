@@ -80,7 +80,8 @@ class Campaign:
             frame = pd.DataFrame({"age": age, "ward": rng.choice(["east", "west"], rows),
                                   "ill": np.where(age + rng.normal(0, 5, rows) > 50, "yes", "no")})
             frame.to_csv(folder / f"{site}.csv", index=False)
-            (folder / f"{site}.yaml").write_text(f"table: {site}.csv\n")
+            (folder / f"{site}.yaml").write_text(
+                f"table: {site}.csv\nlimits: {{min_sites: 2, min_rows: 10, max_parameters_per_row: null}}\n")
         subprocess.run([RESOLVENT, "federation", "new", "consortium.yaml"], cwd=folder, check=True, timeout=600)
         self.start("server")
         for site in SITES:

@@ -28,6 +28,7 @@ from nvflare.fuel.f3.streaming.download_service import DownloadStatus, ProduceRC
 from nvflare.fuel.utils import fobs
 
 from federation.rehearsals import SITES, check_refit, two_sites
+from resolvent.comparisons.experiment.yaml_files import read_data, write_yaml
 from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare import adapter as nvflare
 from resolvent.federation.engines.nvflare import stream as nvflare_stream
@@ -249,10 +250,11 @@ def test_an_experiment_beyond_the_limits_is_refused_at_the_site_with_a_message_a
     rehearsal, kits, folder = federation
     site_file = folder / "work" / "sites" / "berlin" / "site.yaml"
     before = site_file.read_text()
-    site_file.write_text(f"{before}limits: {{max_rounds: 3}}\n")
+    settings = read_data(before, str(site_file))
+    site_file.write_text(write_yaml({**settings, "limits": {**settings["limits"], "max_rounds": 3}}))
     job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
     try:
-        with pytest.raises(InputError, match="berlin: 10 rounds are more than the allowed 3"):
+        with pytest.raises(InputError, match=r"berlin: refused \(limits\): the site allows at most 3 rounds"):
             federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, tmp_path / "run", job, print, notify=print)
     finally:
         site_file.write_text(before)
