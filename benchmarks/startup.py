@@ -5,9 +5,9 @@
 Each run is a new process, which is stopped when the progress bar first moves: five rounds of the first method are done
 then, and its models are evaluated. Cold: the cache of compiled programs is empty; warm: the run before has filled it.
 ``CPU seconds`` are those of new processes that import JAX, import the library, use its first preset, print the help, or
-list the algorithms, in alternation. ``imports`` are measured by Python's -X importtime, by package, once. Tracing,
-lowering, compiling and loading from the cache are JAX's own events, which are part of ``before the rounds`` and
-``rounds``.
+list the algorithms, in alternation. All processes read compiled modules, as those of an installed wheel do.
+``imports`` are measured by Python's -X importtime, by package, once. Tracing, lowering, compiling and loading from the
+cache are JAX's own events, which are part of ``before the rounds`` and ``rounds``.
 """
 
 import argparse
@@ -39,6 +39,7 @@ _PARTS = ("python and imports", "experiment", "data and models", "before the rou
 
 def main() -> None:
     """Measure, print, and write the files that are asked for."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each process compiles the library's modules
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")

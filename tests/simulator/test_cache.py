@@ -62,6 +62,18 @@ def test_settings_of_the_user_are_respected(tmp_path, user_settings, settings):
     assert {name: jax.config.values[name] for name in settings} == settings
 
 
+def test_folder_of_the_user_stores_programs_that_compile_fast(user_settings, monkeypatch):
+    seconds, size = SETTINGS[3:]
+    user_settings(**{"jax_enable_compilation_cache": True, "jax_compilation_cache_dir": "mine", seconds: 1.0, size: 7})
+    cache.enable_compilation_cache()
+    assert 0 < jax.config.values[seconds] < 0.1
+    assert jax.config.values[size] == 7, "not JAX's default, so the user has set it"
+    user_settings(**{seconds: 1.0})
+    monkeypatch.setenv(seconds.upper(), "1.0")
+    cache.enable_compilation_cache()
+    assert jax.config.values[seconds] == 1.0
+
+
 def test_folder_that_cannot_be_written_is_reported(tmp_path, user_settings):
     user_settings(jax_enable_compilation_cache=True, jax_compilation_cache_dir=None)
     (tmp_path / "resolvent").write_text("a file where the folder should be")

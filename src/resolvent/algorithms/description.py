@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.algorithms.exchange import AlgorithmFunctions, Message, PartyState, Reply, ServerState
-from resolvent.algorithms.keys import root_key
+from resolvent.algorithms.keys import key_shape, root_key
 from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, party_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -103,8 +103,8 @@ def describe_on(algorithm: AlgorithmFunctions, source: Problem | Callable[[Array
     The source is the problem; or a model's ``init``, random key -> first model, if the oracles have only samples.
     """
     if not isinstance(source, Problem):
-        return describe(algorithm, shapes_of(source, root_key(0)), parties=parties, oracle=oracle)
-    model, k = shapes_of(source.init, root_key(0)), jnp.array(0)
+        return describe(algorithm, shapes_of(source, key_shape()), parties=parties, oracle=oracle)
+    model, k = shapes_of(source.init, key_shape()), jax.ShapeDtypeStruct((), jnp.result_type(int))
     oracle_of_party: Oracle = shapes_of(shapes_of(source.at, k).oracle, k)
     return describe(algorithm, model, parties=parties, memory=shapes_of(oracle_of_party.init_memory, model),
                     oracle=lambda: oracle_of_party)
@@ -127,7 +127,7 @@ def describe(algorithm: AlgorithmFunctions, model: Vector, *, parties: int = 1, 
         AttributeError: the same.
         InputError: see ``phase_results``.
     """
-    shares = jax.ShapeDtypeStruct((parties,), jnp.zeros(()).dtype)  # type: ignore[no-untyped-call]
+    shares = jax.ShapeDtypeStruct((parties,), jnp.result_type(float))  # type: ignore[no-untyped-call]
     try:
         return _described(algorithm, model, shares, memory, None)
     except (TypeError, AttributeError):

@@ -52,6 +52,12 @@ def root_key(seed: ArrayLike) -> Array:
     return jax.random.key(seed, impl=GENERATOR)
 
 
+def key_shape() -> jax.ShapeDtypeStruct:
+    """The shape of a key, for traces, in which nothing is drawn."""
+    shape: jax.ShapeDtypeStruct = jax.eval_shape(root_key, 0)
+    return shape
+
+
 def initial_key(seed: ArrayLike) -> Array:
     """The key of the first model; it depends on the seed alone."""
     return jax.random.fold_in(root_key(seed), _INITIAL)

@@ -32,6 +32,6 @@ def of_party(value: ArrayLike, k: Int[Array, ""], *, keep_dtype: bool = False) -
         k: the party.
         keep_dtype: leave the dtype of arrays as it is; otherwise the number has JAX's default floating-point dtype.
     """
-    dtype = None if keep_dtype and hasattr(value, "dtype") else jnp.zeros(()).dtype
+    dtype = None if keep_dtype and hasattr(value, "dtype") else jnp.result_type(float)
     numbers = jnp.asarray(value, dtype)
     return numbers[k] if numbers.ndim else numbers

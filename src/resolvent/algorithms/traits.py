@@ -91,7 +91,7 @@ def amount_of(shapes: Any) -> Amount:
 
 def _count(shapes: Any) -> int:
     """The size in numbers of the model's width."""
-    width = jnp.zeros(()).dtype.itemsize
+    width = jnp.result_type(float).itemsize
     return sum(-(-leaf.size * leaf.dtype.itemsize // width) for leaf in jax.tree.leaves(shapes))
 
 

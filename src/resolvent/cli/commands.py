@@ -119,7 +119,6 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
     from resolvent.comparisons.experiment.registry import listings
     from resolvent.errors import InputError, alternatives, quote
-    from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
 
     parts = listings()
     kinds = ["experiments", "reproductions", *parts]
@@ -130,6 +129,8 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
         if listed == "experiments":
             return {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}
         if listed == "reproductions":
+            from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
+
             return {name: Reproduction.load(name).title for name in reproductions()}
         return {name: first_line(part) for name, part in parts[listed].items()}
 

@@ -136,7 +136,7 @@ class NoisySum(eqx.Module):
     @property
     def _unit(self) -> Float[Array, ""]:
         """The number of grid steps in ``length``."""
-        tail = _TAIL * jnp.asarray(self.multiplier, jnp.zeros(()).dtype)
+        tail = _TAIL * jnp.asarray(self.multiplier, jnp.result_type(float))
         return jnp.minimum(_MAX_NUMBER / (1 + tail), _MAX_TOTAL / (self.terms + tail))
 
     @property

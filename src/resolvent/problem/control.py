@@ -208,6 +208,6 @@ def linear_quadratic(*, parties: int = 10, states: int = 3, actions: int = 2, he
     dynamics = common[0] + heterogeneity * rng.normal(size=(parties, states, states))
     controls = common[1] + heterogeneity * rng.normal(size=(parties, states, actions))
     radii = np.abs(np.linalg.eigvals(dynamics)).max(axis=1)
-    dtype = jnp.zeros(()).dtype
+    dtype = jnp.result_type(float)
     return LinearQuadraticProblem(jnp.asarray(radius * dynamics / radii[:, None, None], dtype),
                                   jnp.asarray(controls, dtype))

@@ -66,7 +66,7 @@ class LearningProblem(Problem):
     block: int = eqx.field(static=True)
 
     def __init__(self, model: Model, data: FederatedData, *, block: int | None = None) -> None:
-        dtype = jnp.zeros(()).dtype
+        dtype = jnp.result_type(float)
         # device_put makes one copy of the data; jnp.asarray would make two.
         self.x = jax.device_put(jax.tree.map(partial(_in_precision, dtype=dtype), data.x))
         if isinstance(self.x, jax.Array) and not jnp.issubdtype(self.x.dtype, jnp.floating) and not data.vocabulary:
@@ -138,12 +138,13 @@ class LearningProblem(Problem):
             is_alone: whether the other splits have no samples.
         """
         number = self.splits.index(split)
-        first = (self.length[number] + 1) // 2
-        offset, length = (self.offset[number], first) if half == 0 else (
-            self.offset[number] + first, self.length[number] - first)
-        lengths = jnp.zeros_like(self.length) if is_alone else self.length
-        changed: LearningProblem = eqx.tree_at(lambda p: (p.offset, p.length), self, (
-            self.offset.at[number].set(offset), lengths.at[number].set(length)))
+        offset, length = np.array(self.offset), np.asarray(self.length)  # of NumPy: JAX would compile each operation
+        lengths = np.zeros_like(length) if is_alone else length.copy()
+        first = (length[number] + 1) // 2
+        lengths[number] = first if half == 0 else length[number] - first
+        offset[number] += first if half else 0
+        changed: LearningProblem = eqx.tree_at(lambda p: (p.offset, p.length), self,
+                                               (jnp.asarray(offset), jnp.asarray(lengths)))
         return changed
 
     @override

@@ -53,7 +53,7 @@ class MixedProblem(SolvedProblem):
         _check_alpha(alpha)
         self.inner, self.alpha, self.sizes = inner, alpha, inner.sizes
         self.splits, self.score_name, self.higher_is_better = inner.splits, inner.score_name, inner.higher_is_better
-        tolerance = 1e-9 if jnp.zeros(()).dtype == jnp.float64 else 1e-4
+        tolerance = 1e-9 if jnp.result_type(float) == jnp.float64 else 1e-4
         w0 = inner.init(jax.random.key(0))
         self.optima = tree.stack(w0, inner.parties)
         if alpha < 1:

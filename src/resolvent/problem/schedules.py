@@ -67,7 +67,7 @@ class Constant(Schedule):
 
     @override
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
-        return jnp.asarray(self.first, jnp.zeros(()).dtype)
+        return jnp.asarray(self.first, jnp.result_type(float))
 
 
 class InversePower(Schedule):
@@ -145,7 +145,7 @@ class Exponential(Schedule):
 
     @override
     def __call__(self, t: Int[Array, ""]) -> Float[Array, ""]:
-        return jnp.asarray(self.first * jnp.asarray(self.factor, jnp.zeros(()).dtype) ** (t // self.period))
+        return jnp.asarray(self.first * jnp.asarray(self.factor, jnp.result_type(float)) ** (t // self.period))
 
 
 class Cosine(Schedule):
@@ -233,4 +233,4 @@ def as_schedule(value: Schedule | ArrayLike) -> Schedule:
 
 
 def _as_float(t: Int[Array, ""]) -> Float[Array, ""]:
-    return jnp.asarray(t).astype(jnp.zeros(()).dtype)
+    return jnp.asarray(t).astype(jnp.result_type(float))

@@ -23,7 +23,7 @@ from resolvent.algorithms.algorithm import (
 )
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, contains, innermost
 from resolvent.algorithms.description import Description, describe_on
-from resolvent.algorithms.keys import root_key
+from resolvent.algorithms.keys import key_shape
 from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
 from resolvent.math import tree
@@ -110,7 +110,8 @@ def _has_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
     """Whether a solver of the algorithm or an oracle has a memory that the algorithm does not keep yet."""
     if contains(algorithm, PersistentMemory):
         return False
-    k, w0 = jnp.array(0), shapes_of(source.init if isinstance(source, Problem) else source, root_key(0))
+    w0 = shapes_of(source.init if isinstance(source, Problem) else source, key_shape())
+    k = jax.ShapeDtypeStruct((), jnp.result_type(int))
     of_oracle = shapes_of(shapes_of(shapes_of(source.at, k).oracle, k).init_memory, w0) if isinstance(
         source, Problem) else ()
     return bool(jax.tree.leaves((of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))))

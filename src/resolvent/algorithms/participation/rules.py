@@ -349,4 +349,4 @@ def shares_of(sizes: Int[Array, " N"], weighting: Weighting) -> Float[Array, " N
     """[N] lambda_k by the numbers of samples, or 1/N."""
     if weighting == "size":
         return shares_by_size(sizes)
-    return jnp.full(len(sizes), 1 / len(sizes), jnp.zeros(()).dtype)
+    return jnp.full(len(sizes), 1 / len(sizes), jnp.result_type(float))

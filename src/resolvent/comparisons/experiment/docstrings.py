@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import docstring_parser
-
 __all__ = ["first_line", "help_of", "references"]
 
 
@@ -29,6 +27,8 @@ def help_of(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _described(function: Callable[..., Any]) -> dict[str, str]:
+    import docstring_parser  # here, because a run does not need it
+
     parsed = docstring_parser.parse(inspect.cleandoc(function.__doc__ or ""))
     return {p.arg_name: " ".join((p.description or "").replace("``", "").split()) for p in parsed.params}
 

@@ -6,7 +6,6 @@ A file that is cut off, damaged or in another format is an `InputError` that nam
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +72,8 @@ def iterate_xml_rows(path: Path) -> Iterator[dict[str, str]]:
     Raises:
         InputError: the file is cut off, or not XML.
     """
+    from xml.etree import ElementTree  # here, because a run does not need it
+
     with files.open_unpacked(path) as file:
         try:
             root: ElementTree.Element | None = None

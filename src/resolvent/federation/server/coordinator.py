@@ -142,9 +142,9 @@ class Coordinator:
         self._every = plan_evaluation(
             algorithm, rounds=rounds, cohort=self._participation.capacity(len(transport.parties)), every=evaluate_every,
             parties=np.arange(len(transport.parties), dtype=np.int32), diagnostics=(), clock=None).every
-        self._experiment = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
+        self._experiment = {"algorithm": fingerprint_of(algorithm), "precision": jnp.result_type(float).name,
                             "rounds": rounds}
-        self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.zeros(()).dtype.name,
+        self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.result_type(float).name,
                           "participation": fingerprint_of(self._participation), "seed": str(seed),
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
         if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only

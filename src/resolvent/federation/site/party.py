@@ -215,7 +215,7 @@ class Party:
             "protected": self._limits.clip is not None or self._draws_own_noise, "score": self._problem.score_name})
 
     def _check_experiment(self, message: Message) -> None:
-        expected = {"algorithm": self._fingerprint, "precision": jnp.zeros(()).dtype.name, "rounds": self._rounds}
+        expected = {"algorithm": self._fingerprint, "precision": jnp.result_type(float).name, "rounds": self._rounds}
         different = [name for name, value in expected.items() if message.facts.get(name) != value]
         if different:
             raise Refusal(

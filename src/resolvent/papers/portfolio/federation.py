@@ -202,7 +202,7 @@ def problem(data: MarketData, policy: Policy | None = None, *, rate: float = 0.0
     policy = eiie_cnn() if policy is None else policy
     closes = np.stack([data.closes(k) for k in range(len(data.universes))])
     _check_days(data, closes, policy, lag)
-    dtype = jnp.zeros(()).dtype
+    dtype = jnp.result_type(float)
     # In units of the last close for training, so that single precision has all of its digits and later prices have no
     # influence.
     unit = closes[:, data.periods[0].first + data.periods[0].days]

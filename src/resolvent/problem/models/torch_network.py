@@ -80,7 +80,7 @@ class TorchNetwork:
         if not on_cpu():
             raise InputError("models of rv.models.from_torch run on the CPU, where PyTorch and JAX share memory: set "
                              "the environment variable JAX_PLATFORMS=cpu")
-        wide = jnp.zeros(()).dtype
+        wide = jnp.result_type(float)
         shapes = {name: jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
             p.shape, wide if p.dtype in (torch.float32, torch.float64) else jnp.dtype(str(p.dtype).split(".")[1]))
             for name, p in self._trained.items()}

@@ -4,6 +4,7 @@ The user's own settings are respected: another folder (``JAX_COMPILATION_CACHE_D
 (``JAX_ENABLE_COMPILATION_CACHE=false``).
 """
 
+import os
 import warnings
 from collections.abc import Callable
 
@@ -16,18 +17,27 @@ __all__ = ["enable_compilation_cache"]
 # JAX reads the size and the time of every stored program whenever it stores another one, and holds a lock meanwhile:
 # 0.2 s of CPU with 5,900 programs. So the folder is small, and programs that compile in a moment are not stored.
 _MAX_BYTES = 2**28
-_MIN_COMPILE_SECONDS = 0.05
+_THRESHOLDS = {  # JAX's setting -> its default, and the library's value
+    "jax_persistent_cache_min_compile_time_secs": (1.0, 0.05),
+    "jax_persistent_cache_min_entry_size_bytes": (0, -1),
+}
 
 
 def enable_compilation_cache() -> None:
     """Let JAX store compiled programs in the folder ``xla`` of the user's cache folder of resolvent.
 
-    They take 256 MiB at most; the least recently used are removed.
+    They take 256 MiB at most; the least recently used are removed. A folder of the user's own has no limit.
     """
     settings = jax.config.values
-    if settings["jax_compilation_cache_dir"] is not None or not settings["jax_enable_compilation_cache"]:
+    if not settings["jax_enable_compilation_cache"]:
         return
     update: Callable[..., None] = jax.config.update
+    # JAX does not store programs this small by default, but a run has dozens of them.
+    for name, (default, value) in _THRESHOLDS.items():
+        if settings[name] == default and name.upper() not in os.environ:
+            update(name, value)
+    if settings["jax_compilation_cache_dir"] is not None:
+        return
     folder = platformdirs.user_cache_path("resolvent") / "xla"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,9 +47,6 @@ def enable_compilation_cache() -> None:
         update("jax_enable_compilation_cache", False)
         return
     update("jax_compilation_cache_max_size", _MAX_BYTES)
-    # JAX does not store programs this small by default, but a run has dozens of them.
-    update("jax_persistent_cache_min_compile_time_secs", _MIN_COMPILE_SECONDS)
-    update("jax_persistent_cache_min_entry_size_bytes", -1)
     reset: Callable[[], None] = compilation_cache.reset_cache
     reset()  # an earlier compilation may have looked for the cache, and JAX remembers that there was none
     update("jax_compilation_cache_dir", str(folder))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int
 
 from resolvent.math.tree import Vector
@@ -65,13 +65,19 @@ def cross_fitted_scores(problem: Problem, scores: PartyScores, halves: tuple[Hal
     """
     if not halves:
         return scores
-    split, rows = problem.splits.index(_SPLIT), problem.row(index)
-    sizes = [half.problem.split_sizes(split)[rows] for half in halves]
+    split, rows = problem.splits.index(_SPLIT), np.asarray(problem.row(index))
+    sizes = [np.asarray(half.problem.split_sizes(split))[rows] for half in halves]
     of_halves = [evaluate_models(half.problem, half.models, index) for half in halves]
-    total = sum(sizes)
-    return {name: values.at[:, split].set(jnp.where(total > 0, sum(
-        jnp.where(size > 0, size * of_half[name][:, split], 0) for size, of_half in zip(sizes, of_halves, strict=True)
-    ) / jnp.maximum(total, 1), jnp.nan)) for name, values in scores.items()}
+    total = np.sum(sizes, axis=0)
+    fitted = {}
+    for name, values in scores.items():  # with NumPy: JAX would compile each operation
+        fitted[name] = np.array(values)
+        dtype = fitted[name].dtype
+        sums = np.zeros(len(total), dtype)
+        for size, of_half in zip(sizes, of_halves, strict=True):
+            np.add(sums, size.astype(dtype) * np.asarray(of_half[name])[:, split], out=sums, where=size > 0)
+        fitted[name][:, split] = np.where(total > 0, sums / np.maximum(total, 1).astype(dtype), np.nan)
+    return fitted
 
 
 def _with_half(problem: Problem, half: int, *, is_alone: bool = False) -> Problem:

@@ -61,7 +61,7 @@ class Measurements:
         self._restored_cpu_seconds = 0.0
         self._bytes = {"down": 0, "up": 0}
         self._ledger = None if plan.privacy is None else PrivacyLedger(
-            plan.privacy, plan.algorithm, shapes_of(plan.task.init, keys.root_key(0)), plan.task.sizes,
+            plan.privacy, plan.algorithm, shapes_of(plan.task.init, keys.key_shape()), plan.task.sizes,
             plan.participation, plan.spent)
         self._index = plan.evaluation.parties
         # Samples that parties read while they train are training samples: no scores of them are validation scores.
