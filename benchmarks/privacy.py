@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 import resolvent as rv
 from records import as_json, drawing_parser
 from resolvent.math.accounting import noise_within
-from resolvent.problem.metrics.intervals import seed_interval
+from resolvent.problem.metrics.intervals import mean_interval
 from resolvent.simulator.record.plots import colour_of, style
 
 EPSILONS = (0.5, 2.0, 8.0, math.inf)
@@ -112,7 +112,7 @@ def curve_rows(name: str, setting: Setting, seeds: int) -> list[dict[str, Any]]:
         solver = replace(setting.solver, noise_multiplier=noise)
         for method, build in METHODS.items():
             values = [run(build(solver), setting, data[seed], seed).scores().iloc[-1].mean() for seed in range(seeds)]
-            value, *ends = seed_interval(np.array(values))
+            value, *ends = mean_interval(np.array(values))
             low, high = np.clip(ends, 0, 1)  # an accuracy
             rows.append({"data": name, "method": method, "epsilon": str(epsilon), "delta": setting.delta,
                          "noise": round(noise, 3), "accuracy": round(value, 4), "low": round(float(low), 4),

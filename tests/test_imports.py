@@ -1,5 +1,6 @@
 """What importing costs: a party needs no command line, no plotting and no tables; help needs no JAX."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -82,6 +83,24 @@ def test_namespace_shows_its_names_only(name):
     namespace = import_module(f"resolvent.{name}")
     assert {n for n in dir(namespace) if not n.startswith("__")} == set(namespace.__all__)
     assert getattr(rv, name) is namespace
+
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+IMPORTS = sorted({(node.module, alias.name) for path in BENCHMARKS.rglob("*.py")
+                  for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+                  for alias in node.names if (node.module or "").startswith("resolvent")})
+
+
+def test_names_that_benchmarks_import_exist():
+    """Most benchmarks run by hand only, so that nothing else tells that a name has moved."""
+    assert ("resolvent.problem.metrics.intervals", "mean_interval") in IMPORTS
+    missing = []
+    for module, name in IMPORTS:
+        try:
+            missing += [] if hasattr(import_module(module), name) else [f"{module}.{name}"]
+        except ModuleNotFoundError as error:
+            missing += [module] if (error.name or "").startswith("resolvent") else []  # else an extra is not installed
+    assert not missing
 
 
 def test_namespaces_of_the_docstring():

@@ -14,11 +14,12 @@ import nightly
 import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem.learning import LearningProblem
+from resolvent.simulator import memory
 from resolvent.simulator.engine.rounds import compiled_programs
-from resolvent.simulator.plan import Task
-from resolvent.simulator.storage import device_memory, host_chunks
+from resolvent.simulator.storage import host_chunks
 from resolvent.simulator.storage.host_states import compute_first_rows
 from resolvent.simulator.storage.row_file import RowFile
+from resolvent.simulator.task import Task
 
 PARTIES, FEATURES = 37, 5
 MODEL = rv.models.logistic(FEATURES, 3)
@@ -252,9 +253,9 @@ def test_memory_is_chosen_by_size_and_impossible_choices_are_refused(packed, mon
     in_memory, _ = packed
     task = Task(MODEL, in_memory, None)
     party = task.prepare(ALGORITHMS["Fed+"], "Fed+").description.party
-    assert device_memory.fits_device(task.gatherer, party)
-    monkeypatch.setattr(device_memory.os, "sysconf", lambda name: 100)  # a machine of 10 kB
-    assert not device_memory.fits_device(task.gatherer, party)
+    assert memory.fits_device(task.gatherer, party)
+    monkeypatch.setattr(memory.os, "sysconf", lambda name: 100)  # a machine of 10 kB
+    assert not memory.fits_device(task.gatherer, party)
     with pytest.raises(rv.InputError, match=r"memory='disk'.* must be 'auto', 'device' or 'host'"):
         run(ALGORITHMS["Fed+"], in_memory, memory="disk")
     with pytest.raises(rv.InputError, match="evaluate_parties=38 must lie in 1 to 37"):

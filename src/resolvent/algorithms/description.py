@@ -104,7 +104,7 @@ def describe_on(algorithm: AlgorithmFunctions, source: Problem | Callable[[Array
     """
     if not isinstance(source, Problem):
         return describe(algorithm, shapes_of(source, key_shape()), parties=parties, oracle=oracle)
-    model, k = shapes_of(source.init, key_shape()), jax.ShapeDtypeStruct((), jnp.result_type(int))
+    model, k = shapes_of(source.init, key_shape()), jax.eval_shape(lambda: jnp.array(0))
     oracle_of_party: Oracle = shapes_of(shapes_of(source.at, k).oracle, k)
     return describe(algorithm, model, parties=parties, memory=shapes_of(oracle_of_party.init_memory, model),
                     oracle=lambda: oracle_of_party)

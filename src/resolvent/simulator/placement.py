@@ -12,10 +12,10 @@ from resolvent.simulator.engine.chunks import ChunkRunner
 from resolvent.simulator.engine.predrawn import check_first_cohorts
 from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulator.engine.schedulers import Scheduler, Sharded
+from resolvent.simulator.memory import check_memory
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.systems import MessageBytes, message_bytes
 from resolvent.simulator.storage.host_storage import HostStorage
-from resolvent.simulator.storage.memory_check import check_memory
 from resolvent.simulator.storage.shard_storage import ShardStorage
 from resolvent.simulator.storage.storage import DeviceStorage, Storage
 from resolvent.simulator.user_errors import naming_errors

@@ -1,148 +1,30 @@
 """The plan of a run: everything that ``simulate`` is asked to do, checked before anything runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array
-from numpy.typing import ArrayLike, NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.persistent_memory import Prepared, prepare
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.concurrency import check_concurrency
 from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Arrivals, Full, Participation
 from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
-from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
-from resolvent.math.tree import Vector
-from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, name_metrics
-from resolvent.problem.models.model import Model
-from resolvent.problem.oracle import Oracle
-from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.problem.subset import Gatherer
+from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
 from resolvent.simulator.engine.schedulers import Sharded
 from resolvent.simulator.evaluation_plan import EvaluationPlan, recorded_names
 from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
 from resolvent.simulator.record.events import OnEvaluation
 from resolvent.simulator.record.party_metrics import PartyMetrics
-from resolvent.simulator.storage.device_memory import fits_device
-from resolvent.simulator.user_errors import naming_errors
-from resolvent.xla.shapes import shapes_of
+from resolvent.simulator.task import Task, check_held_out, check_sizes
 
-__all__ = ["CheckpointPlan", "MemoryChoice", "Plan", "Task", "check_held_out", "check_sizes", "choose_memory",
-           "plan_metrics"]
-
-MemoryChoice: TypeAlias = Literal["auto", "device", "host"]
-
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What is learned: a model on federated data, or a problem of its own.
-
-    Attributes:
-        model: the model, or None if there is a problem.
-        data: the parties' samples, or None if there is a problem.
-        problem: the objectives of all parties, or None if they are made from the model and the data.
-    """
-
-    model: Model | None
-    data: FederatedData | None
-    problem: Problem | None
-
-    @classmethod
-    def from_arguments(cls, model: Model | Problem, data: FederatedData | None) -> "Task":
-        """Check the two first arguments of ``simulate``.
-
-        Raises:
-            InputError: data are missing, or superfluous, or ``model`` is neither a model nor a problem.
-        """
-        if isinstance(model, Problem):
-            if data is not None:
-                raise InputError("a Problem brings its own data: leave data= out")
-            return cls(None, None, model)
-        if data is None:
-            raise InputError(
-                f"the model {type(model).__name__} needs data=: FederatedData, such as rv.datasets.digits()")
-        if not isinstance(model, Model):
-            raise InputError(f"model must be a Model, got {type(model).__name__}: see rv.models.from_functions, "
-                             "from_equinox and from_flax")
-        return cls(model, data, None)
-
-    @cached_property
-    def gatherer(self) -> Gatherer:
-        """Gathers the data of a few parties, for a model on data."""
-        assert self.model is not None
-        assert self.data is not None
-        return Gatherer(self.model, self.data)
-
-    def prepare(self, algorithm: Algorithm, name: str) -> Prepared:
-        """The algorithm as it runs on this task, and its description: the only trace before that of the rounds.
-
-        Raises:
-            InputError: with the name: the parts do not fit together.
-        """
-        def oracle() -> Oracle:
-            of_party: Oracle = shapes_of(self.gatherer.template.oracle, jnp.array(0))
-            return of_party
-
-        source = self.init if self.problem is None else self.problem
-        with naming_errors(name):
-            return prepare(algorithm, source, parties=self.parties, oracle=oracle)
-
-    def whole_problem(self) -> Problem:
-        """The problem of all parties."""
-        if self.problem is not None:
-            return self.problem
-        assert self.model is not None
-        assert self.data is not None
-        return LearningProblem(self.model, self.data)
-
-    @property
-    def parties(self) -> int:
-        """N, the number of parties."""
-        if self.problem is not None:
-            return self.problem.parties
-        assert self.data is not None
-        return len(self.data)
-
-    @property
-    def sizes(self) -> NDArray[np.integer]:
-        """[N] number of training samples of each party."""
-        if self.data is not None:
-            return self.data.sizes()
-        assert self.problem is not None
-        return np.asarray(self.problem.sizes)
-
-    @property
-    def init(self) -> Callable[[Array], Vector]:
-        """Random key -> first model."""
-        source = self.problem if self.model is None else self.model
-        assert source is not None
-        return source.init
-
-    def split_sizes(self, split: str) -> NDArray[np.integer]:
-        """[N] number of samples of each party in a split."""
-        if self.data is not None:
-            return self.data.sizes(split)
-        assert self.problem is not None
-        return np.asarray(self.problem.split_sizes(self.problem.splits.index(split)))
-
-    @property
-    def validation_sizes(self) -> ArrayLike | None:
-        """[N] number of validation samples of each party; None if the problem has no such split."""
-        if self.problem is not None and "validation" not in self.problem.splits:
-            return None
-        return self.split_sizes("validation")
+__all__ = ["CheckpointPlan", "Plan", "plan_metrics"]
 
 
 @dataclass(frozen=True)
@@ -268,62 +150,3 @@ def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -
         raise InputError("metrics are computed from predictions for data: give simulate a model and data=, not a "
                          "problem of its own")
     return PartyMetrics(named, task.model, task.data)
-
-
-def choose_memory(memory: MemoryChoice, prepared: Prepared, task: Task, name: str) -> Literal["device", "host"]:
-    """Where the parties' data and states are to be; ``auto`` is the device if they take less than half of its memory.
-
-    Raises:
-        InputError: the choice does not exist, or the host is impossible for this algorithm or task.
-    """
-    if memory not in get_args(MemoryChoice):
-        raise InputError(f"memory={memory!r} is not known: use any of {list(get_args(MemoryChoice))}")
-    obstacle = None
-    if task.model is None or task.data is None:
-        obstacle = "memory='host' gathers from data: give simulate a model and data=, not a problem of its own"
-    elif uses_pooled_data(prepared.algorithm):
-        obstacle = (f"{name}: it trains on the pooled samples of all parties, which are on the device then: leave it "
-                    "out, or use memory='device'")
-    elif jax.process_count() > 1:
-        obstacle = "memory='host' is for one process, which owns the files: use memory='device' with several processes"
-    if memory == "host" and obstacle is not None:
-        raise InputError(obstacle)
-    if memory != "auto":
-        return memory
-    if obstacle is not None:
-        return "device"
-    with naming_errors(name):
-        return "device" if fits_device(task.gatherer, prepared.description.party) else "host"
-
-
-def check_sizes(sizes: NDArray[np.integer]) -> None:
-    """Refuse numbers of samples from which no shares follow.
-
-    Args:
-        sizes: [N] number of training samples of each party.
-
-    Raises:
-        InputError: a number is negative, or the sum is 0 or at least 2^31, so that it is not a 32-bit integer.
-    """
-    total = int(sizes.sum(dtype=np.int64))
-    if (negative := np.flatnonzero(sizes < 0)).size:
-        raise InputError(f"party {negative[0]} has {sizes[negative[0]]} training samples: sizes must not be negative")
-    if not 0 < total < 2**31:
-        raise InputError(f"the {len(sizes)} parties have {total} training samples in all: their sum must lie between 1 "
-                         "and 2^31 - 1, because parties are weighted by their shares of it")
-
-
-def check_held_out(description: Description, samples: Any, name: str) -> None:
-    """Refuse an algorithm that needs held-out samples if no party has any.
-
-    Args:
-        description: the description of the algorithm.
-        samples: [N] number of validation samples of each party.
-        name: name of the method, for the error.
-
-    Raises:
-        InputError: naming the method.
-    """
-    if description.needs_held_out and not np.asarray(samples).any():
-        raise InputError(f"{name}: it chooses by validation samples, and none of the {len(samples)} parties has any: "
-                         "set a share for validation in the data")

@@ -34,15 +34,9 @@ from resolvent.simulator.engine.pace import Pace
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
 from resolvent.simulator.engine.states import Federation
 from resolvent.simulator.evaluation_plan import choose_evaluated_parties, plan_evaluation
+from resolvent.simulator.memory import MemoryChoice, choose_memory
 from resolvent.simulator.placement import Placement, place
-from resolvent.simulator.plan import (
-    CheckpointPlan,
-    MemoryChoice,
-    Plan,
-    Task,
-    choose_memory,
-    plan_metrics,
-)
+from resolvent.simulator.plan import CheckpointPlan, Plan, plan_metrics
 from resolvent.simulator.record.events import (
     EvaluationEvent,
     OnEvaluation,
@@ -60,6 +54,7 @@ from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.storage.parties_view import CollectedModels
 from resolvent.simulator.storage.processes import detect_lost_process, is_writer
 from resolvent.simulator.storage.storage import Storage
+from resolvent.simulator.task import Task
 from resolvent.xla.memory_maps import free_programs_sometimes
 
 __all__ = ["simulate"]

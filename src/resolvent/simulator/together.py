@@ -28,10 +28,11 @@ from resolvent.simulator.engine.schedulers import Lanes, Scheduler, Sequential
 from resolvent.simulator.engine.states import Chunk, Federation
 from resolvent.simulator.evaluation_plan import plan_evaluation
 from resolvent.simulator.placement import place
-from resolvent.simulator.plan import CheckpointPlan, Plan, Task, plan_metrics
+from resolvent.simulator.plan import CheckpointPlan, Plan, plan_metrics
 from resolvent.simulator.record.measurements import Measurements
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
+from resolvent.simulator.task import Task
 
 __all__ = ["groups_of_one_structure", "simulate_together", "structure_of"]
 

@@ -111,7 +111,7 @@ def _has_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
     if contains(algorithm, PersistentMemory):
         return False
     w0 = shapes_of(source.init if isinstance(source, Problem) else source, key_shape())
-    k = jax.ShapeDtypeStruct((), jnp.result_type(int))
+    k = jax.eval_shape(lambda: jnp.array(0))
     of_oracle = shapes_of(shapes_of(shapes_of(source.at, k).oracle, k).init_memory, w0) if isinstance(
         source, Problem) else ()
     return bool(jax.tree.leaves((of_oracle, jax.eval_shape(lambda w: _solver_memory(algorithm, w), w0))))

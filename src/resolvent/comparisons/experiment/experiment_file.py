@@ -15,8 +15,7 @@ from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.experiment.binding import Bound, bind, parameters
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
 from resolvent.comparisons.experiment.checks import check_model, check_settings, check_shared_models
-from resolvent.comparisons.experiment.yaml_checks import MAX_FILE_SIZE
-from resolvent.comparisons.experiment.yaml_files import read_yaml, shipped_files, with_help, write_yaml
+from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, shipped_files, with_help, write_yaml
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metric
 from resolvent.comparisons.tuning.settings import Search
@@ -28,10 +27,10 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.problem.solvers import LocalSolver
-from resolvent.simulator.plan import Task, check_held_out
 from resolvent.simulator.record.callbacks import Callback
 from resolvent.simulator.record.diagnostics import Diagnostic
 from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.task import Task, check_held_out
 
 __all__ = ["Experiment", "ExperimentFile", "experiments"]
 
@@ -141,16 +140,7 @@ class ExperimentFile:
         """
         path = Path(source)
         if path.suffix in (".yaml", ".yml"):
-            if not path.is_file():
-                raise InputError(f"there is no file {source}")
-            try:
-                with path.open(encoding="utf-8") as file:
-                    text = file.read(MAX_FILE_SIZE + 1)
-            except UnicodeDecodeError as error:
-                raise InputError(f"{source}:1: the file is not text in UTF-8: {error}") from error
-            except OSError as error:
-                raise InputError(f"{source} cannot be read: {error.strerror}") from error
-            return cls.parse(text, source, path.stem, changes)
+            return cls.parse(read_text(path), source, path.stem, changes)
         shipped = experiments()
         if source not in shipped:
             raise InputError(f"there is no experiment {quote(source)}{alternatives(source, shipped)}; or give a "

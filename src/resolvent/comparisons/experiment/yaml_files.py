@@ -4,16 +4,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from resolvent.comparisons.experiment.binding import Bound, parameters
-from resolvent.comparisons.experiment.yaml_checks import check_yaml, reported
-from resolvent.errors import InputError, quote
+from resolvent.comparisons.experiment.yaml_checks import MAX_FILE_SIZE, check_yaml, reported
+from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["read_data", "read_value", "read_yaml", "shipped_files", "with_help", "write_yaml"]
+__all__ = ["read_data", "read_text", "read_value", "read_yaml", "shipped_files", "with_help", "write_yaml"]
 
 
 def shipped_files(package: str, folder: str) -> dict[str, str]:
@@ -21,6 +22,23 @@ def shipped_files(package: str, folder: str) -> dict[str, str]:
     files = (resources.files(package) / folder).iterdir()
     texts = {file.name.removesuffix(".yaml"): file for file in files if file.name.endswith(".yaml")}
     return {name: texts[name].read_text(encoding="utf-8") for name in sorted(texts)}
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a person has written; of one that is too large for ``read_yaml``, the beginning.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(MAX_FILE_SIZE + 1)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise InputError(f"there is no file {shorten(path)}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}:1: the file is not text in UTF-8: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def read_yaml(text: str, source: str) -> Any:

@@ -24,9 +24,9 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import SGD
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
-from resolvent.simulator.plan import Task
 from resolvent.simulator.record.progress import progress_bars
 from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.task import Task
 
 __all__ = ["compare"]
 

@@ -16,8 +16,7 @@ from resolvent.comparisons.after.refit_plan import check_can_be_refitted
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.own_parts import limit_own_parts
-from resolvent.comparisons.experiment.yaml_checks import MAX_FILE_SIZE
-from resolvent.comparisons.experiment.yaml_files import read_yaml
+from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.party_tables import table
@@ -183,14 +182,7 @@ def experiment_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: b
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):
         return _checked(ExperimentFile.load(source, changes), is_rehearsal=rehearsal)
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MAX_FILE_SIZE + 1)
-    except FileNotFoundError as error:
-        raise InputError(f"there is no file {source}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{source}:1: the file is not text in UTF-8: {error}") from error
-    return _parsed(text, source, path.stem, changes, is_rehearsal=rehearsal)
+    return _parsed(read_text(path), source, path.stem, changes, is_rehearsal=rehearsal)
 
 
 def experiment_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),

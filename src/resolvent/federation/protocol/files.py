@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.changes import Locations
 from resolvent.comparisons.experiment.own_parts import is_own_part
-from resolvent.comparisons.experiment.yaml_checks import MAX_FILE_SIZE
-from resolvent.comparisons.experiment.yaml_files import read_yaml
-from resolvent.errors import InputError, quote, shorten
+from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
+from resolvent.errors import InputError, quote
 from resolvent.federation.protocol.kits import Engine
 from resolvent.federation.protocol.limits import Limits
 
@@ -198,14 +197,7 @@ def _bound(kind: Callable[..., _Settings], settings: Any, path: str = "", **supp
 
 
 def _read(path: Path, build: Callable[[Mapping[str, Any]], _Settings]) -> _Settings:
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(MAX_FILE_SIZE + 1)
-    except FileNotFoundError as error:
-        raise InputError(f"there is no file {shorten(path)}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}:1: the file is not text in UTF-8") from error
-    settings = read_yaml(text, str(path))
+    settings = read_yaml(read_text(path), str(path))
     if not isinstance(settings, Mapping):
         raise InputError(f"{path}:1: expected a mapping of settings")
     try:

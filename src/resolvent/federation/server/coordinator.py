@@ -71,7 +71,7 @@ from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.simulator.checkpoint.identity import versions_of_code
 from resolvent.simulator.checkpoint.own_code import digest_of_code
 from resolvent.simulator.evaluation_plan import plan_evaluation
-from resolvent.simulator.plan import check_sizes
+from resolvent.simulator.task import check_sizes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ from resolvent.federation.protocol.server_messages import Ready
 from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.simulator.plan import check_sizes
+from resolvent.simulator.task import check_sizes
 
 __all__ = ["MembershipHistory", "change_members", "check_change_of_members", "draw_cohort", "members_of_round"]
 

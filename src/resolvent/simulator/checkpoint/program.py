@@ -17,8 +17,9 @@ from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
 from resolvent.simulator.checkpoint.program_digest import digest_of_program
 from resolvent.simulator.engine.compiled_rounds import initial_state, program_of_round
 from resolvent.simulator.placement import limit_batches
-from resolvent.simulator.plan import Plan, Task
+from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.evaluate import evaluate_models, personal_models
+from resolvent.simulator.task import Task
 
 __all__ = ["check_repeatable", "digests_of_programs", "traced_parts"]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
@@ -71,12 +72,12 @@ def cross_fitted_scores(problem: Problem, scores: PartyScores, halves: tuple[Hal
     total = np.sum(sizes, axis=0)
     fitted = {}
     for name, values in scores.items():  # with NumPy: JAX would compile each operation
-        fitted[name] = np.array(values)
-        dtype = fitted[name].dtype
-        sums = np.zeros(len(total), dtype)
+        of_splits = np.array(values)
+        dtype, sums = of_splits.dtype, np.zeros(len(total), of_splits.dtype)
         for size, of_half in zip(sizes, of_halves, strict=True):
             np.add(sums, size.astype(dtype) * np.asarray(of_half[name])[:, split], out=sums, where=size > 0)
-        fitted[name][:, split] = np.where(total > 0, sums / np.maximum(total, 1).astype(dtype), np.nan)
+        of_splits[:, split] = np.where(total > 0, sums / np.maximum(total, 1).astype(dtype), np.nan)
+        fitted[name] = jnp.asarray(of_splits)
     return fitted
 
 

@@ -13,11 +13,11 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.participation.base import ParticipationState
 from resolvent.algorithms.participation.draws import first_state
 from resolvent.data.federated import FederatedData
+from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.problem.subset import Gatherer, PartySubset
 from resolvent.simulator.engine.predrawn import PredrawnCohorts, draw_cohorts
 from resolvent.simulator.plan import Plan
-from resolvent.simulator.storage.device_memory import tree_bytes
 from resolvent.simulator.storage.host_states import HostStates, StoredRows
 
 __all__ = ["GatheredChunk", "HostChunks", "PendingChunk", "gather_parties", "replace_rows", "to_device"]
@@ -69,7 +69,7 @@ class HostChunks:
         self._plan, self._gatherer, self._states, self._worker = plan, gatherer, states, worker
         self._sizes = jnp.asarray(gatherer.data.sizes())
         parties, cohort = len(gatherer.data), plan.cohort_size
-        bytes_per_party = gatherer.bytes_of(1, _SPLITS) + tree_bytes(states.shapes) + 1
+        bytes_per_party = gatherer.bytes_of(1, _SPLITS) + tree.size_in_bytes(states.shapes) + 1
         max_rounds = min(plan.evaluation.every, plan.rounds)
         self.capacity = int(np.clip(_CHUNK_BYTES // (cohort * bytes_per_party), 1, max_rounds))
         self._slots = min(parties, self.capacity * cohort)

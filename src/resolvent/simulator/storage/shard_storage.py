@@ -21,7 +21,6 @@ from resolvent.simulator.engine.schedulers import AXIS
 from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.evaluate import personal_models
-from resolvent.simulator.storage.device_memory import tree_bytes
 from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
 from resolvent.simulator.storage.processes import sum_over_processes
 from resolvent.simulator.storage.shards import (
@@ -227,4 +226,4 @@ def _blocks(ids: NDArray[np.integer], row: PyTree[Any]) -> list[NDArray[np.integ
 
 def _block_size(row: PyTree[Any]) -> int:
     """The number of rows of this shape in a block."""
-    return max(1, _BLOCK_BYTES // max(1, tree_bytes(row)))
+    return max(1, _BLOCK_BYTES // max(1, tree.size_in_bytes(row)))

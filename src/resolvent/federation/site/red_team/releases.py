@@ -79,7 +79,7 @@ def released_replies(run: SiteRun, name: str, number: int, sites: int) -> Iterat
         return
     handle = partial(run.handle, number)
     model = jax.jit(problem.model.init)(keys.initial_key(experiment.seed))
-    facts = {"algorithm": fingerprint_of(experiment.algorithm(label)), "precision": jnp.zeros(()).dtype.name,
+    facts = {"algorithm": fingerprint_of(experiment.algorithm(label)), "precision": jnp.result_type(float).name,
              "rounds": experiment.rounds_of(label)}
     first_key = keys.initial_party_key(keys.initial_key(experiment.seed), jnp.array(0))
     read_ready(name, decode(handle(start_message(_RUN, name, model, first_key, facts))))
