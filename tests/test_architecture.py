@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -18,8 +19,15 @@ FILES = sorted(p for p in ROOT.rglob("*.py") if len(p.relative_to(ROOT).parts) >
 MAX_LINES = 400
 
 
+@cache
+def imports_of(path):
+    """The imports of a file: at its top, in functions, and for types."""
+    return [node for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported_rooms(path):
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in imports_of(path):
         names = ([a.name for a in node.names] if isinstance(node, ast.Import)
                  else [node.module] if isinstance(node, ast.ImportFrom) and node.module else [])
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative import"
@@ -74,7 +82,7 @@ def floor_of(folder):
 @pytest.mark.parametrize("path", sorted((ROOT / "federation").rglob("*/*.py")), ids=lambda p: p.stem)
 def test_folders_of_the_federation_import_lower_floors_only(path):
     folder = path.relative_to(ROOT / "federation").parts[0]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in imports_of(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("resolvent.federation."):
             other = node.module.split(".")[2]
             assert folder == other or floor_of(other) < floor_of(folder), f"{path} imports from {other}/"
@@ -88,15 +96,13 @@ def test_mathematics_has_no_federated_word():
 
 
 def imported_files(name, path, modules):
-    """The files that a file imports, also in functions and for types; of ``from package import module``: the module."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    """The files that a file imports; of ``from package import module``: the module."""
+    for node in imports_of(path):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             targets = [f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in modules else node.module
                        for alias in node.names]
-        else:
-            continue
         yield from (target for target in targets if target in modules and target != name)
 
 
