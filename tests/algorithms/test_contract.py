@@ -81,12 +81,13 @@ ROWS = {
     "fedlc": rv.fedlc,
     "fedproto": lambda s: rv.fedproto(s, classes=3, features=4),
     "fedbabu": lambda s: rv.fedbabu(s, layers=("layer 1",)),
+    "fedbn": lambda s: rv.fedbn(s, layers=("*bias",)),
     "ef21_bc": lambda s: rv.ef21_bc(s, message_codec=rv.codecs.QSGD()),
 }
 # Rows whose parts are all in other rows, and which no paper of the library is about; they run at night.
 NIGHTLY = {"fednova", "fomaml", "perfedavg", "apfl", "ifca", "fedrep", "l2gd", "fedprox_adaptive", "one_shot",
            "model_interpolation", "robust_interpolation", "feddyn", "fedpd", "feddr", "fedlin", "fedexp", "scaffnew",
-           "admm", "fedsam", "fedspeed", "fedntd", "feddecorr", "fedlc", "fedbabu", "marina", "page",
+           "admm", "fedsam", "fedspeed", "fedntd", "feddecorr", "fedlc", "fedbabu", "fedbn", "marina", "page",
            "ef21_sgdm", "ef21_bc", "fedau", "fedvarp", "mifa", "fedasync", "fedbuff", "ca2fl",
            "average of Anderson on the mean", "average of Anderson at the parties", "Anderson of Fed+",
            "Anderson of Fed+ with a relative delta", "fedpi_plus with a relative delta", "personal layers"}

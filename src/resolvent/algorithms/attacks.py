@@ -34,7 +34,8 @@ from resolvent.math import tree
 from resolvent.math.robust import distances
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, WeightedLoss
-from resolvent.problem.oracle import Oracle, SampleOracle, ShapeOracle
+from resolvent.problem.oracle import Oracle, ShapeOracle
+from resolvent.problem.sample_oracle import SampleOracle
 
 __all__ = ["ALIE", "IPM", "Adaptive", "Attack", "Gaussian", "LabelFlip", "Mimic", "MinMax", "NaN", "Scaled", "SignFlip"]
 

@@ -19,8 +19,10 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import WeightedLabels, WeightedLoss, score_rows
 from resolvent.problem.models.model import Model
-from resolvent.problem.oracle import Oracle, SampleOracle
+from resolvent.problem.models.stateful import params_of
+from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
+from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.xla.shapes import shapes_of
 from resolvent.xla.versions import on_cpu
 
@@ -276,7 +278,7 @@ def _model_for(model: Model, data: FederatedData, x: PyTree[Array], y: PyTree[Ar
                              f"{_described(values)}: return the {name} of every sample, not their mean")
     if not jnp.issubdtype(losses.dtype, jnp.floating):
         raise InputError(f"the model's loss must be floating numbers, got {losses.dtype}")
-    wrong = [leaf.dtype for leaf in jax.tree.leaves(params) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
+    wrong = [leaf.dtype for leaf in jax.tree.leaves(params_of(params)) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
     if wrong:
         raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")
     return model if loss is model.loss else replace(model, loss=loss)

@@ -221,6 +221,23 @@ class Composed(Oracle):
     def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
         return self.inner.total(f, zero)
 
+    @property
+    @override
+    def has_state(self) -> bool:
+        return self.inner.has_state
+
+    @override
+    def batch_grad_with_memory(self, w: Vector, memory: PyTree[Any], positions: Int[Array, " B"],
+                               mask: Bool[Array, " B"]) -> tuple[Vector, PyTree[Any]]:
+        """As ``batch_grad``; the state of a model is the one after its gradient at T(w)."""
+        if not self.has_state or not jax.tree.leaves(memory):
+            return self.batch_grad(w, positions, mask), memory
+        parts = _split_minibatch(positions, mask, self.map.minibatch_parts)
+        of_map, outer, of_pullback = ([partial(self.inner.batch_grad_with_memory, memory=memory, positions=p, mask=m)
+                                       for p, m in parts] * 3)[:3]
+        gradient, after = outer(self.map(w, lambda v: of_map(v)[0]))
+        return self.map.pullback(w, gradient, lambda v: of_pullback(v)[0]), after
+
     @override
     def at_step(self, key: Array) -> "Composed":
         """All gradients of the step have the same random layers, so that it descends one function."""

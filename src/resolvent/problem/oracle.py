@@ -5,7 +5,6 @@ A local solver uses only its oracle, so the same solver works for samples, quadr
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,15 +14,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
-from resolvent.problem.objective import Batch, BoundObjective, LocalObjective
+from resolvent.problem.objective import Batch, LocalObjective
 
-__all__ = ["Oracle", "PartyMemory", "Recording", "SampleOracle", "ShapeOracle", "recording",
-           "remembering"]
+__all__ = ["Oracle", "PartyMemory", "Recording", "ShapeOracle", "recording", "remembering"]
 
 
 class PartyMemory(NamedTuple):
@@ -108,6 +105,23 @@ class Oracle(eqx.Module):
         return False
 
     @property
+    def has_state(self) -> bool:
+        """Whether minibatch gradients change the state of the model, which is the oracle's memory then."""
+        return False
+
+    def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "Oracle":
+        """The oracle of the parameters alone, of a model that has a state.
+
+        Args:
+            state: the model's state.
+            changes: whether minibatch gradients change it; otherwise they use it as it is.
+
+        Raises:
+            TypeError: oracles of this kind have no model with a state.
+        """
+        raise TypeError(f"{type(self).__name__} has no model with a state: leave ModelState out")
+
+    @property
     def replaces_slow_operations(self) -> bool:
         """Whether operations may be replaced by equal ones, see ``Model.replaces_slow_operations``."""
         return True
@@ -177,136 +191,6 @@ class Oracle(eqx.Module):
                         "held_out()")
 
 
-class SampleOracle(Oracle):
-    """f_k(w) = mean of loss(apply(w, x), y) over the party's samples + l2/2 |w|^2, on packed arrays.
-
-    Attributes:
-        model: the predictor and its loss.
-        x: the inputs of all parties, a pytree of arrays [total, ...]; rows offset, ..., offset + samples - 1 belong to
-            this party.
-        y: the labels, a pytree of arrays [total, ...]; None if there are none.
-        offset: the party's first row.
-        block: rows per step of a pass over all samples.
-        validation: the first row and the number of the party's held-out samples; None if there are none.
-        objective: takes the place of the mean loss; None: there is none. l2 is added to it, and ``held_out`` scores
-            the loss of the model itself.
-    """
-
-    model: Model
-    x: PyTree[Array]
-    y: PyTree[Array]
-    offset: Int[Array, ""]
-    block: int = eqx.field(static=True)
-    validation: tuple[Int[Array, ""], Int[Array, ""]] | None = None
-    objective: BoundObjective | None = None
-
-    @property
-    @override
-    def has_random_layers(self) -> bool:
-        return self.model.has_random_layers
-
-    @property
-    @override
-    def replaces_slow_operations(self) -> bool:
-        return self.model.replaces_slow_operations
-
-    @override
-    def at_step(self, key: Array) -> "SampleOracle":
-        return replace(self, model=self.model.in_training(key))
-
-    @override
-    def with_objective(self, objective: LocalObjective, **values: Any) -> "SampleOracle":
-        if self.objective is not None:
-            raise InputError(f"the local objective {type(objective).__name__} would replace {self.objective.name}: use "
-                             "one function that has both terms")
-        return replace(self, objective=BoundObjective(objective, values | objective.prepare(self, values)))
-
-    @override
-    def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
-        of_batch = self.model.rewritten(lambda batch: f(batch, self.model))
-        return self._sum_over_blocks(lambda p, m: of_batch(self._batch(p, m)), zero)
-
-    def sums(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Sum of the losses (without l2) and sum of the scores over all samples."""
-        dtype = tree.dtype(w)
-        zero, block_sums = jnp.zeros((), dtype), self.model.rewritten(self._block_sums)
-        total: tuple[Array, Array] = self._sum_over_blocks(
-            lambda p, m: jax.tree.map(lambda s: s.astype(dtype), block_sums(w, p, m)), (zero, zero))
-        return total
-
-    @override
-    def value(self, w: Vector) -> Float[Array, ""]:
-        if (objective := self.objective) is None:
-            total = self.sums(w)[0]
-        else:
-            dtype = tree.dtype(w)
-            total = self.total(lambda batch, model: objective.sum(model, w, batch).astype(dtype), jnp.zeros((), dtype))
-        return total / self.samples + self.model.l2 / 2 * tree.full_dot(w, w)
-
-    @override
-    def grad(self, w: Vector) -> Vector:
-        block_gradient = self.model.rewritten(jax.grad(self._block_loss))
-        zero = jax.tree.map(jnp.zeros_like, tree.widen(w))
-        total = self._sum_over_blocks(lambda p, m: tree.widen(block_gradient(w, p, m)), zero)
-        mean = jax.tree.map(lambda g: g / self.samples, total)
-        return tree.cast(tree.axpy(self.model.l2, w, mean), w)
-
-    @override
-    def second_order(self, w: Vector) -> SecondOrder:
-        flat, restore = ravel_pytree(w)
-
-        def of_block(positions: Array, mask: Array) -> Array:
-            hessian: Array = jax.hessian(lambda v: self._block_loss(restore(v), positions, mask))(flat)
-            return hessian
-
-        total = self._sum_over_blocks(of_block, jnp.zeros((flat.size, flat.size), flat.dtype))
-        hessian = total / self.samples + self.model.l2 * jnp.eye(flat.size, dtype=flat.dtype)
-        return SecondOrder(self.value(w), ravel_pytree(self.grad(w))[0], hessian)
-
-    @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        if (objective := self.objective) is None:
-            rows = self.offset + jnp.where(mask, positions, 0)
-            return tree.axpy(self.model.l2, w, self.model.batch_gradient(w, self.x, self.y, rows, mask))
-        batch = self._batch(positions, mask)
-        gradient = self.model.rewritten(jax.grad(lambda v: objective.mean(self.model, v, batch)))(w)
-        return tree.axpy(self.model.l2, w, gradient)
-
-    @override
-    def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Mean loss (without l2) and mean score, with larger values better, on the validation samples."""
-        if self.validation is None:
-            return jnp.full((), jnp.nan, tree.dtype(w)), jnp.full((), jnp.nan, tree.dtype(w))
-        offset, length = self.validation
-        loss, score = replace(self, offset=offset, samples=length, validation=None, objective=None).sums(w)
-        n = jnp.where(length > 0, length, jnp.nan).astype(loss.dtype)
-        return loss / n, (score if self.model.loss.higher_is_better else -score) / n
-
-    def _batch(self, positions: Array, mask: Array) -> Batch:
-        rows = self.offset + jnp.where(mask, positions, 0)
-        return Batch(tree.rows(self.x, rows), tree.rows(self.y, rows), mask)
-
-    def _block_loss(self, w: Vector, positions: Array, mask: Array) -> Array:
-        """Sum of the local objective over the masked samples."""
-        if self.objective is None:
-            return self._block_sums(w, positions, mask)[0]
-        return self.objective.sum(self.model, w, self._batch(positions, mask))
-
-    def _block_sums(self, w: PyTree[Any], positions: Array, mask: Array) -> tuple[Array, Array]:
-        """Sums of loss and score over the masked samples."""
-        rows = self.offset + jnp.where(mask, positions, 0)
-        losses, scores = self.model.losses_and_scores(w, self.x, self.y, rows, mask)
-        loss, score = jnp.where(mask, losses, 0), jnp.where(mask, scores, 0)
-        return jnp.sum(loss), jnp.sum(score)
-
-    def _sum_over_blocks(self, f: Callable[[Array, Array], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
-        """The sum of ``f(positions, mask)`` over blocks that cover all of the party's samples."""
-        def add_block(i: Array, total: PyTree[Any]) -> PyTree[Any]:
-            positions = i * self.block + jnp.arange(self.block)
-            return jax.tree.map(jnp.add, total, f(positions, positions < self.samples))
-        return jax.lax.fori_loop(0, (self.samples + self.block - 1) // self.block, add_block, zero)
-
-
 class ShapeOracle(Oracle):
     """An oracle without data: every answer is zero and has the right shape and dtype.
 
@@ -318,6 +202,10 @@ class ShapeOracle(Oracle):
 
     @override
     def with_objective(self, objective: LocalObjective, **values: Any) -> "ShapeOracle":
+        return self
+
+    @override
+    def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "ShapeOracle":
         return self
 
     @override

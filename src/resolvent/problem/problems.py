@@ -23,9 +23,10 @@ from resolvent.problem.logistic import LogisticProblem
 from resolvent.problem.maps import Ascent, GradientStep
 from resolvent.problem.mixed import MixedProblem, mixed
 from resolvent.problem.objective import Batch, Context, LocalObjective
-from resolvent.problem.oracle import Oracle, SampleOracle
+from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.quadratic import LeastSquaresProblem, QuadraticProblem
+from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_regression", "logistic_data",  # noqa: RUF022

@@ -11,7 +11,7 @@ from typing_extensions import override
 from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.objective import Batch, Context, LocalObjective
-from resolvent.problem.oracle import SampleOracle
+from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.xla.shapes import shapes_of
 
 __all__ = ["CalibratedLogits", "FeatureDecorrelation", "ModelContrast", "NotTrueDistillation"]

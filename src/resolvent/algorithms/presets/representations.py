@@ -15,7 +15,7 @@ from resolvent.algorithms.presets.shared import fedavg
 from resolvent.arguments import checked
 from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["fedbabu", "feddecorr", "fedlc", "fedntd", "fedproto", "moon"]
+__all__ = ["fedbabu", "fedbn", "feddecorr", "fedlc", "fedntd", "fedproto", "moon"]
 
 
 @checked
@@ -202,3 +202,33 @@ def fedbabu(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",), head_so
     """
     body = PersonalLayers(fedavg(solver, stragglers=stragglers), layers, trained=False)
     return FineTuned(body, solver if head_solver is None else head_solver, layers)
+
+
+@checked
+def fedbn(solver: LocalSolver, *, layers: tuple[str, ...] = ("*norm*",),
+          stragglers: StragglerPolicy = "keep") -> Algorithm:
+    """FedBN: every party keeps its own normalisation layers, parameters and statistics; all other layers are averaged.
+
+    Problem: min over the other layers b of the average of min over p_k of f_k(b, p_k), up to FedAvg's bias.
+    Update: (b_k, p_k) = solve f_k from (b~, p_k); b~ <- mean of b_k. The statistics of batch normalisation are those of
+    the party's own minibatches (``ModelState`` with the policy ``private``).
+    Communication: down and up the model without the normalisation layers; a party stores these layers.
+    Defaults: the layers with ``norm`` in their path.
+    Use when: the inputs of the parties differ, such as images of different scanners, and the labels do not.
+
+    Args:
+        solver: local solver of each party.
+        layers: patterns of the names of the normalisation layers, see ``PersonalLayers``.
+        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+
+    Raises:
+        InputError: at the first round, a pattern matches no layer, or all layers are normalisation layers.
+
+    Example:
+        >>> algorithm = rv.fedbn(rv.SGD(0.1, batch_size=20, epochs=1))
+
+    References:
+        Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR
+        2021, Algorithm 1.
+    """
+    return PersonalLayers(fedavg(solver, stragglers=stragglers), layers)

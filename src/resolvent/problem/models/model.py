@@ -94,6 +94,23 @@ class Model(CheckedArguments, eqx.Module):
         return differentiate_batch(self, params, x, y, rows, mask)
 
     @property
+    def has_state(self) -> bool:
+        """Whether training steps change arrays that are no parameters, see ``ModelState``."""
+        return False
+
+    def with_state(self, state: dict[str, Any], *, changes: bool = False) -> "Model":
+        """The model whose parameters are the parameters alone, with this state.
+
+        Args:
+            state: arrays that are no parameters.
+            changes: whether training steps change the state.
+
+        Raises:
+            InputError: the model has no state.
+        """
+        raise InputError(f"{type(self).__name__} has no state besides its parameters: leave ModelState out")
+
+    @property
     def has_random_layers(self) -> bool:
         """Whether minibatch gradients depend on random numbers, as with dropout."""
         return False

@@ -12,33 +12,47 @@ from jaxtyping import Array, PyTree
 
 from resolvent.arguments import checked
 from resolvent.errors import InputError, quote, shorten
+from resolvent.math import tree
 from resolvent.problem.models.model import AnyLoss, FunctionModel, Model
 from resolvent.problem.models.named_losses import loss_named
+from resolvent.problem.models.stateful import StatefulModel
+from resolvent.problem.models.stateful_modules import (
+    new_variables,
+    random_state,
+    stateful_equinox,
+    stateful_flax,
+    stateful_nnx,
+)
 
 __all__ = ["from_equinox", "from_flax", "from_nnx"]
 
-_NO_STATISTICS = "use layers without running statistics, such as GroupNorm or LayerNorm"
-
 
 @checked
-def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,
-                 replace_slow_operations: bool = True) -> Model:
+def from_equinox(make: Callable[[Array], Any], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,
+                 replace_slow_operations: bool = True, returns_features: bool = False) -> Model:
     """A model from an Equinox module that maps one sample to its output.
 
     A module with ``eqx.nn.Dropout`` whose rate is not zero is called with ``key=`` in training steps, and in inference
     mode elsewhere.
 
+    A module with stateful layers, such as ``eqx.nn.BatchNorm``, is called as ``module(sample, state)``, and returns the
+    output and the state. The state is no parameter: ``rv.combinators.ModelState`` says where it is.
+
     Args:
         make: key -> module, such as ``lambda key: eqx.nn.MLP(64, 10, 32, 1, key=key)``. The floating arrays of the
-            module are the parameters; the rest of it must not depend on the key.
+            module are the parameters; the rest of it must not depend on the key. ``eqx.nn.make_with_state(...)`` of
+            such a function works, too.
         loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
         l2: weight of |params|^2 / 2.
         replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
             replaced by equal ones; ``rv.explain`` shows which.
+        returns_features: whether the module returns a pair, the outputs and the features, which some methods compare,
+            such as ``moon``.
 
     Raises:
         InputError: ``make`` cannot be called with a random key or does not return a module, the module has dropout but
-            takes no ``key``, or it has layers with a state, such as batch statistics.
+            takes no ``key``, it has stateful layers but takes no ``state``, or its layers of BatchNorm have different
+            axis names.
 
     Example:
         >>> import equinox as eqx
@@ -49,46 +63,62 @@ def from_equinox(make: Callable[[Array], eqx.Module], *, loss: AnyLoss = "cross_
     except Exception as error:
         raise InputError(f"from_equinox(make={quote(make)}) cannot be called with a random key: "
                          f"{shorten(error)}") from error
-    _check_equinox(first)
-    static = eqx.partition(first, eqx.is_inexact_array)[1]
+    if is_pair := isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], eqx.nn.State):
+        first = first[0]
+    if not callable(first):
+        raise InputError(f"from_equinox(make) returned a {type(first).__name__}: return a module that maps one sample "
+                         "to its output")
     random_layers = _has_dropout(first)
-    if random_layers and not _accepts_key(first):
+    if random_layers and not _accepts(first, "key"):
         raise InputError(f"the module {type(first).__name__} has dropout, but its __call__ has no argument key: add "
                          "key and pass it on to eqx.nn.Dropout, or set the rate of the dropout to 0")
+    settings: dict[str, Any] = {"loss": loss_named(loss), "l2": l2, "replace_slow_operations": replace_slow_operations,
+                                "random_layers": random_layers, "returns_features": returns_features}
+    if tree.parts(first, eqx.nn.StateIndex):
+        return StatefulModel(**settings, **stateful_equinox(make if is_pair else eqx.nn.make_with_state(make)))
+    static = eqx.partition(first, eqx.is_inexact_array)[1]
 
     def init(key: Array) -> PyTree[Any]:
         return eqx.filter(make(key), eqx.is_inexact_array)
 
-    def apply(params: PyTree[Any], x: Array, key: Array | None = None) -> Array:
+    def apply(params: PyTree[Any], x: Array, key: Array | None = None) -> Any:
         module: Any = eqx.combine(params, static)
         if key is None:
-            outputs: Array = jax.vmap(eqx.nn.inference_mode(module) if random_layers else module)(x)
+            outputs = jax.vmap(eqx.nn.inference_mode(module) if random_layers else module)(x)
         else:
             outputs = jax.vmap(lambda sample, k: module(sample, key=k))(x, jax.random.split(key, len(x)))
         return outputs
 
-    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
-                         replace_slow_operations=replace_slow_operations, random_layers=random_layers)
+    return FunctionModel(init_function=init, apply_function=apply, **settings)
 
 
 @checked
 def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,
-              training: Mapping[str, Any] | None = None, replace_slow_operations: bool = True) -> Model:
+              training: Mapping[str, Any] | None = None, replace_slow_operations: bool = True,
+              returns_features: bool = False) -> Model:
     """A model from a Flax (linen) module that maps a batch of inputs to outputs.
 
+    Variables besides the parameters, such as ``batch_stats``, are the model's state, which is no parameter:
+    ``rv.combinators.ModelState`` says where it is. A state that is frozen is used with the defaults of the module's
+    call, without dropout.
+
     Args:
-        module: a ``flax.linen.Module`` whose only variables are its parameters.
+        module: a ``flax.linen.Module``.
         example: a batch of inputs [1, ...] of the right shape.
         loss: a name, a ``Loss``, or a function (outputs, labels) -> [B].
         l2: weight of |params|^2 / 2.
         training: arguments of the module's call in a training step, which switch its dropout on, such as
-            ``{"deterministic": False}``. Elsewhere the defaults of the module's call are used. The step's key is the
-            random stream ``dropout``. None: there are no random layers.
+            ``{"deterministic": False}``, or let batch normalisation use the minibatch, such as ``{"train": True}``.
+            Elsewhere the defaults of the module's call are used. The step's key is the random stream ``dropout``.
+            None: there are no random layers.
         replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
             replaced by equal ones; ``rv.explain`` shows which.
+        returns_features: whether the module returns a pair, the outputs and the features, which some methods compare,
+            such as ``moon``.
 
     Raises:
-        InputError: the module has other variables, such as batch statistics; only parameters are supported.
+        InputError: ``module`` is no module, ``example`` is no array, or the module has a state and ``training`` is
+            None.
 
     Example:
         >>> import flax.linen as nn  # doctest: +SKIP
@@ -100,30 +130,32 @@ def from_flax(module: Any, example: Any, *, loss: AnyLoss = "cross_entropy", l2:
         batch = jnp.asarray(example)
     except Exception as error:
         raise InputError(f"from_flax(example={quote(example)}) must be an array, such as jnp.zeros((1, 64))") from error
-    shapes = jax.eval_shape(module.init, jax.random.key(0), batch)
-    others = sorted(set(shapes) - {"params"})
-    if others:
-        raise InputError(f"the Flax module has variables {others} in addition to its parameters, which is not "
-                         f"supported: {_NO_STATISTICS}")
+    others = sorted(set(jax.eval_shape(module.init, jax.random.key(0), batch)) - {"params"})
     arguments = dict(training or {})
+    settings: dict[str, Any] = {"loss": loss_named(loss), "l2": l2, "replace_slow_operations": replace_slow_operations,
+                                "random_layers": training is not None, "returns_features": returns_features}
+    if others:
+        if training is None:
+            raise InputError(f"the Flax module has variables {others} in addition to its parameters: say by which "
+                             "arguments of its call a training step changes them, such as training={'train': True}")
+        return StatefulModel(**settings, **stateful_flax(module, batch, arguments))
 
-    def apply(params: PyTree[Any], x: Array, key: Array | None = None) -> Array:
-        outputs: Array = (module.apply({"params": params}, x) if key is None else
-                          module.apply({"params": params}, x, rngs={"dropout": key}, **arguments))
-        return outputs
+    def apply(params: PyTree[Any], x: Array, key: Array | None = None) -> Any:
+        return (module.apply({"params": params}, x) if key is None else
+                module.apply({"params": params}, x, rngs={"dropout": key}, **arguments))
 
-    return FunctionModel(
-        loss=loss_named(loss), l2=l2, init_function=lambda key: module.init(key, batch)["params"],
-        apply_function=apply, replace_slow_operations=replace_slow_operations, random_layers=training is not None)
+    return FunctionModel(init_function=lambda key: module.init(key, batch)["params"], apply_function=apply, **settings)
 
 
 @checked
 def from_nnx(make: Callable[[Any], Any], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,
-             replace_slow_operations: bool = True) -> Model:
+             replace_slow_operations: bool = True, returns_features: bool = False) -> Model:
     """A model from a Flax nnx module that maps a batch of inputs to outputs.
 
     Its random layers, such as ``nnx.Dropout``, are on in training steps and off elsewhere (``module.train()`` and
-    ``module.eval()``); all of their random streams begin anew with the key of each step.
+    ``module.eval()``); all of their random streams begin anew with the key of each step. Variables besides the
+    parameters, such as ``nnx.BatchStat``, are the model's state, which is no parameter: ``rv.combinators.ModelState``
+    says where it is.
 
     Args:
         make: ``nnx.Rngs`` -> module, such as ``lambda rngs: nnx.Linear(64, 10, rngs=rngs)``. Its ``nnx.Param``
@@ -132,10 +164,11 @@ def from_nnx(make: Callable[[Any], Any], *, loss: AnyLoss = "cross_entropy", l2:
         l2: weight of |params|^2 / 2.
         replace_slow_operations: whether operations that are slow in compiled loops on a CPU, such as convolutions, are
             replaced by equal ones; ``rv.explain`` shows which.
+        returns_features: whether the module returns a pair, the outputs and the features, which some methods compare,
+            such as ``moon``.
 
     Raises:
-        InputError: Flax is not installed; ``make`` cannot be called; or the module has other variables, such as batch
-            statistics.
+        InputError: Flax is not installed, or ``make`` cannot be called.
 
     Example:
         >>> from flax import nnx
@@ -150,53 +183,24 @@ def from_nnx(make: Callable[[Any], Any], *, loss: AnyLoss = "cross_entropy", l2:
         definition, variables, random, others = nnx.split(first, nnx.Param, nnx.RngState, ...)
     except Exception as error:
         raise InputError(f"from_nnx(make={quote(make)}) cannot be called with nnx.Rngs(0): {shorten(error)}") from error
-    if kinds := sorted({type(variable).__name__ for _, variable in nnx.to_flat_state(others)}):
-        raise InputError(f"the nnx module has variables {kinds} in addition to its parameters, which is not supported: "
-                         f"{_NO_STATISTICS}")
+    settings: dict[str, Any] = {"loss": loss_named(loss), "l2": l2, "replace_slow_operations": replace_slow_operations,
+                                "random_layers": bool(jax.tree.leaves(random)), "returns_features": returns_features}
+    if jax.tree.leaves(others):
+        return StatefulModel(**settings, **stateful_nnx(nnx, make, definition, (variables, random, others)))
 
     def init(key: Array) -> PyTree[Any]:
         return nnx.to_pure_dict(nnx.state(make(nnx.Rngs(key)), nnx.Param))
 
-    def apply(params: PyTree[Any], x: Array, key: Array | None = None) -> Array:
-        state = jax.tree.map(lambda leaf: leaf, variables)  # a new state, because the next line changes it
-        nnx.replace_by_pure_dict(state, params)
-        module = nnx.merge(definition, state, random if key is None else _random_state(nnx, random, key))
+    def apply(params: PyTree[Any], x: Array, key: Array | None = None) -> Any:
+        state = new_variables(nnx, variables, params)
+        module = nnx.merge(definition, state, random if key is None else random_state(nnx, random, key))
         if key is None:
             module.eval()
         else:
             module.train()
-        outputs: Array = module(x)
-        return outputs
+        return module(x)
 
-    return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
-                         replace_slow_operations=replace_slow_operations, random_layers=bool(jax.tree.leaves(random)))
-
-
-def _random_state(nnx: Any, state: Any, key: Array) -> Any:
-    """The random streams of an nnx module at their beginning, each with a key of its own."""
-    streams = [(path, variable.replace(jax.random.fold_in(key, i) if isinstance(variable, nnx.RngKey)
-                                       else jnp.zeros_like(variable.get_value())))
-               for i, (path, variable) in enumerate(nnx.to_flat_state(state))]
-    return nnx.from_flat_state(streams)
-
-
-def _check_equinox(module: Any) -> None:
-    """Refuse what ``make`` returned unless it is a module of parameters only.
-
-    Raises:
-        InputError: it is no module, or has layers with a state.
-    """
-    indices = [(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(
-        module, is_leaf=partial(_is_instance, eqx.nn.StateIndex)) if _is_instance(eqx.nn.StateIndex, leaf)]
-    if indices:
-        layer = jax.tree_util.keystr(indices[0][0][:-1])
-        raise InputError(f"the Equinox module has layers with a state in addition to its parameters, such as "
-                         f"{layer or type(module).__name__}, which is not supported: for eqx.nn.BatchNorm(n, ...) "
-                         "write eqx.nn.GroupNorm(1, n) or eqx.nn.LayerNorm(n), for eqx.nn.SpectralNorm "
-                         "eqx.nn.WeightNorm, and call them without a state")
-    if not callable(module):
-        raise InputError(f"from_equinox(make) returned a {type(module).__name__}: return a module that maps one sample "
-                         "to its output")
+    return FunctionModel(init_function=init, apply_function=apply, **settings)
 
 
 def _has_dropout(module: Any) -> bool:
@@ -206,9 +210,9 @@ def _has_dropout(module: Any) -> bool:
                for leaf in jax.tree.leaves(module, is_leaf=is_dropout))
 
 
-def _accepts_key(module: Any) -> bool:
-    names = inspect.signature(module.__call__).parameters.values()
-    return any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in names)
+def _accepts(module: Any, name: str) -> bool:
+    parameters = inspect.signature(module.__call__).parameters.values()
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def _is_instance(kind: type, value: Any) -> bool:
