@@ -141,7 +141,8 @@ class SampleOracle(Oracle):
         if not isinstance(model, BoundModel) or not model.has_state or not jax.tree.leaves(memory):
             return self.batch_grad(w, positions, mask), memory
         rows, is_sample = _fill(positions, mask)
-        batch = Batch(*(tree.rows(part, self.offset + rows) for part in (self.x, self.y)), is_sample)
+        x, y = (tree.rows(part, self.offset + rows) for part in (self.x, self.y))
+        batch = Batch(x, y, is_sample)
         in_step, objective = model.at_step_with(memory), self.objective
 
         def mean(v: Vector) -> tuple[Array, PyTree[Any]]:
