@@ -103,7 +103,7 @@ def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
     Raises:
         InputError: the algorithm cannot keep the memory: it works several times in a phase, or in loops of its own.
     """
-    w0 = shapes_of(source.init if isinstance(source, Problem) else source, root_key(0))
+    w0 = shapes_of(source.init if isinstance(source, Problem) else source, key_shape())
     if isinstance(w0, ParamsAndState) or _has_memory(algorithm, source):
         parties = source.parties if isinstance(source, Problem) else 1
         return prepare(algorithm, source, parties=parties).algorithm
@@ -113,7 +113,7 @@ def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
 def prepare(algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *, parties: int = 1,
             oracle: Callable[[], Oracle] | None = None) -> Prepared:
     """As ``with_memory``, and the description of the algorithm by ``describe_on``, for which it is traced once."""
-    w0 = shapes_of(source.init if isinstance(source, Problem) else source, root_key(0))
+    w0 = shapes_of(source.init if isinstance(source, Problem) else source, key_shape())
     has_memory = _has_memory(algorithm, source)
     prepared = _with_model_state(algorithm, w0, parties, has_memory=has_memory) if isinstance(
         w0, ParamsAndState) else PersistentMemory(algorithm) if has_memory else algorithm

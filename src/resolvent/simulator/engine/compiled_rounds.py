@@ -216,7 +216,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
 def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> None:
     """Refuse the info of a round's phases if something is missing that the run reads."""
     computed = ("gap", "model_change", "start_change")
-    numbers = [name for name, value in info.items() if jnp.ndim(value) == 1]
+    numbers = [name for name, value in info.items() if jax.tree_util.all_leaves([value]) and jnp.ndim(value) == 1]
     for name in ("model", *(name for name in record if name not in computed)):
         if name not in info:
             raise InputError(f"{type(innermost(algorithm)).__name__}: the info that its party functions return has no "

@@ -36,7 +36,7 @@ from resolvent.math.codecs import Wire
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.losses import WeightedLabels
-from resolvent.problem.oracle import SampleOracle
+from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.solvers.solver import proximal_step
 from resolvent.problem.subproblem import Subproblem
