@@ -188,8 +188,10 @@ class _Rounds:
         # A method that began after a site had joined or left has other ids than the run.
         ids = {k: self._agreement.sites.index(name) for k, name in enumerate(result.record.parties)}
         metrics = result.metrics.assign(seed=seed, party=result.metrics["party"].map(ids, na_action="ignore"))
-        metrics = pd.concat([metrics, _norms(label, seed, result.reports, ids)], ignore_index=True)
-        metrics["party"] = metrics["party"].astype("Int64")
+        # As objects, because pandas derives no dtype from columns in which all values are missing.
+        parts = [part.astype(object) for part in (metrics, _norms(label, seed, result.reports, ids))]
+        metrics = pd.concat(parts, ignore_index=True).astype({
+            "round": metrics["round"].dtype, "party": "Int64", "value": float, "seed": int})
         models = SavedModels(label, self._experiment.rounds_of(label), (), personal, result.shared, self.model,
                              self._agreement.encoding, digest(result.state))
         return MethodRun(models, metrics, (digest(result.state),), seconds, result.record.bytes_down,
