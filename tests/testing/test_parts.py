@@ -24,10 +24,15 @@ CODECS = [C.Identity(), C.RandK(k=3), C.TopK(k=3), C.NaturalCompression(), C.QSG
 PENALTIES = [P.L1(), P.L2Norm(), P.SquaredL2(), P.Zero(), P.OriginIndicator(), P.Quadratic(np.arange(7.0)),
              P.Scaled(P.L2Norm(), 2.0), P.PerLayer({"head": P.L1()}, default=P.L2Norm())]
 SOLVERS = [rv.SGD(0.1, batch_size=4, epochs=2), S.GD(0.1, steps=3), S.ClosedForm(), S.adam(0.1, batch_size=4),
-           S.momentum(0.1, batch_size=4), S.LBFGS(steps=3), S.SVRG(0.1, batch_size=4),
+           S.momentum(0.1, batch_size=4), S.LBFGS(steps=3), S.SVRG(0.1, batch_size=4), S.Newton(steps=3),
            S.DPSGD(0.1, clip=1.0, noise_multiplier=1.0)]
 PARTICIPATIONS = [R.Full(), R.Uniform(4), R.BySize(4), R.BiasedBySize(4), R.Bernoulli(0.5),
-                  R.Stragglers(R.Uniform(4), share=0.5, parties=[1]), R.FixedEffort(0.5), R.Dropout(0.3)]
+                  R.Stragglers(R.Uniform(4), share=0.5, parties=[1]), R.FixedEffort(0.5), R.Dropout(0.3),
+                  R.MarkovOnOff(on=0.3, off=0.3), R.UniformAvailable(3, R.MarkovOnOff(on=0.3, off=0.3)),
+                  R.DayNight(period=6), R.Outages([0, 1, 0, 1, 0, 1, 0], failure=0.1, repair=0.3, single=0.9),
+                  R.AvailabilityTable(np.full((3, 7), 0.5)),
+                  R.AvailabilityFunction(lambda t, n: jnp.full(n.shape, 0.5)),
+                  R.MembershipPeriods(joins=[0, 0, 3, 1, 2, 0, 0]), R.Arrivals(np.arange(1.0, 8.0))]
 
 
 def name(part):
