@@ -1,4 +1,4 @@
-"""Regressions over sites beside statsmodels and lifelines on the pooled rows, on six real tables; and their speed.
+"""Regressions over sites beside statsmodels and lifelines on the pooled rows of real tables; and their speed.
 
     python benchmarks/tables/prepare.py FOLDER
     python benchmarks/regressions.py FOLDER --speed --out benchmarks/regressions.json
@@ -6,7 +6,7 @@
 ``--speed``: 100 sites of 10,000 rows with 100 columns, CPU and wall seconds.
 
 Each row of the file has the largest difference of an estimate, and the largest relative difference of a standard error.
-The packages of the extra ``test`` are needed, and palmerpenguins for the tables.
+The packages of the extra ``test`` are needed, and lifelines and palmerpenguins, which need an older pandas.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
     if options.speed:
         facts["speed"] = _speed()
         print(facts["speed"])
-    rows = [] if options.tables is None else [_compare(name, options.tables) for name in _TABLES]
+    rows = [] if options.tables is None else [*(_compare(name, options.tables) for name in _TABLES), *_cox()]
     for row in rows:
         print(json.dumps(row))
     if options.out is not None:
@@ -78,6 +78,25 @@ def _compare(name: str, folder: Path) -> dict[str, Any]:
             "estimates": _largest(difference),
             "errors": _largest(fit.table["standard error"] / reference.bse[names] - 1),
             "clustered": _largest(fit.with_errors("clustered").table["standard error"] / clustered.bse[names] - 1)}
+
+
+def _cox() -> list[dict[str, Any]]:
+    """Cox models beside lifelines, stratified by site, and beside the digits that R's coxph prints for one site."""
+    from lifelines import CoxPHFitter
+    from lifelines.datasets import load_lung, load_rossi
+
+    rossi = load_rossi().assign(state=lambda f: np.arange(len(f)) % 3)
+    names = ["fin", "age", "race", "wexp", "mar", "paro", "prio"]
+    fit = rv.regress(rossi, f"Surv(week, arrest) ~ {' + '.join(names)}", party="state")
+    strata = CoxPHFitter().fit(rossi, "week", "arrest", strata=["state"], fit_options={"precision": 1e-13})
+    lung = load_lung().dropna(subset=["ph.ecog"]).rename(columns={"ph.ecog": "ecog"}).assign(hospital="one")
+    one = rv.regress(lung, "Surv(time, status) ~ age + sex + ecog", party="hospital")
+    return [{"fit": "rossi, Cox, stratified, lifelines", "rows": fit.count, "sites": 3, "rounds": fit.rounds,
+             "estimates": _largest(fit.estimates - strata.params_[names]),
+             "errors": _largest(fit.table["standard error"] / strata.standard_errors_[names] - 1)},
+            {"fit": "lung, Cox, one site, the six digits that R prints", "rows": one.count, "sites": 1,
+             "rounds": one.rounds, "estimates": _largest(one.estimates - [0.011067, -0.552612, 0.463728]),
+             "errors": _largest(one.table["standard error"] - [0.009267, 0.167739, 0.113577])}]
 
 
 def _largest(difference: Any) -> float:

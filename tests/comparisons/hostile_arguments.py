@@ -33,7 +33,7 @@ NAMESPACES = ("aggregators", "attacks", "codecs", "combinators", "datasets", "mo
 # Built by other functions only, by the library itself, or for a state of the library.
 NOT_CALLED = {"Cohort", "Jobs", "Wire", "Subproblem", "Sharded", "distribute", "wire_bits", "Rows", "Labels", "divide",
               "from_frame", "traced_optimizer", "LearningProblem", "LinearQuadraticProblem", "QuadraticProblem",
-              "Quadratic", "check_ids",
+              "Quadratic", "check_ids", "SampleOracle", "Batch", "Context",
               # Arguments that belong together; modules of a library that is an extra.
               "from_consecutive", "from_dataset", "from_nnx", "from_torch"}
 NEEDS_FILES = {"cifar10", "emnist", "fashion_mnist", "leaf", "libsvm", "mnist", "sentiment", "shakespeare",
@@ -94,6 +94,8 @@ def example_arguments(part):
             arguments[name] = _example(name, "")
     if part == rv.FederatedData.from_arrays:
         arguments |= {"x": [np.ones((4, 2)), np.zeros((3, 2))], "y": [np.array([0, 1, 0, 1]), np.array([1, 0, 1])]}
+    if part is rv.shifts.OnInput:
+        arguments["inner"] = rv.shifts.Negative(0.5)
     if part is rv.combinators.DecentralisedAnderson:
         arguments["inner"] = rv.splitting(rv.solvers.ClosedForm(), eta=0.1, decentralised=True)
     return arguments
@@ -112,7 +114,8 @@ def _example(name, hint):
                "shape": (28, 28), "vocabulary": ("a", "b"), "classes": 3, "features": 4, "cohort": 2,
                "data": rv.datasets.fedprox_synthetic(parties=2), "init": lambda key: jnp.zeros(2),
                "apply": lambda w, x: x @ w, "make": lambda key: eqx.nn.Linear(2, 2, key=key), "module": FakeModule(),
-               "example": jnp.zeros((1, 2)),
+               "example": jnp.zeros((1, 2)), "sequences": [[1, 2], [3]],
+               "function": lambda t, sizes: jnp.ones(sizes.shape),
                "loss": "cross_entropy", "l2": 0.0, "probability": 0.5, "schedule": rv.schedules.Constant(0.1)}
     if name == "inner" and "Aggregator" in hint:
         return rv.aggregators.Mean()

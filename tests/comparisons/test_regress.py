@@ -1,18 +1,20 @@
-"""Regressions over sites against statsmodels, lifelines and printed examples of R, on the pooled rows."""
+"""Regressions over sites against statsmodels and scikit-learn on the pooled rows."""
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
-from lifelines import CoxPHFitter
-from lifelines.datasets import load_lung, load_rossi
 from sklearn.linear_model import ElasticNet
 from statsmodels.discrete.discrete_model import MNLogit, NegativeBinomial
+from statsmodels.duration.hazard_regression import PHReg
 
 import resolvent as rv
+from resolvent.problem.regression.cox import CoxRegression
 
 FORMULA = "age + C(ward) + age:sex"
 
@@ -94,32 +96,39 @@ def test_multinomial_and_negative_binomial(patients):
     np.testing.assert_allclose(fit.log_likelihood, reference.llf, rtol=1e-10)
 
 
-def test_cox_prints_the_digits_of_r():
-    lung = load_lung().dropna(subset=["ph.ecog"]).assign(hospital="one")
-    fit = rv.regress(lung.rename(columns={"ph.ecog": "ecog"}), "Surv(time, status) ~ age + sex + ecog",
-                     party="hospital")
-    np.testing.assert_allclose(fit.estimates, [0.011067, -0.552612, 0.463728], atol=6e-7)  # R: coxph, package survival
-    np.testing.assert_allclose(fit.table["standard error"], [0.009267, 0.167739, 0.113577], atol=6e-7)
+@pytest.fixture(scope="module")
+def arrests():
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"age": rng.normal(30, 8, 240), "fin": rng.integers(0, 2, 240),
+                          "state": rng.choice(["A", "B", "C"], 240)})
+    time = rng.exponential(30 * np.exp(0.03 * frame["age"] - 0.4 * frame["fin"]))
+    return frame.assign(week=np.ceil(np.minimum(time, 52)).astype(int), arrest=(time < 52).astype(int))
 
 
-def test_cox_stratified_by_site_is_that_of_the_pooled_rows():
-    rossi = load_rossi().assign(state=lambda f: np.arange(len(f)) % 3)
-    fit = rv.regress(rossi, "Surv(week, arrest) ~ fin + age + race + wexp + mar + paro + prio", party="state")
-    reference = CoxPHFitter().fit(rossi, "week", "arrest", strata=["state"], fit_options={"precision": 1e-13})
-    names = list(fit.names)
-    np.testing.assert_allclose(fit.estimates, reference.params_[names], atol=1e-8)
-    np.testing.assert_allclose(fit.table["standard error"], reference.standard_errors_[names], rtol=1e-6)
-    np.testing.assert_allclose(fit.log_likelihood, reference.log_likelihood_, rtol=1e-10)
+@pytest.mark.parametrize("has_ties", [True, False])
+def test_cox_stratified_by_site_is_that_of_the_pooled_rows(arrests, has_ties):
+    rng = np.random.default_rng(0)
+    frame = arrests if has_ties else arrests.assign(week=arrests["week"] + rng.uniform(0, 0.5, len(arrests)))
+    fit = rv.regress(frame, "Surv(week, arrest) ~ fin + age", party="state")
+    model = PHReg(frame["week"], frame[["fin", "age"]].astype(float), status=frame["arrest"], strata=frame["state"],
+                  ties="efron")
+    reference = model.fit(disp=0, gtol=1e-12)
+    assert frame["week"].duplicated().any() == has_ties
+    np.testing.assert_allclose(fit.estimates, reference.params, atol=1e-7)
+    np.testing.assert_allclose(fit.table["standard error"], reference.bse, rtol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, model.loglike(np.asarray(fit.estimates)), rtol=1e-10)
     assert "hazard ratio" in fit.table
 
 
-def test_cox_robust_errors_without_ties():
-    rng = np.random.default_rng(0)
-    frame = load_rossi().assign(state="one", week=lambda f: f["week"] + rng.uniform(0, 0.5, len(f)))
-    fit = rv.regress(frame, "Surv(week, arrest) ~ fin + age + prio", party="state", errors="robust")
-    reference = CoxPHFitter().fit(frame[["week", "arrest", "fin", "age", "prio"]], "week", "arrest", robust=True,
-                                  fit_options={"precision": 1e-13})
-    np.testing.assert_allclose(fit.table["standard error"], reference.standard_errors_[list(fit.names)], rtol=1e-6)
+def test_cox_residuals_add_up_to_the_gradient(arrests):
+    """The rows' scores, from which robust errors come, sum to the derivative of the log-likelihood at any point."""
+    with jax.enable_x64(True):
+        rows = arrests.sort_values("state", kind="stable")
+        problem = CoxRegression(rows[["fin", "age"]], rows["week"], rows["arrest"], [240])
+        oracle, w = problem.oracle(jnp.array(0)), jnp.array([0.3, -0.02])
+        scores = oracle._row_scores(oracle._risks(w))
+        np.testing.assert_allclose(-scores.sum(0) / 240, jax.grad(oracle.mean_value)(w), atol=1e-12)
+        np.testing.assert_allclose(oracle.mean_second_order(w).hessian, jax.hessian(oracle.mean_value)(w), atol=1e-12)
 
 
 def test_elastic_net(patients):

@@ -75,6 +75,7 @@ def test_missing_column_is_named(visits, call, tmp_path):
     (tmp_path / "mine.yaml").write_text(EXPERIMENT.replace("TABLE", "visits.csv").replace("outcome", "outcom"))
     outcome = call("run", "mine.yaml", cwd=tmp_path)
     assert outcome.code == 2
-    assert "mine.yaml:1: data: label names the column 'outcom'" in outcome.err
+    assert "error: label names the column 'outcom'" in outcome.err
+    assert "mine.yaml:1: data: the table has the errors above" in " ".join(outcome.err.split())
     assert "did you mean 'outcome'?" in outcome.err
     assert not (tmp_path / "runs").exists()

@@ -76,7 +76,7 @@ def test_a_kit_that_is_started_is_not_started_again(kind, site_folder, tmp_path,
     (kit / "startup").mkdir(parents=True)
     write_kit_note(kit, kind=kind, name="aachen", address="fed.example.org:8002")
     monkeypatch.setattr("resolvent.federation.lead.engines.require_engine", lambda engine: None)
-    monkeypatch.setattr("resolvent.federation.lead.engines.start_participant", lambda *args: 1 / 0)
+    monkeypatch.setattr("resolvent.cli.supervision.start_participant", lambda *args: 1 / 0)
 
     def start():
         return (commands.server("start", kit=kit) if kind == "server" else

@@ -102,7 +102,7 @@ def test_the_table_of_a_notebook_says_why_an_algorithm_has_no_sizes():
             return {"only": w0["only"]}
 
     table = OneLayer(rv.solvers.GD(0.1))._repr_html_()
-    assert "not computed, for a model with the layers body and head: &#x27;only&#x27;" in table
+    assert "not computed, for a model with the layers body, norm and head: &#x27;only&#x27;" in table
     assert "a party sends in a round" in rv.fedavg(rv.solvers.GD(0.1))._repr_html_()
 
 

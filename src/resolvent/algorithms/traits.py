@@ -96,10 +96,10 @@ def _count(shapes: Any) -> int:
 
 
 def _describe(algorithm: AlgorithmFunctions) -> Description:
-    """With a model of two layers, for methods that distinguish them; ``fedrep`` has personal heads."""
-    head = -(-_MODEL_SIZE // 8)
+    """With a model of three layers, for methods that distinguish them: heads, or normalisation, may be personal."""
+    head, norm = -(-_MODEL_SIZE // 8), _MODEL_SIZE // 64
     return describe(algorithm, jax.eval_shape(
-        lambda: {"body": jnp.zeros(_MODEL_SIZE - head), "head": jnp.zeros(head)}))
+        lambda: {"body": jnp.zeros(_MODEL_SIZE - head - norm), "norm": jnp.zeros(norm), "head": jnp.zeros(head)}))
 
 
 def _replies(payload: Any) -> Replies:
@@ -119,7 +119,7 @@ def overview_html(algorithm: AlgorithmFunctions) -> str:
                   "one reply cannot move the aggregate arbitrarily far": _yes_or_no(is_robust(algorithm)),
                   "work of stragglers": {"drop": "dropped", "keep": "kept"}[algorithm.straggler_policy]}
     except (TypeError, ValueError, KeyError) as error:  # an algorithm for models of another structure than the example
-        facts["traffic and memory"] = f"not computed, for a model with the layers body and head: {shorten(error)}"
+        facts["traffic and memory"] = f"not computed, for a model with the layers body, norm and head: {shorten(error)}"
     return html_facts(type(algorithm).__name__, facts)
 
 

@@ -12,8 +12,9 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.arguments import checked
 from resolvent.data.samples import Task, array_of, check_representable, list_of, number_labels
-from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.errors import InputError, check_range, nearest, quote, shorten
 from resolvent.math.tree import concatenate, count_rows, named_leaves
 
 __all__ = ["Labels", "check_samples", "is_in_memory", "is_structure", "label_arrays", "labels_for", "leaf_of",
@@ -203,6 +204,7 @@ def labels_for(x: Any, y: Any, by: Labels | None) -> NDArray[Any] | None:
     return values
 
 
+@checked
 def pad_sequences(sequences: Sequence[Any], length: int | None = None, *,
                   padding: float = 0) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Sequences of different length as one array, with a mask.
@@ -216,7 +218,7 @@ def pad_sequences(sequences: Sequence[Any], length: int | None = None, *,
         The sequences [n, length, ...], and the mask [n, length], which is true for their elements.
 
     Raises:
-        InputError: there is no sequence, or one is longer than ``length``.
+        InputError: there is no sequence, something is no sequence, or one is longer than ``length``.
 
     Example:
         >>> rows, mask = rv.datasets.pad_sequences([[1, 2, 3], [4]], padding=-1)
@@ -224,8 +226,9 @@ def pad_sequences(sequences: Sequence[Any], length: int | None = None, *,
         ([[1, 2, 3], [4, -1, -1]], [3, 1])
     """
     arrays = [np.asarray(sequence) for sequence in sequences]
-    if not arrays:
-        raise InputError("pad_sequences: there is no sequence")
+    if not arrays or any(array.ndim == 0 for array in arrays):
+        raise InputError("pad_sequences(sequences=...) needs at least one sequence, each an array [length, ...]")
+    check_range("pad_sequences", "[1, inf)", length=length)
     longest = max(map(len, arrays))
     length = longest if length is None else length
     if longest > length:

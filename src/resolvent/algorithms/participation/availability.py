@@ -32,6 +32,14 @@ __all__ = ["Availability", "AvailabilityFunction", "AvailabilityState", "Availab
            "MembershipPeriods", "Outages"]
 
 
+def _as_table(values: Any) -> Any:
+    """Numbers as an array; what cannot be one is refused by ``AvailabilityTable``."""
+    try:
+        return np.asarray(values, np.float32)
+    except (TypeError, ValueError, OverflowError):
+        return ()
+
+
 def _as_array(values: Any) -> Any:
     return None if values is None else np.asarray(values)
 
@@ -261,7 +269,7 @@ class AvailabilityTable(Availability):
         >>> participation = rv.participation.AvailabilityTable([[1, 0, 1], [0, 1, 1]])
     """
 
-    table: Float[ArrayLike, "T N"] = eqx.field(converter=lambda table: np.asarray(table, np.float32))
+    table: Float[ArrayLike, "T N"] = eqx.field(converter=_as_table)
     inner: Participation = Full()
 
     def __check_init__(self) -> None:
