@@ -26,7 +26,7 @@ from resolvent.algorithms.participation.base import (
 )
 from resolvent.algorithms.participation.rules import Full
 from resolvent.algorithms.per_party import as_numbers, check_length
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError, check_range, shorten
 
 __all__ = ["Availability", "AvailabilityFunction", "AvailabilityState", "AvailabilityTable", "DayNight", "MarkovOnOff",
            "MembershipPeriods", "Outages"]
@@ -41,7 +41,22 @@ def _as_table(values: Any) -> Any:
 
 
 def _as_array(values: Any) -> Any:
-    return None if values is None else np.asarray(values)
+    """Values as an array, or as they are if they form none."""
+    try:
+        return None if values is None else np.asarray(values)
+    except (ValueError, OverflowError):
+        return values
+
+
+def _check_rounds(owner: str, **rounds: Any) -> None:
+    """Refuse what is no array of real numbers, of any length, or one of them.
+
+    Raises:
+        InputError: naming the argument.
+    """
+    for name, values in rounds.items():
+        if values is not None and (not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf"):
+            raise InputError(f"{owner}({name}={shorten(values)}) must be a number of a round, or one for each party")
 
 
 class AvailabilityState(NamedTuple):
@@ -336,11 +351,14 @@ class MembershipPeriods(Availability):
         >>> participation = rv.participation.MembershipPeriods(joins=jnp.maximum(0, 5 * (jnp.arange(30) - 9)))
     """
 
-    joins: Int[ArrayLike, " N"] | int = eqx.field(default=0, converter=np.asarray)
+    joins: Int[ArrayLike, " N"] | int = eqx.field(default=0, converter=_as_array)
     leaves: Int[ArrayLike, " N"] | int | None = eqx.field(default=None, converter=_as_array)
     inner: Participation = Full()
 
     def __check_init__(self) -> None:
+        _check_rounds("MembershipPeriods", joins=self.joins, leaves=self.leaves)
+        if self.leaves is not None and np.ndim(self.leaves) == np.ndim(self.joins) == 1:
+            check_length("MembershipPeriods(leaves=...)", self.leaves, len(np.asarray(self.joins)))
         if self.leaves is not None and bool(np.any(np.asarray(self.leaves) < np.asarray(self.joins))):
             raise InputError("MembershipPeriods(joins=..., leaves=...) has a party that leaves before it joins")
 
