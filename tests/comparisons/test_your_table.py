@@ -76,6 +76,6 @@ def test_missing_column_is_named(visits, call, tmp_path):
     outcome = call("run", "mine.yaml", cwd=tmp_path)
     assert outcome.code == 2
     assert "error: label names the column 'outcom'" in outcome.err
-    assert "mine.yaml:1: data: the table has the errors above" in " ".join(outcome.err.split())
+    assert "mine.yaml: data: the table has the errors above" in " ".join(outcome.err.split())
     assert "did you mean 'outcome'?" in outcome.err
     assert not (tmp_path / "runs").exists()

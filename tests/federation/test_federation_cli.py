@@ -87,7 +87,7 @@ def signed(job):
 
 def lead_note(**facts):
     """The kit of a lead, without files."""
-    return SimpleNamespace(name="lead", sign=lambda content: {"signature": content.decode()}, **facts)
+    return SimpleNamespace(**{"name": "lead", "sign": lambda content: {"signature": content.decode()}} | facts)
 
 
 def pooled_table():
