@@ -213,8 +213,8 @@ def test_the_lead_cannot_make_the_server_derive_its_noise(monkeypatch, tmp_path)
         participation=lambda: None, model=lambda encoding: rv.models.logistic(2, 2),
         file=SimpleNamespace(bound=SimpleNamespace(values={"evaluate_every": None})))
     job = federation_server.FederationJob("run", "", ("a",), rehearsal=True)
-    rounds = federation_server._Rounds(
-        job, experiment, SimpleNamespace(choose_parties=lambda **rule: None), tmp_path, SimpleNamespace(encoding=None), None)
+    transport = SimpleNamespace(choose_parties=lambda **rule: None)
+    rounds = federation_server._Rounds(job, experiment, transport, tmp_path, SimpleNamespace(encoding=None), None)
     with pytest.raises(Stopped):
         rounds.run()
     assert rehearsals == [False]

@@ -42,6 +42,7 @@ class Disk:
         self.folder, self.stop_at, self.is_torn, self.copy = Path(folder).resolve(), stop_at, is_torn, copy
         self.operations, self.has_stopped = [], False
         self._written = None  # the file that the last operation wrote
+        self._kept = 0  # its bytes from before, to which the operation appended
         self._is_inside = False  # an operation may call another one
 
     @contextlib.contextmanager
@@ -78,7 +79,8 @@ class Disk:
         if self.is_torn and torn is not None:
             torn()
         elif self.is_torn and self._written is not None and self._written.is_file():
-            os.truncate(self._written, self._written.stat().st_size // 2)
+            size = self._written.stat().st_size
+            os.truncate(self._written, self._kept + max(size - self._kept, 0) // 2)
         if self.copy is None:
             os.kill(os.getpid(), 9)
         shutil.copytree(self.folder, self.copy, symlinks=True)
@@ -131,6 +133,8 @@ class Disk:
         def operation(file, mode="r", *arguments, **keywords):
             is_counted = set(mode) & set("wax+") and not isinstance(file, int)
             target = self._path_of(file) if is_counted else None
+            if target is not None:
+                self._kept = target.stat().st_size if "a" in mode and target.is_file() else 0
             result = self._run(function, target, "write", (file, mode, *arguments), keywords)
             self._written = self._written if target is None else target
             return result
