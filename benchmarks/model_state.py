@@ -1,4 +1,4 @@
-"""Batch normalisation in a federation: its statistics averaged, private or frozen, beside group normalisation.
+"""Batch normalisation in a federation: its statistics averaged, private or frozen, next to group normalisation.
 
     python benchmarks/model_state.py [--seeds 5] [--out benchmarks/model_state.json]
 

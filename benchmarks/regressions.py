@@ -1,4 +1,4 @@
-"""Regressions over sites beside statsmodels and lifelines on the pooled rows of real tables; and their speed.
+"""Regressions over sites next to statsmodels and lifelines on the pooled rows of real tables; and their speed.
 
     python benchmarks/tables/prepare.py FOLDER
     python benchmarks/regressions.py FOLDER --speed --out benchmarks/regressions.json
@@ -81,7 +81,7 @@ def _compare(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _cox() -> list[dict[str, Any]]:
-    """Cox models beside lifelines, stratified by site, and beside the digits that R's coxph prints for one site."""
+    """Cox models next to lifelines, stratified by site, and next to the digits that R's coxph prints for one site."""
     from lifelines import CoxPHFitter
     from lifelines.datasets import load_lung, load_rossi
 
@@ -90,13 +90,13 @@ def _cox() -> list[dict[str, Any]]:
     fit = rv.regress(rossi, f"Surv(week, arrest) ~ {' + '.join(names)}", party="state")
     strata = CoxPHFitter().fit(rossi, "week", "arrest", strata=["state"], fit_options={"precision": 1e-13})
     lung = load_lung().dropna(subset=["ph.ecog"]).rename(columns={"ph.ecog": "ecog"}).assign(hospital="one")
-    one = rv.regress(lung, "Surv(time, status) ~ age + sex + ecog", party="hospital")
+    single = rv.regress(lung, "Surv(time, status) ~ age + sex + ecog", party="hospital")
     return [{"fit": "rossi, Cox, stratified, lifelines", "rows": fit.count, "sites": 3, "rounds": fit.rounds,
              "estimates": _largest(fit.estimates - strata.params_[names]),
              "errors": _largest(fit.table["standard error"] / strata.standard_errors_[names] - 1)},
-            {"fit": "lung, Cox, one site, the six digits that R prints", "rows": one.count, "sites": 1,
-             "rounds": one.rounds, "estimates": _largest(one.estimates - [0.011067, -0.552612, 0.463728]),
-             "errors": _largest(one.table["standard error"] - [0.009267, 0.167739, 0.113577])}]
+            {"fit": "lung, Cox, one site, the six digits that R prints", "rows": single.count, "sites": 1,
+             "rounds": single.rounds, "estimates": _largest(single.estimates - [0.011067, -0.552612, 0.463728]),
+             "errors": _largest(single.table["standard error"] - [0.009267, 0.167739, 0.113577])}]
 
 
 def _largest(difference: Any) -> float:

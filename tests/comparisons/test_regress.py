@@ -172,26 +172,26 @@ def test_a_formula_is_refused_with_the_reason(patients, formula, words):
 
 def test_heterogeneity(patients):
     fit = rv.regress(patients, f"y ~ {FORMULA}", party="site")
-    found = fit.heterogeneity()
-    own = [smf.glm(f"y ~ {FORMULA}", rows, family=sm.families.Binomial()).fit(tol=1e-14)
+    found_value = fit.heterogeneity()
+    differing = [smf.glm(f"y ~ {FORMULA}", rows, family=sm.families.Binomial()).fit(tol=1e-14)
            for _, rows in patients.groupby("site")]
     common = smf.glm(f"y ~ {FORMULA}", patients, family=sm.families.Binomial()).fit(tol=1e-14)
-    np.testing.assert_allclose(found.test["statistic"], 2 * (sum(f.llf for f in own) - common.llf), rtol=1e-6)
-    b, weight = (np.array([getattr(f, name)["age"] for f in own]) for name in ("params", "bse"))
+    np.testing.assert_allclose(found_value.test["statistic"], 2 * (sum(f.llf for f in differing) - common.llf), rtol=1e-6)  # noqa: E501
+    b, weight = (np.array([getattr(f, name)["age"] for f in differing]) for name in ("params", "bse"))
     weight = 1 / weight**2
     q = np.sum(weight * (b - np.sum(weight * b) / weight.sum())**2)
-    np.testing.assert_allclose(found.table.loc["age", ["Q", "I2"]], [q, max(0, 1 - 2 / q)], rtol=1e-6)
+    np.testing.assert_allclose(found_value.table.loc["age", ["Q", "I2"]], [q, max(0, 1 - 2 / q)], rtol=1e-6)
 
 
 def test_fedplus_finds_the_coefficients_that_differ(patients):
     frame = patients.assign(score=patients["score"] + (patients["site"] == "Ulm") * (2 + 0.1 * patients["age"]))
-    found = rv.regress(frame, "score ~ age + ward + years", party="site").heterogeneity()
-    own = found.differences.differences
-    assert list(zip(*np.nonzero(own.to_numpy()), strict=True)) == [(2, 0), (2, own.columns.get_loc("age"))]
-    np.testing.assert_allclose(own.loc["Ulm", ["Intercept", "age"]], [2, 0.1], atol=0.7)
+    found_value = rv.regress(frame, "score ~ age + ward + years", party="site").heterogeneity()
+    differing = found_value.differences.differences
+    assert list(zip(*np.nonzero(differing.to_numpy()), strict=True)) == [(2, 0), (2, differing.columns.get_loc("age"))]
+    np.testing.assert_allclose(differing.loc["Ulm", ["Intercept", "age"]], [2, 0.1], atol=0.7)
     same = rv.regress(patients, "score ~ age + ward + years", party="site").heterogeneity()
     assert not same.differences.differences.to_numpy().any()
-    assert found.test["p"] < 1e-6 < same.test["p"]
+    assert found_value.test["p"] < 1e-6 < same.test["p"]
 
 
 @pytest.mark.nightly
@@ -199,12 +199,12 @@ def test_random_intercept_of_normal_labels_is_the_mixed_model(patients):
     rng = np.random.default_rng(3)
     frame = patients.assign(site=rng.integers(0, 12, len(patients)))
     frame["score"] += rng.normal(0, 0.7, 12)[frame["site"]]
-    found = rv.regress(frame, "score ~ age", party="site").heterogeneity().random_intercept()
+    found_value = rv.regress(frame, "score ~ age", party="site").heterogeneity().random_intercept()
     mixed = smf.mixedlm("score ~ age", frame, groups=frame["site"]).fit(reml=False, method="powell")
-    np.testing.assert_allclose(found.table["estimate"].loc[["Intercept", "age"]], mixed.fe_params, atol=1e-5)
-    np.testing.assert_allclose(found.tau**2, float(mixed.cov_re.iloc[0, 0]), rtol=1e-3)
-    np.testing.assert_allclose(found.log_likelihood, mixed.llf, rtol=1e-8)
-    assert found.p < 0.01
+    np.testing.assert_allclose(found_value.table["estimate"].loc[["Intercept", "age"]], mixed.fe_params, atol=1e-5)
+    np.testing.assert_allclose(found_value.tau**2, float(mixed.cov_re.iloc[0, 0]), rtol=1e-3)
+    np.testing.assert_allclose(found_value.log_likelihood, mixed.llf, rtol=1e-8)
+    assert found_value.p < 0.01
 
 
 def test_command_and_page(patients, tmp_path, call):

@@ -113,7 +113,7 @@ def fetching(view):
         port = int(address.rstrip("/").rpartition(":")[2])
 
         def fetch(path="/", host=f"127.0.0.1:{port}", method="GET"):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
             connection.request(method, path, headers={"Host": host})
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read().decode()
@@ -157,7 +157,7 @@ def test_the_server_listens_on_the_loopback_address_and_ends():
         with pytest.raises(InputError, match="choose another port"), serving(("127.0.0.1", port), lambda: None):
             pass
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), timeout=30)
+        socket.create_connection(("127.0.0.1", port), timeout=600)
     assert threading.active_count() == threads
 
 
@@ -228,7 +228,7 @@ def test_the_page_of_the_lead_follows_the_events_of_its_command(tmp_path, capsys
         port = int(re.search(r"127\.0\.0\.1:(\d+)", capsys.readouterr().out)[1])
         observe({"event": "round", "method": "FedAvg", "round": 1, "rounds": 3, "counted": ["aachen"], "refused": {},
                  "absent": {"berlin": "no reply"}, "late": [], "norms": {"aachen": 0.5}})
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
         connection.request("GET", "/status.json")
         run = json.loads(connection.getresponse().read())["run"]
         connection.close()

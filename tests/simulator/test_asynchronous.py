@@ -53,12 +53,12 @@ def event_loop(participation, enter):
     heapq.heapify(queue)
     before, version, events = 0, 0, []
     for t in range(EVENTS):
-        now, lane, party, began = heapq.heappop(queue)
-        events.append((party, (now - before) * tick, version - began))
+        clock_ticks, lane, party, began = heapq.heappop(queue)
+        events.append((party, (clock_ticks - before) * tick, version - began))
         version = enter(began, party, version)
         following, ticks = next_job(t, lane)
-        heapq.heappush(queue, (now + ticks, lane, following, version))
-        before = now
+        heapq.heappush(queue, (clock_ticks + ticks, lane, following, version))
+        before = clock_ticks
     return events
 
 

@@ -42,7 +42,7 @@ class Disk:
         self.folder, self.stop_at, self.is_torn, self.copy = Path(folder).resolve(), stop_at, is_torn, copy
         self.operations, self.has_stopped = [], False
         self._written = None  # the file that the last operation wrote
-        self._kept = 0  # its bytes from before, to which the operation appended
+        self._size_before = 0  # its bytes from before, to which the operation appended
         self._is_inside = False  # an operation may call another one
 
     @contextlib.contextmanager
@@ -80,7 +80,7 @@ class Disk:
             torn()
         elif self.is_torn and self._written is not None and self._written.is_file():
             size = self._written.stat().st_size
-            os.truncate(self._written, self._kept + max(size - self._kept, 0) // 2)
+            os.truncate(self._written, self._size_before + max(size - self._size_before, 0) // 2)
         if self.copy is None:
             os.kill(os.getpid(), 9)
         shutil.copytree(self.folder, self.copy, symlinks=True)
@@ -134,7 +134,7 @@ class Disk:
             is_counted = set(mode) & set("wax+") and not isinstance(file, int)
             target = self._path_of(file) if is_counted else None
             if target is not None:
-                self._kept = target.stat().st_size if "a" in mode and target.is_file() else 0
+                self._size_before = target.stat().st_size if "a" in mode and target.is_file() else 0
             result = self._run(function, target, "write", (file, mode, *arguments), keywords)
             self._written = self._written if target is None else target
             return result

@@ -44,8 +44,8 @@ class EvaluationPlan:
 
 def recorded_names(evaluation: EvaluationPlan) -> tuple[str, ...]:
     """The names of the parties' numbers that each round records, in alphabetical order."""
-    own = set(evaluation.diagnostics).difference(get_args(Diagnostic))
-    names = RECORDED.intersection(evaluation.diagnostics) | own | (
+    differing = set(evaluation.diagnostics).difference(get_args(Diagnostic))
+    names = RECORDED.intersection(evaluation.diagnostics) | differing | (
         set() if evaluation.clock is None else {"steps"})
     return tuple(sorted(names))
 
@@ -73,9 +73,9 @@ def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: in
     Raises:
         InputError: a number is not positive, or a diagnostic does not exist.
     """
-    built_in, own = get_args(Diagnostic), [name for name in (*info, "update_norm") if name not in _NAMES_OF_METRICS]
+    built_in, differing = get_args(Diagnostic), [name for name in (*info, "update_norm") if name not in _NAMES_OF_METRICS]  # noqa: E501
     for diagnostic in diagnostics:
-        if diagnostic not in (allowed := [*dict.fromkeys((*built_in, *own))]):
+        if diagnostic not in (allowed := [*dict.fromkeys((*built_in, *differing))]):
             raise InputError(
                 f"there is no diagnostic {quote(diagnostic)}{nearest(diagnostic, allowed)} Use any of "
                 f"{list(built_in)}, or of the numbers in the info of {type(innermost(algorithm)).__name__}'s parties: "

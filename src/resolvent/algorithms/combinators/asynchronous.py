@@ -30,7 +30,7 @@ Anchor = Literal["start", "current"]
 
 
 class AsynchronousState(NamedTuple):
-    """What an asynchronous server stores beside the inner algorithm's state."""
+    """What an asynchronous server stores next to the inner algorithm's state."""
 
     history: ServerState  # leaves [H, ...], the inner states; version v is in row v mod H
     version: Int[Array, ""]  # number of steps so far
@@ -207,9 +207,9 @@ class Asynchronous(Combinator):
         if not self.inner.replies_models:
             return reply
         message, payload = self.inner.phases[0].message, jax.tree.map(lambda leaf: leaf[0], reply.payload)
-        now, began = (update_origin(self.inner, message(s, reply.index[0]), payload, 0) for s in (state, before))
+        clock_ticks, began = (update_origin(self.inner, message(s, reply.index[0]), payload, 0) for s in (state, before))
         weight = self._weight(staleness)
-        moved = tree.axpy(weight, tree.sub(payload, now if self.anchor == "current" else began), now)
+        moved = tree.axpy(weight, tree.sub(payload, clock_ticks if self.anchor == "current" else began), clock_ticks)
         return replace(reply, payload=jax.tree.map(lambda leaf, like: leaf.astype(like.dtype)[None], moved, payload))
 
     def _weight(self, staleness: Int[Array, ""]) -> Float[Array, ""]:

@@ -29,7 +29,7 @@ class ArrivalsState(NamedTuple):
     finish: UInt32[Array, "B S"]  # when the reply of each lane arrives
     first: UInt32[Array, " B"]  # the earliest of them in each block
     party: Int[Array, "B S"]  # which party works in the lane
-    now: UInt32[Array, ""]  # when the last reply arrived
+    clock_ticks: UInt32[Array, ""]  # when the last reply arrived
     tick: Float[Array, ""]  # the seconds of a tick
 
 
@@ -109,18 +109,18 @@ class Arrivals(StatefulParticipation):
              sizes: Int[Array, " N"]) -> tuple[Cohort, ArrivalsState]:
         parties = len(sizes)
         lanes, count = self._lanes(parties), self._count(parties)
-        block = jnp.argmin(state.first - state.now)
+        block = jnp.argmin(state.first - state.clock_ticks)
         is_lane = _is_lane(lanes[block], count)
         row = state.finish[block]
-        column = jnp.argmin(jnp.where(is_lane, row - state.now, _NEVER))
-        now, party = row[column], state.party[block, column]
+        column = jnp.argmin(jnp.where(is_lane, row - state.clock_ticks, _NEVER))
+        clock_ticks, party = row[column], state.party[block, column]
         following, ticks = self._job(key, lanes[block, column][None], parties, state.tick)
-        row = row.at[column].set(now + ticks[0])
-        first = now + jnp.min(jnp.where(is_lane, row - now, _NEVER))
+        row = row.at[column].set(clock_ticks + ticks[0])
+        first = clock_ticks + jnp.min(jnp.where(is_lane, row - clock_ticks, _NEVER))
         after = ArrivalsState(state.finish.at[block, column].set(row[column]), state.first.at[block].set(first),
-                              state.party.at[block, column].set(following[0]), now, state.tick)
+                              state.party.at[block, column].set(following[0]), clock_ticks, state.tick)
         cohort = Cohort.from_parties(party[None], self.shares(sizes))
-        elapsed = (now - state.now).astype(jnp.float32) * state.tick
+        elapsed = (clock_ticks - state.clock_ticks).astype(jnp.float32) * state.tick
         return replace(cohort, info={"simulated_seconds": elapsed.astype(cohort.weight.dtype)}), after
 
     def _count(self, parties: int) -> int:

@@ -105,17 +105,17 @@ def _joint(problem: RegressionProblem, theta: Float[Array, " Q"]) -> SecondOrder
     """sum_k lambda_k f_k(c + z_k) as a function of (c, z_1, ..., z_N)."""
     sites = problem.sizes.shape[0]
     parameters = theta.size // (sites + 1)
-    common, own = theta[:parameters], theta[parameters:].reshape(sites, parameters)
+    common, differing = theta[:parameters], theta[parameters:].reshape(sites, parameters)
     shares = shares_by_size(problem.sizes).astype(theta.dtype)
 
     def of_party(k: Array) -> SecondOrder:
-        seen: SecondOrder = problem.oracle(k).second_order(common + own[k])
-        return SecondOrder(*(shares[k] * part for part in seen))
+        at_point: SecondOrder = problem.oracle(k).second_order(common + differing[k])
+        return SecondOrder(*(shares[k] * part for part in at_point))
 
-    seen: SecondOrder = jax.lax.map(of_party, jnp.arange(sites))
-    across = seen.hessian.transpose(1, 0, 2).reshape(parameters, -1)  # of c and each z_k
-    hessian = jnp.block([[seen.hessian.sum(0), across], [across.T, _block_diagonal(seen.hessian)]])
-    return SecondOrder(seen.value.sum(), jnp.concatenate([seen.gradient.sum(0), seen.gradient.ravel()]), hessian)
+    at_point: SecondOrder = jax.lax.map(of_party, jnp.arange(sites))
+    across = at_point.hessian.transpose(1, 0, 2).reshape(parameters, -1)  # of c and each z_k
+    hessian = jnp.block([[at_point.hessian.sum(0), across], [across.T, _block_diagonal(at_point.hessian)]])
+    return SecondOrder(at_point.value.sum(), jnp.concatenate([at_point.gradient.sum(0), at_point.gradient.ravel()]), hessian)  # noqa: E501
 
 
 def _block_diagonal(blocks: Float[Array, "N P P"]) -> Float[Array, "NP NP"]:

@@ -54,12 +54,12 @@ class Heterogeneity:
             statistic = 2 * (self.sites.likelihood - float(sums.likelihood))
             p = float(stats.chi2.sf(statistic, freedom))
             return {"statistic": statistic, "degrees of freedom": freedom, "p": p}
-        rest = self.fit.count - int(self.sites.ranks.sum())
-        if rest <= 0:
+        rest_value = self.fit.count - int(self.sites.ranks.sum())
+        if rest_value <= 0:
             return {"statistic": np.nan, "degrees of freedom": freedom, "p": np.nan}
-        statistic = (float(sums.deviance) - self.sites.deviance) / freedom / (self.sites.pearson / rest)
-        return {"statistic": statistic, "degrees of freedom": freedom, "degrees of freedom of the rest": rest,
-                "p": float(stats.f.sf(statistic, freedom, rest))}
+        statistic = (float(sums.deviance) - self.sites.deviance) / freedom / (self.sites.pearson / rest_value)
+        return {"statistic": statistic, "degrees of freedom": freedom, "degrees of freedom of the rest": rest_value,
+                "p": float(stats.f.sf(statistic, freedom, rest_value))}
 
     @property
     def table(self) -> "pd.DataFrame":
@@ -124,7 +124,7 @@ class Heterogeneity:
 
 
 def heterogeneity(fit: Fit) -> Heterogeneity:
-    """Fit every site on its own, beside the common fit.
+    """Fit every site on its own, next to the common fit.
 
     Raises:
         InputError: the fit has a penalty, or there is one site.

@@ -73,9 +73,9 @@ def directions(gram: NDArray[np.float64], information: NDArray[np.float64]) -> D
     amounts, turns = np.linalg.eigh(regular.T @ information @ regular)
     low = amounts < _SEPARATED * max(float(amounts[-1]), np.finfo(float).tiny)
     along = regular @ turns
-    kept = along[:, ~low] / np.sqrt(amounts[~low])
-    involved = [_involved(found / scale[:, None]) for found in (basis[:, flat], along[:, low])]
-    return Directions(kept @ kept.T, involved[0], involved[1], int((~flat).sum()))
+    kept_value = along[:, ~low] / np.sqrt(amounts[~low])
+    involved = [_involved(found_value / scale[:, None]) for found_value in (basis[:, flat], along[:, low])]
+    return Directions(kept_value @ kept_value.T, involved[0], involved[1], int((~flat).sum()))
 
 
 def identify(names: Sequence[str], gram: NDArray[np.float64], information: NDArray[np.float64]) -> Identification:
@@ -87,27 +87,27 @@ def identify(names: Sequence[str], gram: NDArray[np.float64], information: NDArr
     return Identification(parts.is_identified, parts.inverse, tuple(sentences))
 
 
-def _involved(found: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _involved(found_value: NDArray[np.float64]) -> NDArray[np.bool_]:
     """[P] the parameters in any of these directions, [P, directions], in coordinates without units."""
-    if not found.shape[1]:
-        return np.zeros(len(found), bool)
-    loadings = np.abs(found).max(1)
+    if not found_value.shape[1]:
+        return np.zeros(len(found_value), bool)
+    loadings = np.abs(found_value).max(1)
     return np.asarray(loadings > _LOADING * loadings.max())
 
 
 def few_events(rows: RegressionRows) -> list[str]:
     """A sentence if there are fewer than five events for each coefficient."""
     if rows.event is not None:
-        events, what = int(rows.event.sum()), "events"
+        events, unit = int(rows.event.sum()), "events"
     elif rows.classes:
         counts = np.bincount(rows.y.astype(int), minlength=len(rows.classes))
-        events, what = int(counts.min()), f"rows of {quote(rows.classes[int(counts.argmin())])}"
+        events, unit = int(counts.min()), f"rows of {quote(rows.classes[int(counts.argmin())])}"
     else:
-        events, what = len(rows.y), "rows"
+        events, unit = len(rows.y), "rows"
     coefficients = len(rows.design.names)
     if events >= _FEW * coefficients:
         return []
-    return [f"Few events: {events} {what} for {coefficients} coefficients. With fewer than {_FEW} for each, estimates "
+    return [f"Few events: {events} {unit} for {coefficients} coefficients. With fewer than {_FEW} for each, estimates "
             "are biased away from zero and intervals are too short."]
 
 

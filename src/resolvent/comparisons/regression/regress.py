@@ -49,7 +49,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
             the label, where it is certain.
         errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1), or ``clustered`` by site.
         level: level of the intervals.
-        l1: weight of the absolute values of the coefficients (lasso), beside the mean loss of a row.
+        l1: weight of the absolute values of the coefficients (lasso), next to the mean loss of a row.
         l2: weight of half their squares (ridge). The intercept has no penalty. Columns are penalised in their units.
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.

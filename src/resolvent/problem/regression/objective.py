@@ -231,7 +231,7 @@ class RowsOracle(RegressionOracle):
     def _outer(self, b: _Block, weights: Float[Array, "B C C"]) -> Float[Array, "P P"]:
         """The sum over rows of the weights [C, C] times the outer product of the features, and 1 for further ones."""
         weights = jnp.where(b.mask[:, None, None], weights, 0)
-        one = jnp.ones((len(b.y), 1), b.x.dtype)
-        sides = [b.x if i < self.family.predictors else one for i in range(weights.shape[1])]
+        single = jnp.ones((len(b.y), 1), b.x.dtype)
+        sides = [b.x if i < self.family.predictors else single for i in range(weights.shape[1])]
         return jnp.block([[(left * weights[:, i, j, None]).T @ right for j, right in enumerate(sides)]
                           for i, left in enumerate(sides)])
