@@ -207,9 +207,9 @@ class Asynchronous(Combinator):
         if not self.inner.replies_models:
             return reply
         message, payload = self.inner.phases[0].message, jax.tree.map(lambda leaf: leaf[0], reply.payload)
-        clock_ticks, began = (update_origin(self.inner, message(s, reply.index[0]), payload, 0) for s in (state, before))
+        latest, began = (update_origin(self.inner, message(s, reply.index[0]), payload, 0) for s in (state, before))
         weight = self._weight(staleness)
-        moved = tree.axpy(weight, tree.sub(payload, clock_ticks if self.anchor == "current" else began), clock_ticks)
+        moved = tree.axpy(weight, tree.sub(payload, latest if self.anchor == "current" else began), latest)
         return replace(reply, payload=jax.tree.map(lambda leaf, like: leaf.astype(like.dtype)[None], moved, payload))
 
     def _weight(self, staleness: Int[Array, ""]) -> Float[Array, ""]:
