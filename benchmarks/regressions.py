@@ -90,13 +90,13 @@ def _cox() -> list[dict[str, Any]]:
     fit = rv.regress(rossi, f"Surv(week, arrest) ~ {' + '.join(names)}", party="state")
     strata = CoxPHFitter().fit(rossi, "week", "arrest", strata=["state"], fit_options={"precision": 1e-13})
     lung = load_lung().dropna(subset=["ph.ecog"]).rename(columns={"ph.ecog": "ecog"}).assign(hospital="one")
-    single = rv.regress(lung, "Surv(time, status) ~ age + sex + ecog", party="hospital")
+    one_site = rv.regress(lung, "Surv(time, status) ~ age + sex + ecog", party="hospital")
     return [{"fit": "rossi, Cox, stratified, lifelines", "rows": fit.count, "sites": 3, "rounds": fit.rounds,
              "estimates": _largest(fit.estimates - strata.params_[names]),
              "errors": _largest(fit.table["standard error"] / strata.standard_errors_[names] - 1)},
-            {"fit": "lung, Cox, one site, the six digits that R prints", "rows": single.count, "sites": 1,
-             "rounds": single.rounds, "estimates": _largest(single.estimates - [0.011067, -0.552612, 0.463728]),
-             "errors": _largest(single.table["standard error"] - [0.009267, 0.167739, 0.113577])}]
+            {"fit": "lung, Cox, one site, the six digits that R prints", "rows": one_site.count, "sites": 1,
+             "rounds": one_site.rounds, "estimates": _largest(one_site.estimates - [0.011067, -0.552612, 0.463728]),
+             "errors": _largest(one_site.table["standard error"] - [0.009267, 0.167739, 0.113577])}]
 
 
 def _largest(difference: Any) -> float:

@@ -13,7 +13,8 @@ visits["upper"] = 90 + 0.5 * visits.age + 0.2 * visits.weight - 3 * visits.dose 
 visits["lower"] = 55 + 0.2 * visits.age + 0.15 * visits.weight - 2 * visits.dose + rng.normal(0, 3, 300)
 
 inputs, targets = ["age", "weight", "dose"], ["upper", "lower"]
-scaled = (visits - visits.mean(numeric_only=True)) / visits.std(numeric_only=True)
+numbers = visits[inputs + targets]
+scaled = (numbers - numbers.mean()) / numbers.std()
 groups = dict(list(scaled.groupby(visits.clinic)))
 data = rv.FederatedData.from_arrays([g[inputs].to_numpy(float) for g in groups.values()],
                                     [g[targets].to_numpy(float) for g in groups.values()],

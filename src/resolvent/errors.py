@@ -11,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 __all__ = ["BreakdownWarning", "DivergedError", "InputError", "Interval", "MissingDataError", "ProcessLostError",
-           "check_range", "nearest", "quote", "shorten"]
+           "check_range", "count_of", "nearest", "quote", "shorten"]
 
 MAX_VALUE_LENGTH = 200
 _MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
@@ -141,6 +141,11 @@ def alternatives(word: str, allowed: Iterable[str], words: str = "there are") ->
 
 def _plain(word: str) -> str:
     return word.casefold().replace("_", "")
+
+
+def count_of(count: int, noun: str) -> str:
+    """A number with a noun, such as ``1 row`` and ``2 rows``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def check_range(owner: object, interval: Interval, *, advice: str = "", **values: Any) -> None:

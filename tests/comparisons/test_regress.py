@@ -147,7 +147,7 @@ def test_what_cannot_be_estimated_is_named_and_has_no_number(patients):
     collinear = rv.regress(frame, "ill ~ age + months + ward", party="site")
     assert collinear.table["estimate"].isna().tolist() == [True, True, True, False, False]
     assert "'age', 'months'" in collinear.findings[0]
-    assert "3 rows with missing values" in collinear.findings[-1]
+    assert "3 rows with missing values left out" in collinear.findings[-1]
     without = rv.regress(frame.dropna(), "ill ~ age + ward", party="site")
     np.testing.assert_allclose(collinear.table["standard error"].iloc[3:], without.table["standard error"].iloc[2:],
                                rtol=1e-6)
@@ -172,26 +172,28 @@ def test_a_formula_is_refused_with_the_reason(patients, formula, words):
 
 def test_heterogeneity(patients):
     fit = rv.regress(patients, f"y ~ {FORMULA}", party="site")
-    found_value = fit.heterogeneity()
-    differing = [smf.glm(f"y ~ {FORMULA}", rows, family=sm.families.Binomial()).fit(tol=1e-14)
-           for _, rows in patients.groupby("site")]
+    heterogeneity = fit.heterogeneity()
+    own_fits = [smf.glm(f"y ~ {FORMULA}", rows, family=sm.families.Binomial()).fit(tol=1e-14)
+                for _, rows in patients.groupby("site")]
     common = smf.glm(f"y ~ {FORMULA}", patients, family=sm.families.Binomial()).fit(tol=1e-14)
-    np.testing.assert_allclose(found_value.test["statistic"], 2 * (sum(f.llf for f in differing) - common.llf), rtol=1e-6)  # noqa: E501
-    b, weight = (np.array([getattr(f, name)["age"] for f in differing]) for name in ("params", "bse"))
+    gain = sum(f.llf for f in own_fits) - common.llf
+    np.testing.assert_allclose(heterogeneity.test["statistic"], 2 * gain, rtol=1e-6)
+    b, weight = (np.array([getattr(f, name)["age"] for f in own_fits]) for name in ("params", "bse"))
     weight = 1 / weight**2
     q = np.sum(weight * (b - np.sum(weight * b) / weight.sum())**2)
-    np.testing.assert_allclose(found_value.table.loc["age", ["Q", "I2"]], [q, max(0, 1 - 2 / q)], rtol=1e-6)
+    np.testing.assert_allclose(heterogeneity.table.loc["age", ["Q", "I2"]], [q, max(0, 1 - 2 / q)], rtol=1e-6)
 
 
 def test_fedplus_finds_the_coefficients_that_differ(patients):
     frame = patients.assign(score=patients["score"] + (patients["site"] == "Ulm") * (2 + 0.1 * patients["age"]))
-    found_value = rv.regress(frame, "score ~ age + ward + years", party="site").heterogeneity()
-    differing = found_value.differences.differences
-    assert list(zip(*np.nonzero(differing.to_numpy()), strict=True)) == [(2, 0), (2, differing.columns.get_loc("age"))]
-    np.testing.assert_allclose(differing.loc["Ulm", ["Intercept", "age"]], [2, 0.1], atol=0.7)
+    heterogeneity = rv.regress(frame, "score ~ age + ward + years", party="site").heterogeneity()
+    difference = heterogeneity.differences.differences
+    cells = list(zip(*np.nonzero(difference.to_numpy()), strict=True))
+    assert cells == [(2, 0), (2, difference.columns.get_loc("age"))]
+    np.testing.assert_allclose(difference.loc["Ulm", ["Intercept", "age"]], [2, 0.1], atol=0.7)
     same = rv.regress(patients, "score ~ age + ward + years", party="site").heterogeneity()
     assert not same.differences.differences.to_numpy().any()
-    assert found_value.test["p"] < 1e-6 < same.test["p"]
+    assert heterogeneity.test["p"] < 1e-6 < same.test["p"]
 
 
 @pytest.mark.nightly
@@ -199,12 +201,12 @@ def test_random_intercept_of_normal_labels_is_the_mixed_model(patients):
     rng = np.random.default_rng(3)
     frame = patients.assign(site=rng.integers(0, 12, len(patients)))
     frame["score"] += rng.normal(0, 0.7, 12)[frame["site"]]
-    found_value = rv.regress(frame, "score ~ age", party="site").heterogeneity().random_intercept()
+    fit = rv.regress(frame, "score ~ age", party="site").heterogeneity().random_intercept()
     mixed = smf.mixedlm("score ~ age", frame, groups=frame["site"]).fit(reml=False, method="powell")
-    np.testing.assert_allclose(found_value.table["estimate"].loc[["Intercept", "age"]], mixed.fe_params, atol=1e-5)
-    np.testing.assert_allclose(found_value.tau**2, float(mixed.cov_re.iloc[0, 0]), rtol=1e-3)
-    np.testing.assert_allclose(found_value.log_likelihood, mixed.llf, rtol=1e-8)
-    assert found_value.p < 0.01
+    np.testing.assert_allclose(fit.table["estimate"].loc[["Intercept", "age"]], mixed.fe_params, atol=1e-5)
+    np.testing.assert_allclose(fit.tau**2, float(mixed.cov_re.iloc[0, 0]), rtol=1e-3)
+    np.testing.assert_allclose(fit.log_likelihood, mixed.llf, rtol=1e-8)
+    assert fit.p < 0.01
 
 
 def test_command_and_page(patients, tmp_path, call):
@@ -214,7 +216,8 @@ def test_command_and_page(patients, tmp_path, call):
     assert shown.code == 0, shown.err
     assert "The odds are those of 'yes' against 'no'." in shown.out
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert page.count("<svg") == 1 + 1 + 3  # estimates, differences, a forest plot of each coefficient
+    assert page.count("<svg") == 1 + 3  # estimates, a forest plot of each coefficient
+    assert "No coefficient differs." in page
     estimates = pd.read_csv(tmp_path / "out" / "estimates.csv", index_col=0)
     printed = call("regress", "visits.csv", "--party", "site", *formula, "--json", cwd=tmp_path)
     values = [row["estimate"] for row in json.loads(printed.out)["estimates"]]

@@ -8,7 +8,8 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.problem.oracle import Oracle, SampleOracle
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.xla.shuffle import Shuffle
 

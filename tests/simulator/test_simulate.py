@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.problem.oracle import SampleOracle
+from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.simulator.evaluation_plan import choose_evaluated_parties, plan_evaluation
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
@@ -158,7 +158,7 @@ def test_progress_is_reported():
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"rounds": 0}, "rounds=0"),
-    ({"diagnostics": ("inexact",)}, r"diagnostics=\('inexact',\)\) must be.*did you mean 'inexactness'\?"),
+    ({"diagnostics": ("inexact",)}, "diagnostics: there is no diagnostic 'inexact'; did you mean 'inexactness'\\?"),
     ({"evaluate_every": 0}, "evaluate_every=0"),
     ({"participation": rv.participation.Uniform(9)}, "a cohort of 9 cannot be drawn from 4 parties"),
 ])

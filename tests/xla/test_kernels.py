@@ -14,7 +14,7 @@ from resolvent.math import tree
 from resolvent.problem.maps import GradientStep, through
 from resolvent.problem.models import networks
 from resolvent.problem.models.losses import CrossEntropy
-from resolvent.problem.oracle import SampleOracle
+from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.xla import kernels
 from resolvent.xla.small_call import allow_small_calls
 

@@ -17,11 +17,12 @@ from resolvent.comparisons.after.held_out_rows import SHARED
 from resolvent.comparisons.experiment.data_check import SiteRows
 from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
 from resolvent.comparisons.judgement.verdict import columns_of
-from resolvent.comparisons.judgement.wording import advice_of, choice_text, count_of, forecast_text, format_signed
+from resolvent.comparisons.judgement.wording import advice_of, choice_text, forecast_text, format_signed
 from resolvent.comparisons.runs.later_sections import Records, calibration_row, threshold_row
 from resolvent.comparisons.runs.summary import as_number, score_rows
 from resolvent.data.checks.finding import Finding
 from resolvent.data.files.fetch import FileStatus
+from resolvent.errors import count_of
 from resolvent.problem.evaluation import Evaluation
 
 __all__ = ["algorithm_table", "calibration_tables", "evaluation_table", "explanation_table", "file_table",

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from resolvent.math import tree
+
 __all__ = ["NewtonState", "SecondOrder", "advance", "newton_direction", "precision", "start"]
 
 _ARMIJO = 1e-4  # the part of the predicted decrease that a step must reach
@@ -66,7 +68,7 @@ def start(w: Float[Array, " P"]) -> NewtonState:
     return NewtonState(w, zero + jnp.inf, jnp.zeros_like(w), zero, zero + 1, jnp.array(0), jnp.array(False))
 
 
-def advance(state: NewtonState, at_point: SecondOrder, tolerance: ArrayLike,
+def advance(state: NewtonState, evaluation: SecondOrder, tolerance: ArrayLike,
             l1: Float[Array, " P"] | None = None) -> NewtonState:
     """The state after an evaluation of f at ``state.candidate``.
 
@@ -75,24 +77,24 @@ def advance(state: NewtonState, at_point: SecondOrder, tolerance: ArrayLike,
 
     Args:
         state: the state before.
-        seen: f, its gradient and its Hessian at the candidate.
+        evaluation: f, its gradient and its Hessian at the candidate.
         tolerance: the predicted decrease of h at which it has converged.
         l1: [P] weights of the absolute values; None: zero.
     """
     candidate = state.candidate
-    value = at_point.value if l1 is None else at_point.value + jnp.sum(l1 * jnp.abs(candidate))
+    value = evaluation.value if l1 is None else evaluation.value + jnp.sum(l1 * jnp.abs(candidate))
     rounding = _ROUNDING * precision(value) * jnp.abs(value)
     is_first = jnp.isinf(state.value)
     limit = jnp.where(is_first, jnp.inf, state.value + _ARMIJO * state.step * state.slope + rounding)
-    is_finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(at_point.gradient)) & jnp.all(jnp.isfinite(at_point.hessian))
+    is_finite = jnp.isfinite(value) & tree.finite(evaluation)
     is_accepted = is_finite & ((value <= limit) | is_first) & ~state.has_converged
-    direction, slope = newton_direction(_without_nan(at_point), candidate, l1)
+    direction, slope = newton_direction(_without_nan(evaluation), candidate, l1)
     accepted = NewtonState(candidate, value, direction, slope, jnp.ones_like(state.step), state.evaluations + 1,
                            -slope <= tolerance)
     refused = state._replace(step=state.step / 2, evaluations=state.evaluations + 1)
     after = jax.tree.map(lambda a, b: jnp.where(is_accepted, a, b), accepted, refused)
-    chosen: NewtonState = jax.tree.map(lambda a, b: jnp.where(state.has_converged, a, b), state, after)
-    return chosen
+    result: NewtonState = jax.tree.map(lambda a, b: jnp.where(state.has_converged, a, b), state, after)
+    return result
 
 
 def precision(x: Array) -> float:
@@ -100,7 +102,7 @@ def precision(x: Array) -> float:
     return float(np.finfo(x.dtype).eps)
 
 
-def newton_direction(at_point: SecondOrder, w: Float[Array, " P"],
+def newton_direction(evaluation: SecondOrder, w: Float[Array, " P"],
                      l1: Float[Array, " P"] | None) -> tuple[Float[Array, " P"], Float[Array, ""]]:
     """The minimiser d of g'd + d'Hd/2 + sum_j l1_j |w_j + d_j|, and its predicted change of h, which is not positive.
 
@@ -108,21 +110,21 @@ def newton_direction(at_point: SecondOrder, w: Float[Array, " P"],
     left out, so that d is a direction of descent and has the smallest norm if there are several.
     """
     if l1 is not None:
-        d = _coordinate_descent(at_point, w, l1)
-        return d, jnp.minimum(at_point.gradient @ d + jnp.sum(l1 * (jnp.abs(w + d) - jnp.abs(w))), 0)
-    diagonal = jnp.diag(at_point.hessian)
+        d = _coordinate_descent(evaluation, w, l1)
+        return d, jnp.minimum(evaluation.gradient @ d + jnp.sum(l1 * (jnp.abs(w + d) - jnp.abs(w))), 0)
+    diagonal = jnp.diag(evaluation.hessian)
     scale = jnp.where(diagonal > 0, jax.lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1)), 1)
-    values, vectors = jnp.linalg.eigh(at_point.hessian * scale[:, None] * scale[None, :])
+    values, vectors = jnp.linalg.eigh(evaluation.hessian * scale[:, None] * scale[None, :])
     size = jnp.abs(values)
     is_regular = size > jnp.maximum(_SINGULAR, 4 * precision(size)) * jnp.max(size)
-    along = vectors.T @ (scale * at_point.gradient) * jnp.where(is_regular, 1 / jnp.where(is_regular, size, 1), 0)
+    along = vectors.T @ (scale * evaluation.gradient) * jnp.where(is_regular, 1 / jnp.where(is_regular, size, 1), 0)
     d = -scale * (vectors @ along)
-    return d, at_point.gradient @ d
+    return d, evaluation.gradient @ d
 
 
-def _coordinate_descent(at_point: SecondOrder, w: Float[Array, " P"], l1: Float[Array, " P"]) -> Float[Array, " P"]:
+def _coordinate_descent(evaluation: SecondOrder, w: Float[Array, " P"], l1: Float[Array, " P"]) -> Float[Array, " P"]:
     """Coordinate by coordinate, until no coordinate changes. Source: Friedman, Hastie, Tibshirani, 2010."""
-    hessian, diagonal = at_point.hessian, jnp.diag(at_point.hessian)
+    hessian, diagonal = evaluation.hessian, jnp.diag(evaluation.hessian)
     curvature = jnp.where(diagonal > 0, diagonal, 1)
     precise = 4 * precision(w)
 
@@ -139,13 +141,13 @@ def _coordinate_descent(at_point: SecondOrder, w: Float[Array, " P"], l1: Float[
         d, slope = jax.lax.fori_loop(0, w.size, update, (before, slope))
         return d, jnp.max(jnp.sqrt(curvature) * jnp.abs(d - before)), slope, count + 1
 
-    size = jnp.max(jnp.abs(at_point.gradient) / jnp.sqrt(curvature))
-    first = (jnp.zeros_like(w), jnp.full((), jnp.inf, w.dtype), at_point.gradient, jnp.array(0))
+    size = jnp.max(jnp.abs(evaluation.gradient) / jnp.sqrt(curvature))
+    first = (jnp.zeros_like(w), jnp.full((), jnp.inf, w.dtype), evaluation.gradient, jnp.array(0))
     last = jax.lax.while_loop(lambda c: (c[1] > precise * size) & (c[3] < _SWEEPS), sweep, first)
     return last[0]
 
 
-def _without_nan(at_point: SecondOrder) -> SecondOrder:
+def _without_nan(evaluation: SecondOrder) -> SecondOrder:
     """Zeros instead of numbers that are not finite, because eigenvalues of those need not end."""
-    finite: SecondOrder = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0), at_point)
+    finite: SecondOrder = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0), evaluation)
     return finite

@@ -44,8 +44,8 @@ class EvaluationPlan:
 
 def recorded_names(evaluation: EvaluationPlan) -> tuple[str, ...]:
     """The names of the parties' numbers that each round records, in alphabetical order."""
-    differing = set(evaluation.diagnostics).difference(get_args(Diagnostic))
-    names = RECORDED.intersection(evaluation.diagnostics) | differing | (
+    custom = set(evaluation.diagnostics).difference(get_args(Diagnostic))
+    names = RECORDED.intersection(evaluation.diagnostics) | custom | (
         set() if evaluation.clock is None else {"steps"})
     return tuple(sorted(names))
 
@@ -73,11 +73,12 @@ def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: in
     Raises:
         InputError: a number is not positive, or a diagnostic does not exist.
     """
-    built_in, differing = get_args(Diagnostic), [name for name in (*info, "update_norm") if name not in _NAMES_OF_METRICS]  # noqa: E501
+    built_in, custom = get_args(Diagnostic), [
+        name for name in (*info, "update_norm") if name not in _NAMES_OF_METRICS]
     for diagnostic in diagnostics:
-        if diagnostic not in (allowed := [*dict.fromkeys((*built_in, *differing))]):
+        if diagnostic not in (allowed := [*dict.fromkeys((*built_in, *custom))]):
             raise InputError(
-                f"there is no diagnostic {quote(diagnostic)}{nearest(diagnostic, allowed)} Use any of "
+                f"diagnostics: there is no diagnostic {quote(diagnostic)}{nearest(diagnostic, allowed)} Use any of "
                 f"{list(built_in)}, or of the numbers in the info of {type(innermost(algorithm)).__name__}'s parties: "
                 f"{[name for name in allowed if name not in built_in]}. Numbers of the server are always recorded")
     if every is None:

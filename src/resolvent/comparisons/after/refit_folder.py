@@ -13,13 +13,12 @@ from typing import Any
 from resolvent.comparisons.after.refit_plan import RefitPlan, use_of_sites
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.judgement.metrics import format_value, title_of
-from resolvent.comparisons.judgement.wording import count_of
 from resolvent.comparisons.runs.environment import versions
 from resolvent.comparisons.runs.summary import SUMMARY_FILE, as_number, read_summary
 from resolvent.data.files.atomic_files import remove_folder, sync_to_disk
 from resolvent.data.files.digests import check_files, file_digest, file_digests, read_sealed, write_sealed
 from resolvent.data.files.folder_lock import locked
-from resolvent.errors import InputError
+from resolvent.errors import InputError, count_of
 from resolvent.simulator.record.model_folder import NOTE_FILE, SavedModels, write_model_folder
 
 __all__ = ["REFIT_FOLDER", "RefitFolder", "provenance", "write_refit", "write_refit_of_site"]

@@ -12,7 +12,7 @@ from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
-from resolvent.data.checks.finding import Finding, count_of, in_order
+from resolvent.data.checks.finding import Finding, in_order
 from resolvent.data.checks.label_checks import check_classes
 from resolvent.data.checks.table_check import check_frame, divided
 from resolvent.data.checks.table_view import TableColumn, TableView
@@ -21,7 +21,7 @@ from resolvent.data.tables.party_tables import table
 from resolvent.data.tables.table_files import read_table_file
 from resolvent.data.tables.table_settings import TableSettings
 from resolvent.data.tables.text_formats import Decimal, NumberFormatError, TextFormat
-from resolvent.errors import InputError, alternatives
+from resolvent.errors import InputError, alternatives, count_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,8 @@ from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.comparisons.judgement.metrics import GAP, run_columns
 from resolvent.comparisons.judgement.sites import Evidence
-from resolvent.comparisons.judgement.wording import count_of, enumerate_names
+from resolvent.comparisons.judgement.wording import enumerate_names
+from resolvent.errors import count_of
 from resolvent.problem.solvers import LBFGS
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resolvent.comparisons.judgement.metrics import GAP
-from resolvent.comparisons.judgement.wording import count_of, enumerate_names
+from resolvent.comparisons.judgement.wording import enumerate_names
+from resolvent.errors import count_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,8 @@ from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, diverged_si
 from resolvent.comparisons.judgement.gap import GAP_COLUMNS, gap_finding, gap_table
 from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
 from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
-from resolvent.comparisons.judgement.wording import advice_text, count_of, enumerate_names, format_gain
-from resolvent.errors import InputError
+from resolvent.comparisons.judgement.wording import advice_text, enumerate_names, format_gain
+from resolvent.errors import InputError, count_of
 from resolvent.problem.metrics.intervals import Interval
 
 if TYPE_CHECKING:

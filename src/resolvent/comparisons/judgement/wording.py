@@ -6,22 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from resolvent.comparisons.judgement.metrics import format_value
+from resolvent.errors import count_of
 
 if TYPE_CHECKING:
     from resolvent.problem.metrics.intervals import Interval
 
-__all__ = ["advice_of", "advice_text", "choice_text", "convergence_text", "count_of", "duration_text",
+__all__ = ["advice_of", "advice_text", "choice_text", "convergence_text", "duration_text",
            "enumerate_names", "forecast_text", "format_gain", "format_signed"]
 
 
 def enumerate_names(names: Sequence[str]) -> str:
     """``A``, ``A and B``, ``A, B and C``."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def count_of(count: int, noun: str) -> str:
-    """``1 round``, ``2 rounds``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def duration_text(seconds: float) -> str:

@@ -105,17 +105,18 @@ def _joint(problem: RegressionProblem, theta: Float[Array, " Q"]) -> SecondOrder
     """sum_k lambda_k f_k(c + z_k) as a function of (c, z_1, ..., z_N)."""
     sites = problem.sizes.shape[0]
     parameters = theta.size // (sites + 1)
-    common, differing = theta[:parameters], theta[parameters:].reshape(sites, parameters)
+    common, difference = theta[:parameters], theta[parameters:].reshape(sites, parameters)
     shares = shares_by_size(problem.sizes).astype(theta.dtype)
 
     def of_party(k: Array) -> SecondOrder:
-        at_point: SecondOrder = problem.oracle(k).second_order(common + differing[k])
-        return SecondOrder(*(shares[k] * part for part in at_point))
+        of_site: SecondOrder = problem.oracle(k).second_order(common + difference[k])
+        return SecondOrder(*(shares[k] * part for part in of_site))
 
-    at_point: SecondOrder = jax.lax.map(of_party, jnp.arange(sites))
-    across = at_point.hessian.transpose(1, 0, 2).reshape(parameters, -1)  # of c and each z_k
-    hessian = jnp.block([[at_point.hessian.sum(0), across], [across.T, _block_diagonal(at_point.hessian)]])
-    return SecondOrder(at_point.value.sum(), jnp.concatenate([at_point.gradient.sum(0), at_point.gradient.ravel()]), hessian)  # noqa: E501
+    terms: SecondOrder = jax.lax.map(of_party, jnp.arange(sites))
+    across = terms.hessian.transpose(1, 0, 2).reshape(parameters, -1)  # of c and each z_k
+    hessian = jnp.block([[terms.hessian.sum(0), across], [across.T, _block_diagonal(terms.hessian)]])
+    gradient = jnp.concatenate([terms.gradient.sum(0), terms.gradient.ravel()])
+    return SecondOrder(terms.value.sum(), gradient, hessian)
 
 
 def _block_diagonal(blocks: Float[Array, "N P P"]) -> Float[Array, "NP NP"]:

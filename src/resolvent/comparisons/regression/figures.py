@@ -75,11 +75,11 @@ def differences_figure(differences: "Differences") -> "Figure":
     axes.grid(visible=False)
     axes.set_xticks(range(columns), [_shortened(str(name)) for name in scaled.index], rotation=45, ha="right")
     axes.set_yticks(range(rows), [_shortened(str(name)) for name in scaled.columns])
-    differing = differences.differences.T.to_numpy()
-    for j, i in zip(*np.nonzero(differing), strict=True):
+    difference = differences.differences.T.to_numpy()
+    for j, i in zip(*np.nonzero(difference), strict=True):
         colour = "white" if abs(scaled.T.to_numpy()[j, i]) > 0.6 * limit else "black"
-        axes.text(i, j, f"{differing[j, i]:+.2g}", ha="center", va="center", fontsize=8, color=colour)
-    if not np.any(differing):
+        axes.text(i, j, f"{difference[j, i]:+.2g}", ha="center", va="center", fontsize=8, color=colour)
+    if not np.any(difference):
         axes.set_title("no coefficient differs", loc="left")
     else:
         axes.set_title("difference from the common coefficient", loc="left")
@@ -90,17 +90,28 @@ def differences_figure(differences: "Differences") -> "Figure":
 def _intervals(axes: "Axes", names: list[str], centre: np.ndarray, low: np.ndarray, high: np.ndarray, *, is_ratio: bool,
                sizes: np.ndarray | None = None) -> None:
     """A row for each name; what could not be estimated has none."""
-    place_value = np.arange(len(names))[::-1]
+    height = np.arange(len(names))[::-1]
     known = np.isfinite(centre) & np.isfinite(low) & np.isfinite(high)
     if is_ratio:
-        axes.set_xscale("log")
-    axes.hlines(place_value[known], low[known], high[known], color=COLOURS[0], linewidth=1.4)
+        _ratio_axis(axes, low[known], high[known])
+    axes.hlines(height[known], low[known], high[known], color=COLOURS[0], linewidth=1.4)
     area = 36.0 if sizes is None else 12 + 60 * np.nan_to_num(sizes)[known]
-    axes.scatter(centre[known], place_value[known], s=area, marker="s", color=COLOURS[0], zorder=3)
+    axes.scatter(centre[known], height[known], s=area, marker="s", color=COLOURS[0], zorder=3)
     axes.axvline(1.0 if is_ratio else 0.0, color="#888888", linewidth=0.8)
-    axes.set_yticks(place_value, [_shortened(name) for name in names])
+    axes.set_yticks(height, [_shortened(name) for name in names])
     axes.set_ylim(-0.7, len(names) - 0.3)
     axes.grid(visible=False, axis="y")
+
+
+def _ratio_axis(axes: "Axes", low: np.ndarray, high: np.ndarray) -> None:
+    """A logarithmic axis whose ticks are plain numbers: even ones, or powers of ten if it covers more than one."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+    axes.set_xscale("log")
+    is_wide = bool(low.size) and high.max() > 10 * low.min()
+    axes.xaxis.set_major_locator(LogLocator() if is_wide else MaxNLocator(5))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _shortened(name: str) -> str:

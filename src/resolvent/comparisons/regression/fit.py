@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.identification import Identification, directions, few_events, identify
 from resolvent.comparisons.regression.rows import RegressionRows
-from resolvent.errors import InputError, alternatives, check_range, quote
+from resolvent.errors import InputError, alternatives, check_range, count_of, quote
 from resolvent.problem.regression.objective import FitSums
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Fit:
         if any(self.penalties):
             sentences.append("Estimates with a penalty are biased on purpose: there are no standard errors.")
         if self.rows.left_out:
-            sentences.append(f"{self.rows.left_out} rows with missing values were left out.")
+            sentences.append(f"{count_of(self.rows.left_out, 'row')} with missing values left out.")
         return tuple(sentences)
 
     def with_errors(self, errors: Errors, *, level: float | None = None) -> Self:

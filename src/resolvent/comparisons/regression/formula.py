@@ -195,10 +195,11 @@ def _check_factor(expression: str, text: str) -> list[str]:
         allowed = not isinstance(node, ast.Call) or isinstance(node.func, ast.Name)
         if not isinstance(node, _NODES) or not allowed or (
                 is_function and isinstance(node, ast.Name) and node.id not in {"C", "I", *FUNCTIONS}):
-            content = node.id if isinstance(node, ast.Name) else ast.unparse(node)
-            raise InputError(f"{quote(expression)} in the formula {quote(text)} contains {quote(content)}: a formula may "  # noqa: E501
-                             f"contain columns, numbers, arithmetic, C(), I() and {', '.join(FUNCTIONS)}; functions "
-                             "that estimate something from rows, such as scale(), would need the rows of all sites")
+            part = node.id if isinstance(node, ast.Name) else ast.unparse(node)
+            raise InputError(f"{quote(expression)} in the formula {quote(text)} contains {quote(part)}: a formula "
+                             f"may contain columns, numbers, arithmetic, C(), I() and {', '.join(FUNCTIONS)}; "
+                             "functions that estimate something from rows, such as scale(), would need the rows of "
+                             "all sites")
         if isinstance(node, ast.Name) and not is_function:
             match = re.fullmatch(r"quoted_(\d+)", node.id)
             columns.append(quoted[int(match[1])] if match else node.id)

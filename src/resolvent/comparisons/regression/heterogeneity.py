@@ -54,12 +54,12 @@ class Heterogeneity:
             statistic = 2 * (self.sites.likelihood - float(sums.likelihood))
             p = float(stats.chi2.sf(statistic, freedom))
             return {"statistic": statistic, "degrees of freedom": freedom, "p": p}
-        rest_value = self.fit.count - int(self.sites.ranks.sum())
-        if rest_value <= 0:
+        residual = self.fit.count - int(self.sites.ranks.sum())
+        if residual <= 0:
             return {"statistic": np.nan, "degrees of freedom": freedom, "p": np.nan}
-        statistic = (float(sums.deviance) - self.sites.deviance) / freedom / (self.sites.pearson / rest_value)
-        return {"statistic": statistic, "degrees of freedom": freedom, "degrees of freedom of the rest": rest_value,
-                "p": float(stats.f.sf(statistic, freedom, rest_value))}
+        statistic = (float(sums.deviance) - self.sites.deviance) / freedom / (self.sites.pearson / residual)
+        return {"statistic": statistic, "degrees of freedom": freedom, "degrees of freedom of the rest": residual,
+                "p": float(stats.f.sf(statistic, freedom, residual))}
 
     @property
     def table(self) -> "pd.DataFrame":

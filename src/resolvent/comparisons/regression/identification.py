@@ -73,9 +73,9 @@ def directions(gram: NDArray[np.float64], information: NDArray[np.float64]) -> D
     amounts, turns = np.linalg.eigh(regular.T @ information @ regular)
     low = amounts < _SEPARATED * max(float(amounts[-1]), np.finfo(float).tiny)
     along = regular @ turns
-    kept_value = along[:, ~low] / np.sqrt(amounts[~low])
-    involved = [_involved(found_value / scale[:, None]) for found_value in (basis[:, flat], along[:, low])]
-    return Directions(kept_value @ kept_value.T, involved[0], involved[1], int((~flat).sum()))
+    identified = along[:, ~low] / np.sqrt(amounts[~low])
+    involved = [_involved(null_space / scale[:, None]) for null_space in (basis[:, flat], along[:, low])]
+    return Directions(identified @ identified.T, involved[0], involved[1], int((~flat).sum()))
 
 
 def identify(names: Sequence[str], gram: NDArray[np.float64], information: NDArray[np.float64]) -> Identification:
@@ -87,11 +87,11 @@ def identify(names: Sequence[str], gram: NDArray[np.float64], information: NDArr
     return Identification(parts.is_identified, parts.inverse, tuple(sentences))
 
 
-def _involved(found_value: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _involved(null_space: NDArray[np.float64]) -> NDArray[np.bool_]:
     """[P] the parameters in any of these directions, [P, directions], in coordinates without units."""
-    if not found_value.shape[1]:
-        return np.zeros(len(found_value), bool)
-    loadings = np.abs(found_value).max(1)
+    if not null_space.shape[1]:
+        return np.zeros(len(null_space), bool)
+    loadings = np.abs(null_space).max(1)
     return np.asarray(loadings > _LOADING * loadings.max())
 
 

@@ -56,7 +56,8 @@ def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> 
         if differences is not None:
             shown = [name for name in fit.names if not name.endswith("Intercept")][:_FORESTS]
             forests = [svg_of(differences.forest(name), f"Forest plot of {name}") for name in shown]
-            map_ = svg_of(differences.plot(), "Which coefficients differ at which site")
+            if differences.differences.differences.to_numpy().any():
+                map_ = svg_of(differences.plot(), "Which coefficients differ at which site")
     write_page(path, "regression", fit=fit, facts=facts_in_words(fit), head=head, rows=rows, estimates=estimates,
                forests=forests, differences=differences, map=map_, sentence=_test_in_words(differences),
                table=[] if differences is None else [

@@ -88,10 +88,10 @@ def fit_random_intercept(fit: "Fit") -> RandomInterceptFit:
             raise DivergedError(f"the random intercept has not converged after {_ROUNDS} rounds: the common fit has "
                                 "coefficients that the rows cannot tell, or there are too few sites")
         shares = rows.sizes / fit.count
-        at_point = [problem.oracle(jnp.array(k)).second_order(result.server_model) for k in range(len(shares))]
-        information = fit.count * sum(share * np.asarray(s.hessian) for share, s in zip(shares, at_point, strict=True))
+        terms = [problem.oracle(jnp.array(k)).second_order(result.server_model) for k in range(len(shares))]
+        information = fit.count * sum(share * np.asarray(s.hessian) for share, s in zip(shares, terms, strict=True))
         constant = _label_part(fit, w[:len(names)])
-        likelihood = -fit.count * float(sum(share * float(s.value) for share, s in zip(shares, at_point, strict=True)))
+        likelihood = -fit.count * float(sum(share * float(s.value) for share, s in zip(shares, terms, strict=True)))
     if tau <= _SMALL:
         information, tau, likelihood = information[:-1, :-1], 0.0, fit.log_likelihood - constant
     covariance = np.linalg.inv(information)

@@ -152,11 +152,11 @@ def _design(formula: Formula, frame: "pd.DataFrame", *, is_cox: bool) -> Design:
     design = design_of(formula, frame)
     if not is_cox or not design.has_intercept:
         return design
-    kept_value = [j for j, name in enumerate(design.names) if name != "Intercept"]
-    if not kept_value:
+    columns = [j for j, name in enumerate(design.names) if name != "Intercept"]
+    if not columns:
         raise InputError(f"the formula {quote(formula.text)} has no column but the intercept, which a Cox model does "
                          "not have")
-    return Design(tuple(design.names[j] for j in kept_value), design.x[:, kept_value])
+    return Design(tuple(design.names[j] for j in columns), design.x[:, columns])
 
 
 def _with_references(frame: "pd.DataFrame", reference: Mapping[str, Any], formula: Formula) -> "pd.DataFrame":

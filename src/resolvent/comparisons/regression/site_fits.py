@@ -53,17 +53,17 @@ def fit_sites(fit: Fit) -> SiteFits:
     sizes = fit.rows.sizes
     totals = jax.tree.map(lambda leaf: np.asarray(leaf) * sizes.reshape(-1, *[1] * (leaf.ndim - 1)), sums)
     has_dispersion = fit.rows.family is not None and fit.rows.family.has_dispersion
-    known_parts = np.full(estimates.shape, np.nan)
-    errors, ranks = known_parts.copy(), np.zeros(len(sizes), int)
+    determined = np.full(estimates.shape, np.nan)
+    errors, ranks = determined.copy(), np.zeros(len(sizes), int)
     for k in range(len(sizes)):
         parts = directions(totals.gram[k], totals.information[k])
         known, ranks[k] = parts.is_identified, parts.rank
         left = sizes[k] - ranks[k]
         dispersion = totals.terms.pearson[k] / left if has_dispersion and left > 0 else np.nan if has_dispersion else 1
-        known_parts[k] = np.where(known, np.asarray(estimates)[k], np.nan)
+        determined[k] = np.where(known, np.asarray(estimates)[k], np.nan)
         errors[k] = np.where(known, np.sqrt(dispersion * np.diag(parts.inverse)), np.nan)
     terms = totals.terms
-    return SiteFits(known_parts, errors, ranks, float(terms.likelihood.sum()), float(terms.deviance.sum()),
+    return SiteFits(determined, errors, ranks, float(terms.likelihood.sum()), float(terms.deviance.sum()),
                     float(terms.pearson.sum()))
 
 

@@ -13,7 +13,7 @@ from resolvent.comparisons.judgement.decisions import choose_method
 from resolvent.comparisons.judgement.decisive_metric import decisive_score
 from resolvent.comparisons.judgement.row_values import RowValues, RunPredictions, Score, measure_rows, read_predictions
 from resolvent.comparisons.judgement.sites import CHOSEN
-from resolvent.comparisons.judgement.wording import count_of, duration_text
+from resolvent.comparisons.judgement.wording import duration_text
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun, ProgressOfMethod, Samples
 from resolvent.comparisons.runs.load import load_start
 from resolvent.comparisons.tuning.files import FoldSearch, fold_search
@@ -21,7 +21,7 @@ from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import check_folds, split_fold
 from resolvent.data.partition.splits import resplit
-from resolvent.errors import InputError
+from resolvent.errors import InputError, count_of
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice

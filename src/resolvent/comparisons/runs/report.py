@@ -12,7 +12,6 @@ from resolvent.comparisons.judgement.wording import (
     advice_of,
     choice_text,
     convergence_text,
-    count_of,
     forecast_text,
     format_signed,
 )
@@ -27,6 +26,7 @@ from resolvent.comparisons.runs.summary import (
     score_rows,
     sign_of,
 )
+from resolvent.errors import count_of
 
 __all__ = ["redraw_report", "write_report"]
 

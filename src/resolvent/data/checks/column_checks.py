@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from resolvent.data.checks.finding import Finding, count_of, examples, excluding, text_of
+from resolvent.data.checks.finding import Finding, examples, excluding, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
 from resolvent.data.checks.units import Spread, unit_findings
 from resolvent.data.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS
+from resolvent.errors import count_of
 
 __all__ = ["check_column", "check_units", "is_identifier", "spellings"]
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from resolvent.errors import shorten
 
-__all__ = ["Finding", "Severity", "count_of", "examples", "excluding", "in_order", "text_of"]
+__all__ = ["Finding", "Severity", "examples", "excluding", "in_order", "text_of"]
 
 Severity = Literal["error", "warning", "note"]
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
@@ -54,11 +54,6 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def text_of(name: str) -> str:
     """A name from a table in a message."""
     return shorten(repr(name))
-
-
-def count_of(count: int, noun: str) -> str:
-    """A number with a noun, such as ``1 row`` and ``2 rows``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def excluding(name: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.checks.column_checks import check_column, check_units, spellings
-from resolvent.data.checks.finding import Finding, count_of, examples, text_of
+from resolvent.data.checks.finding import Finding, examples, text_of
 from resolvent.data.checks.label_checks import check_classes, check_leaks
 from resolvent.data.checks.row_checks import check_duplicates
 from resolvent.data.checks.table_view import TableColumn, TableView, read_column
@@ -16,7 +16,7 @@ from resolvent.data.tables.columns import RowNames, is_empty, read_label
 from resolvent.data.tables.dates import expand_dates, find_dates, replace_dates
 from resolvent.data.tables.party_tables import column_mistakes, natural_order, remaining_columns
 from resolvent.data.tables.table_settings import TableSettings
-from resolvent.errors import InputError
+from resolvent.errors import InputError, count_of
 
 if TYPE_CHECKING:
     import pandas as pd

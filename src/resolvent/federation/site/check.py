@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from resolvent.data.checks.finding import Finding, count_of, in_order, text_of
+from resolvent.data.checks.finding import Finding, in_order, text_of
 from resolvent.data.checks.table_check import check_frame
 from resolvent.data.tables.table_files import read_table_file
 from resolvent.data.tables.table_settings import TableSettings
 from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import count_of
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import WHY

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from resolvent.comparisons.judgement.wording import count_of
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.digests import read_sealed, seal
+from resolvent.errors import count_of
 from resolvent.papers.reproductions.claims import NOT_DECIDED, is_borderline
 from resolvent.papers.reproductions.pictures import draw
 from resolvent.papers.reproductions.schema import Setting

@@ -83,7 +83,7 @@ class Family(eqx.Module):
 
 
 class Gaussian(Family):
-    """Normal labels with the identity as link: linear regression. The dispersion is the residual variance."""
+    """Linear regression: normal labels, the identity as link, the residual variance as dispersion."""
 
     name: ClassVar[str] = "gaussian"
     effect: ClassVar[str | None] = None

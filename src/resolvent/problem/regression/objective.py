@@ -16,7 +16,7 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.regression.families import Family, RowTerms
 
-__all__ = ["FitSums", "RegressionOracle", "RegressionProblem", "RowRegression", "RowsOracle"]
+__all__ = ["FitSums", "LikelihoodProblem", "RegressionOracle", "RegressionProblem", "RowRegression", "RowsOracle"]
 
 
 class FitSums(NamedTuple):
@@ -83,21 +83,14 @@ class RegressionOracle(Oracle):
         return self.grad(w)
 
 
-class RegressionProblem(Problem):
-    """The regressions of all parties. A model is the vector of its P parameters.
+class LikelihoodProblem(Problem):
+    """Parties whose objective is a mean negative log-likelihood. A model is the vector of its P parameters.
 
     Attributes:
         start: [P] the first model.
-        l2: [P] weights of the squares.
     """
 
     start: Float[Array, " P"]
-    l2: Float[Array, " P"]
-
-    @abstractmethod
-    @override
-    def oracle(self, k: Int[Array, ""]) -> RegressionOracle:
-        """f_k; ``k`` may be traced."""
 
     @override
     def init(self, key: Array) -> Vector:
@@ -112,6 +105,21 @@ class RegressionProblem(Problem):
         """f_k(w), as the loss and as the score."""
         value = self.oracle(k).value(w)
         return value, value
+
+
+class RegressionProblem(LikelihoodProblem):
+    """The regressions of all parties.
+
+    Attributes:
+        l2: [P] weights of the squares.
+    """
+
+    l2: Float[Array, " P"]
+
+    @abstractmethod
+    @override
+    def oracle(self, k: Int[Array, ""]) -> RegressionOracle:
+        """f_k; ``k`` may be traced."""
 
 
 class RowRegression(RegressionProblem):
@@ -231,7 +239,7 @@ class RowsOracle(RegressionOracle):
     def _outer(self, b: _Block, weights: Float[Array, "B C C"]) -> Float[Array, "P P"]:
         """The sum over rows of the weights [C, C] times the outer product of the features, and 1 for further ones."""
         weights = jnp.where(b.mask[:, None, None], weights, 0)
-        single = jnp.ones((len(b.y), 1), b.x.dtype)
-        sides = [b.x if i < self.family.predictors else single for i in range(weights.shape[1])]
+        unit = jnp.ones((len(b.y), 1), b.x.dtype)
+        sides = [b.x if i < self.family.predictors else unit for i in range(weights.shape[1])]
         return jnp.block([[(left * weights[:, i, j, None]).T @ right for j, right in enumerate(sides)]
                           for i, left in enumerate(sides)])

@@ -12,9 +12,8 @@ from resolvent.errors import InputError
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.problem import Problem
 from resolvent.problem.regression.families import Family, Gaussian
-from resolvent.problem.regression.objective import RowRegression
+from resolvent.problem.regression.objective import LikelihoodProblem, RowRegression
 
 __all__ = ["RandomIntercept", "RandomInterceptOracle", "ScaledGaussian"]
 
@@ -23,7 +22,7 @@ _LONGEST = 2.0  # of its steps, in standard deviations of the intercepts
 
 
 class ScaledGaussian(Gaussian):
-    """Normal labels whose log standard deviation is a parameter: the likelihood of a mixed model needs it."""
+    """Normal labels; the logarithm of their standard deviation is a parameter, which a mixed model needs."""
 
     name: ClassVar[str] = "gaussian"
     has_dispersion: ClassVar[bool] = False
@@ -34,7 +33,7 @@ class ScaledGaussian(Gaussian):
         return ((y - z[0]) * jnp.exp(-z[1]))**2 / 2 + z[1] + jnp.log(2 * jnp.pi) / 2
 
 
-class RandomIntercept(Problem):
+class RandomIntercept(LikelihoodProblem):
     r"""f_k = -(log of the marginal likelihood of party k) / n_k, with u_k normal with deviation tau in its predictor.
 
     .. math:: -\log \int e^{-\sum_i \ell(\eta_i + u)} \mathcal N(u; 0, \tau^2)\, du \approx
@@ -52,7 +51,6 @@ class RandomIntercept(Problem):
     """
 
     rows: RowRegression
-    start: Float[Array, " Q"]
     longest: int = eqx.field(static=True)
 
     def __init__(self, rows: RowRegression, start: Any) -> None:
@@ -65,10 +63,6 @@ class RandomIntercept(Problem):
         self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
 
     @override
-    def init(self, key: Array) -> Vector:
-        return self.start
-
-    @override
     def oracle(self, k: Int[Array, ""]) -> "RandomInterceptOracle":
         rows, first = self.rows, self.rows.first[k]
         # The block after the last row is shorter than the longest party may be.
@@ -76,16 +70,6 @@ class RandomIntercept(Problem):
         mask = jnp.arange(self.longest) < self.sizes[k]
         return RandomInterceptOracle(self.sizes[k], rows.family, rows.x[index], rows.y[index], rows.offsets[index],
                                      mask)
-
-    @override
-    def split_sizes(self, split: int) -> Int[Array, " N"]:
-        return self.sizes
-
-    @override
-    def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
-        """f_k(w), as the loss and as the score."""
-        value = self.oracle(k).value(w)
-        return value, value
 
 
 class RandomInterceptOracle(Oracle):

@@ -219,9 +219,10 @@ def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> No
     numbers = [name for name, value in info.items() if jax.tree_util.all_leaves([value]) and jnp.ndim(value) == 1]
     for name in ("model", *(name for name in record if name not in computed)):
         if name not in info:
+            others = f", but {', '.join(numbers)}" if numbers else ""
             raise InputError(f"{type(innermost(algorithm)).__name__}: the info that its party functions return has no "
-                             f"{name!r}, but {numbers}: return the info of local_work, or add {_INFO.get(name, 'it')} "
-                             "to the info")
+                             f"{name!r}{others}: return the info of local_work, or add {_INFO.get(name, 'it')} to the "
+                             "info")
 
 
 def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, part: CohortPart,

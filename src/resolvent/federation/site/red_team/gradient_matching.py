@@ -217,7 +217,7 @@ def match_update(target: Target, *, searches: int, has_time: Callable[[], bool],
 
 def _first_guess(problem: LearningProblem, samples: int, rng: np.random.Generator, *,
                  knows_labels: bool) -> tuple[dict[str, Array], Array]:
-    """Normal inputs; the labels, or for classes a draw from their shares and for targets free numbers."""
+    """Random inputs, and labels: the given ones, classes drawn by their shares, or random targets."""
     first = int(problem.offset[0, 0])
     labels = np.asarray(problem.labels)[first:first + samples]
     free = {"x": jnp.asarray(rng.normal(size=(samples, *problem.x.shape[1:])), problem.x.dtype)}
