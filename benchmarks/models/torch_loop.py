@@ -1,6 +1,7 @@
-"""FedAvg as a plain PyTorch loop, for a model of this file: torch_loop.py MODEL SAMPLES ROUNDS THREADS WEIGHTS.
+"""FedAvg as a plain PyTorch loop, for a model of this file: torch_loop.py MODEL SAMPLES ROUNDS THREADS WEIGHTS DEVICE.
 
-Prints JSON. The first parameters are those of the file WEIGHTS, which ``ours.py`` has written.
+DEVICE is cpu, the default, or cuda. Prints JSON. The first parameters are those of the file WEIGHTS, which
+``ours.py`` has written.
 """
 
 import copy
@@ -184,23 +185,33 @@ def run_round(shared: nn.Module, x: Tensor, y: Tensor) -> None:
 
 def main() -> None:
     name, (samples, rounds, threads) = sys.argv[1], map(int, sys.argv[2:5])
+    device = torch.device(sys.argv[6] if len(sys.argv) > 6 else "cpu")
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     shared = MODELS[name]()
     load(shared, sys.argv[5])
+    shared.to(device)
     x, y = map(torch.from_numpy, random_samples(name, samples))
-    x, y = (x.long() if SHAPES[name].tokens else x), y.long()
+    x, y = (x.long() if SHAPES[name].tokens else x).to(device), y.long().to(device)
     with torch.no_grad():
         first_loss = loss(shared(x[:400]), y[:400]).item()
     meter = Meter()
     for t in range(2 * rounds):
         if t == rounds:
+            wait(device)
             meter.restart()
         run_round(shared, x, y)
+    wait(device)
     row = meter.row(samples * rounds, torch=torch.__version__, first_loss=first_loss)
     with torch.no_grad():
         row["loss"] = loss(shared(x[:400]), y[:400]).item()
     print(json.dumps(row))
+
+
+def wait(device: torch.device) -> None:
+    """Wait for the operations that were started on a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":
