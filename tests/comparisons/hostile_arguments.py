@@ -32,7 +32,7 @@ NAMESPACES = ("aggregators", "attacks", "codecs", "combinators", "datasets", "mo
               "penalties", "presets", "problems", "schedulers", "schedules", "shifts", "solvers")
 # Built by other functions only, by the library itself, or for a state of the library.
 NOT_CALLED = {"Cohort", "Jobs", "Wire", "Subproblem", "Sharded", "distribute", "wire_bits", "Rows", "Labels", "divide",
-              "from_frame", "traced_optimizer", "LearningProblem", "LinearQuadraticProblem", "QuadraticProblem",
+              "from_frame", "traced_optimizer", "LearningProblem", "QuadraticProblem",
               "Quadratic", "check_ids", "SampleOracle", "Batch", "Context",
               # Arguments that belong together; modules of a library that is an extra.
               "from_consecutive", "from_dataset", "from_nnx", "from_torch"}

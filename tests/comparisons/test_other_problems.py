@@ -82,21 +82,6 @@ def test_a_policy_does_not_fit_samples():
         parse(text).build()
 
 
-def test_an_experiment_on_a_problem_without_a_known_optimum_is_ranked_by_its_score():
-    file = parse("""
-problem: {name: linear_quadratic, parties: 3, heterogeneity: 0.2, seed: 2}
-solver: {name: GD, learning_rate: 0.01, steps: 5}
-algorithms: [local, fedavg]
-rounds: 4
-diagnostics: []
-""")
-    summary = summarize(Source.of_file(file), compare_file(file))
-    assert (summary["score"], summary["split"], summary["higher_is_better"]) == ("excess_cost", "train", False)
-    finals = {label: method["final"]["mean"] for label, method in summary["methods"].items()}
-    assert 0 < finals["local"] < finals["fedavg"] < 1
-    assert summary["finding"].startswith("Of 3 parties, ")
-
-
 def test_trials_of_a_search_have_settings_of_their_own(prices, monkeypatch):
     """They train on a shorter period, with another solver, and are compared on the days before those for testing."""
     experiments = []

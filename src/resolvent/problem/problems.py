@@ -2,8 +2,7 @@
 
 ``LearningProblem`` is a model on federated data; ``simulate`` builds it from the two. ``QuadraticProblem`` has
 quadratic objectives. ``least_squares``, ``logistic_regression`` and ``logistic_data`` generate problems whose optimum
-is known, so that runs report the optimality gap. ``linear_quadratic`` generates control problems in which the optimal
-policy of each party is known. To write a problem of your own, derive from ``Problem`` (or
+is known, so that runs report the optimality gap. To write a problem of your own, derive from ``Problem`` (or
 ``SolvedProblem``, if the optimum is known) and from ``Oracle``. ``Subproblem`` is the task of a local solver, and
 ``GradientStep`` the map of MAML, ``Ascent`` that of SAM. ``LocalObjective`` is an objective of a minibatch and a
 context, which takes the place of f_k.
@@ -17,7 +16,6 @@ from resolvent.data import generators
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, check_range
 from resolvent.problem import models
-from resolvent.problem.control import LinearQuadraticProblem, linear_quadratic
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.logistic import LogisticProblem
 from resolvent.problem.maps import Ascent, GradientStep
@@ -30,7 +28,6 @@ from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_regression", "logistic_data",  # noqa: RUF022
-           "LinearQuadraticProblem", "linear_quadratic",
            "Problem", "SolvedProblem", "Oracle", "SampleOracle", "Subproblem", "GradientStep", "Ascent",
            "LocalObjective", "Batch", "Context"]
 

@@ -82,19 +82,6 @@ def test_years_depend_on_the_seed_the_party_and_the_number_only(closes):
     assert len(log_returns(closes, [4, 5])) == 299
 
 
-def test_facts_of_a_known_process():
-    """A normal series whose deviation switches every 50 days: clustered volatility, kurtosis 3 E s^4 / (E s^2)^2."""
-    rng = np.random.default_rng(0)
-    scales = np.repeat(np.tile([0.01, 0.02], 20), 50)[None, :, None]
-    common, parts = rng.normal(size=(20, 2000, 1)), rng.normal(size=(20, 2000, 3))
-    facts = pf.stylised_facts(jnp.asarray(scales * (np.sqrt(0.4) * common + np.sqrt(0.6) * parts)))
-    assert facts.kurtosis == pytest.approx(3 * (1 + 16) / 2 / 2.5**2, rel=0.03)
-    assert facts.correlation == pytest.approx(0.4, abs=0.02)
-    assert facts.volatility == pytest.approx(np.sqrt(252 * 2.5e-4), rel=0.02)
-    assert abs(facts.memory) < 0.01
-    assert facts.volatility_memory > 0.1
-
-
 @pytest.mark.parametrize(("attempt", "message"), [
     (lambda: pf.VMM(symbols=0), r"VMM\(symbols=0\) must lie in \[1, inf\)"),
     (lambda: pf.GAN(window=1), r"GAN\(window=1\) must be at least 2"),

@@ -9,9 +9,7 @@ from resolvent.papers.portfolio.augmenters import (
     VMM,
     Augmenter,
     FittedAugmenter,
-    StylisedFacts,
     generate,
-    stylised_facts,
 )
 from resolvent.papers.portfolio.baseline_strategies import (
     baselines,
@@ -72,7 +70,6 @@ __all__ = [
     "PortfolioProblem",
     "Prices",
     "Strategy",
-    "StylisedFacts",
     "annual_return",
     "backtest",
     "baselines",
@@ -97,7 +94,6 @@ __all__ = [
     "problem",
     "read_prices",
     "sharpe_ratio",
-    "stylised_facts",
     "traded_share",
     "ubah",
     "ucrp",
