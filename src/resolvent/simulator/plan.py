@@ -8,6 +8,7 @@ from typing import Literal
 import jax
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.concurrency import check_concurrency
 from resolvent.algorithms.description import Description
@@ -90,6 +91,7 @@ class Plan:
         check_sizes(self.task.sizes)
         self.participation.check(self.task.parties)
         check_concurrency(self.algorithm, self.participation, self.task.parties)
+        check_weighting(self.algorithm, self.participation, self.task.problem)
         if self.evaluation.clock is not None and isinstance(self.participation, Arrivals):
             raise InputError("clock= measures rounds in which the server waits for all parties; Arrivals have a clock "
                              "of their own, and record simulated_seconds: leave clock= out")

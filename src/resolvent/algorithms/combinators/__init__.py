@@ -7,6 +7,7 @@ from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.combinators.centre_from_sums import CentreFromSums
 from resolvent.algorithms.combinators.combinator import Combinator
 from resolvent.algorithms.combinators.compressed import Compressed, CompressedMessages
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection
 from resolvent.algorithms.combinators.model_state import ModelState
 from resolvent.algorithms.combinators.momentum import Momentum
@@ -22,6 +23,6 @@ from resolvent.algorithms.combinators.with_objective import WithObjective
 
 __all__ = ["Abstention", "AdaptiveMu", "Anderson", "Asynchronous", "Attacked", "CentreFromSums", "Combinator",
            "Compressed", "CompressedMessages", "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture",
-           "FineTuned", "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "ModelState", "Momentum",
-           "NormLimit", "PersonalLayers", "PooledData", "PrivateParties", "RelativeDelta", "ServerOptimizer",
-           "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart", "WithObjective"]
+           "FineTuned", "FixedPointSums", "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "ModelState",
+           "Momentum", "NormLimit", "PersonalLayers", "PooledData", "PrivateParties", "RelativeDelta",
+           "ServerOptimizer", "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart", "WithObjective"]

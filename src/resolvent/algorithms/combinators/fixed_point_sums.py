@@ -1,0 +1,170 @@
+r"""Replies as integers, of which the server uses nothing but the sum.
+
+.. code-block:: text
+
+    party:   q_k = round(w_k x_k 2^f) mod 2^bits for every number x_k of the reply, and its weight w_k
+    server:  mean = 2^-f (sum of the q_k) / (sum of the w_k), and the inner server's step with it
+
+w_k is the party's number of samples, or 1: the party computes it, so that no server can choose it. Sums of integers do
+not depend on the order, so a simulation, a federation and a federation with secure sums
+(``resolvent.federation.secure``) have the same numbers to the bit. In a simulation nothing is hidden: the sums have the
+numbers of secure sums.
+"""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree, UInt32
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies
+from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerParty, InnerServer, contains
+from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation.base import ParticipationWrapper
+from resolvent.errors import InputError, check_range
+from resolvent.math.fixed_point import Bits, decode, encode, fraction_bits, is_in_range, total
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.problem import Problem
+
+__all__ = ["FixedPointSums", "IntegerReply", "check_weighting"]
+
+
+class IntegerReply(NamedTuple):
+    """A party's reply.
+
+    Attributes:
+        words: leaves [..., words]: the integers q_k, see ``math.fixed_point``.
+        weight: [words] the integer w_k.
+        kinds: leaves [0]: the dtypes of the inner algorithm's reply.
+        check: 0, or nan if a number is out of range: such a reply does not count.
+    """
+
+    words: PyTree[UInt32[Array, "... words"]]
+    weight: UInt32[Array, " words"]
+    kinds: PyTree[Float[Array, " 0"]]
+    check: Float[Array, ""]
+
+
+class FixedPointSums(Combinator):
+    """A method whose replies are integers, and whose server reads only their sum.
+
+    It is for methods whose server uses replies as weighted sums. Put it around all other combinators.
+
+    Attributes:
+        inner: a method that does not need individual replies.
+        weighting: ``size``: w_k is the number of samples of the party; ``uniform``: 1. It must be that of the
+            participation.
+        bits: bits of the modulus. 32 halve the traffic, and need a small ``largest``.
+        largest: the range of w_k x_k in absolute value. A reply beyond it does not count: no number wraps around.
+        terms: largest number of parties in a round.
+
+    Raises:
+        InputError: the inner algorithm needs individual replies, or a sum does not fit in the bits.
+
+    Example:
+        >>> algorithm = rv.combinators.FixedPointSums(rv.fedavg(rv.SGD(0.1)))
+    """
+
+    weighting: Literal["size", "uniform"] = eqx.field(static=True, default="size")
+    bits: Bits = eqx.field(static=True, default=64)
+    largest: float = eqx.field(static=True, default=2.0**24)
+    terms: int = eqx.field(static=True, default=128)
+    replies_models: ClassVar[bool] = False
+    # It needs the integers or their sum: a mean of floating-point numbers would not do.
+    needs_individual_replies: ClassVar[bool] = True
+    norm_multiple: ClassVar[None] = None
+
+    def __check_init__(self) -> None:
+        check_range(self, "[1, inf)", terms=self.terms)
+        check_range(self, "(0, inf)", largest=self.largest)
+        fraction_bits(self.terms, self.largest, self.bits)
+        if self.inner.needs_individual_replies:
+            raise InputError(f"FixedPointSums needs a method whose server uses sums only, and that of "
+                             f"{type(self.inner).__name__} reads every reply. Use fedavg, fedprox, scaffold or another "
+                             "method with Mean(), without codecs; and CentreFromSums around a robust method")
+        if self.weighting != "uniform" and contains(self.inner, PrivateParties):
+            raise InputError("PrivateParties sums updates of equal weight: use FixedPointSums(weighting='uniform')")
+
+    @override
+    def check_settings(self, parties: int) -> None:
+        if parties > self.terms:
+            raise InputError(f"FixedPointSums(terms={self.terms}) has sums of at most that many parties, got {parties}: "
+                             f"use terms={parties}")
+
+    @property
+    def fraction(self) -> int:
+        """f, the number of bits after the binary point."""
+        return fraction_bits(self.terms, self.largest, self.bits)
+
+    @override
+    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[PartyState, IntegerReply, Info]:
+        after, reply, info = inner(state, message, oracle, key, effort)
+        leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(reply)]
+        if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
+            raise InputError(f"FixedPointSums needs replies of real numbers, and those of {type(self.inner).__name__} "
+                             "have others")
+        weight = oracle.samples if self.weighting == "size" else jnp.ones((), jnp.int32)
+        weighted = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf, jnp.promote_types(leaf.dtype, jnp.float32)) * weight, reply)
+        in_range = jnp.array(True)
+        for leaf in jax.tree.leaves(weighted):
+            in_range &= is_in_range(leaf, self.largest)
+        words = jax.tree.map(lambda leaf: encode(leaf, self.fraction, self.bits), weighted)
+        padding = jnp.zeros(self.bits // 32 - 1, jnp.uint32)
+        return after, IntegerReply(words, jnp.concatenate([weight[None].astype(jnp.uint32), padding]),
+                                   jax.tree.map(lambda leaf: jnp.zeros(0, leaf.dtype), reply),
+                                   jnp.where(in_range, 0.0, jnp.nan)), info
+
+    @override
+    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
+               phase: int) -> tuple[CombinatorState, Info]:
+        """The step with the mean in place of every reply. A payload of one row is the sum of the cohort's rows."""
+        payload: IntegerReply = replies.payload
+        weight = decode(total(payload.weight), 0, jnp.zeros((), jnp.result_type(float)))
+
+        def mean(words: Array, kind: Array) -> Array:
+            wide = jnp.zeros((), jnp.promote_types(kind.dtype, jnp.float32))
+            of_sum = decode(total(words), self.fraction, wide) / jnp.where(weight > 0, weight, 1).astype(wide.dtype)
+            return of_sum.astype(kind.dtype)
+
+        means = jax.tree.map(mean, payload.words, payload.kinds)
+        rows: Any = jax.tree.map(
+            lambda leaf: jnp.where(replies.column(leaf[None]), leaf, jnp.zeros_like(leaf)), means)
+        after, info = inner(state.inner, eqx.tree_at(lambda r: r.payload, replies, rows), key)
+        return CombinatorState(after, state.extra), info
+
+
+def check_weighting(algorithm: Algorithm, participation: Participation, problem: Problem | None = None) -> None:
+    """Refuse weights that are not those which the parties of ``FixedPointSums`` use.
+
+    Args:
+        algorithm: any algorithm.
+        participation: draws the cohorts, with their weights.
+        problem: the problem of all parties; None: a model on data, whose parties know their numbers of samples.
+
+    Raises:
+        InputError: the weights are others, or a party does not know its number of samples.
+    """
+    if not isinstance(algorithm, FixedPointSums):
+        return
+    if problem is not None and algorithm.weighting == "size":
+        sizes = np.asarray(problem.sizes)
+        extremes = (int(sizes.argmin()), int(sizes.argmax()))
+        known = [int(problem.oracle(jnp.array(k)).samples) for k in extremes]
+        if known[0] * sizes[extremes[1]] != known[1] * sizes[extremes[0]]:
+            raise InputError(f"the parties of {type(problem).__name__} have other numbers of samples than its sizes, so "
+                             "that they cannot weigh their replies: use weighting='uniform'")
+    inner = participation
+    while isinstance(inner, ParticipationWrapper):
+        inner = inner.inner
+    weighting = getattr(inner, "weighting", None)
+    if weighting != algorithm.weighting:
+        raise InputError(f"FixedPointSums(weighting='{algorithm.weighting}') and {type(inner).__name__}"
+                         + (f"(weighting='{weighting}')" if weighting else ", whose weights a party cannot compute,")
+                         + " do not fit together: a party weighs its own reply. Use Full, Uniform or Bernoulli with "
+                           "the same weighting")
