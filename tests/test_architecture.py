@@ -13,7 +13,7 @@ from changed_folders import CORE, INDEPENDENT, PARTS, ROOMS
 from resolvent.extensions import EXTENSIONS
 
 # Of federation: sites do not import the server, and nothing but the lead knows an engine.
-FLOORS = [{"protocol"}, {"server", "site"}, {"engines"}, {"lead"}]
+FLOORS = [{"protocol"}, {"secure"}, {"server", "site"}, {"engines"}, {"lead"}]
 ROOT = Path(resolvent.__file__).parent
 FILES = sorted(p for p in ROOT.rglob("*.py") if len(p.relative_to(ROOT).parts) > 1)
 MAX_LINES = 400

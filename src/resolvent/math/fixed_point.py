@@ -4,9 +4,9 @@ r"""Fixed-point numbers modulo 2^32 or 2^64: their sums are exact and do not dep
 
     q_k = round(x_k 2^f) mod 2^bits        sum of the x_k = 2^-f (sum of the q_k), read as a signed integer
 
-The sum of N numbers with |x_k| < range does not wrap if N range 2^f <= 2^(bits - 1), and differs from the sum of the x_k
-by at most N 2^-(f+1). An integer is stored as words of 32 bits, the lowest first, because JAX has no integers of 64 bits
-unless its precision is double.
+The sum of N numbers with |x_k| < range does not wrap if N range 2^f <= 2^(bits - 1). It differs from the sum of the
+x_k by at most N 2^-(f+1). An integer is stored as words of 32 bits, the lowest first, because JAX has no integers of 64
+bits unless its precision is double.
 
 Source: Bonawitz et al., *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017, Section 4.
 """
@@ -81,7 +81,8 @@ def decode(words: UInt32[Array, "... words"], f: int, like: Array) -> Float[Arra
     value = magnitude[..., 0].astype(like.dtype)
     if words.shape[-1] > 1:
         value += magnitude[..., 1].astype(like.dtype) * 2.0**_WORD
-    return jnp.where(is_negative, -value, value) * 2.0**-f
+    result: Array = jnp.where(is_negative, -value, value) * 2.0**-f
+    return result
 
 
 def total(words: UInt32[Array, "C ... words"]) -> UInt32[Array, "... words"]:
@@ -98,7 +99,7 @@ def total(words: UInt32[Array, "C ... words"]) -> UInt32[Array, "... words"]:
 
 def _negated(words: UInt32[Array, "... words"]) -> UInt32[Array, "... words"]:
     """The negative integers: all bits inverted, plus one."""
-    low = ~words[..., 0] + jnp.uint32(1)
+    low: Array = ~words[..., 0] + jnp.uint32(1)
     if words.shape[-1] == 1:
-        return low[..., None]
+        return jnp.expand_dims(low, -1)
     return jnp.stack([low, ~words[..., 1] + (low == 0).astype(jnp.uint32)], axis=-1)

@@ -7,7 +7,7 @@ r"""Replies as integers, of which the server uses nothing but the sum.
 
 w_k is the party's number of samples, or 1: the party computes it, so that no server can choose it. Sums of integers do
 not depend on the order, so a simulation, a federation and a federation with secure sums
-(``resolvent.federation.secure``) have the same numbers to the bit. In a simulation nothing is hidden: the sums have the
+have the same numbers to the bit. In a simulation nothing is hidden: the sums have the
 numbers of secure sums.
 """
 
@@ -92,8 +92,8 @@ class FixedPointSums(Combinator):
     @override
     def check_settings(self, parties: int) -> None:
         if parties > self.terms:
-            raise InputError(f"FixedPointSums(terms={self.terms}) has sums of at most that many parties, got {parties}: "
-                             f"use terms={parties}")
+            raise InputError(f"FixedPointSums(terms={self.terms}) has sums of at most that many parties, got "
+                             f"{parties}: use terms={parties}")
 
     @property
     def fraction(self) -> int:
@@ -123,7 +123,7 @@ class FixedPointSums(Combinator):
     @override
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
                phase: int) -> tuple[CombinatorState, Info]:
-        """The step with the mean in place of every reply. A payload of one row is the sum of the cohort's rows."""
+        """The step in which the mean replaces every reply. A payload of one row is the sum of the cohort's rows."""
         payload: IntegerReply = replies.payload
         weight = decode(total(payload.weight), 0, jnp.zeros((), jnp.result_type(float)))
 
@@ -157,8 +157,8 @@ def check_weighting(algorithm: Algorithm, participation: Participation, problem:
         extremes = (int(sizes.argmin()), int(sizes.argmax()))
         known = [int(problem.oracle(jnp.array(k)).samples) for k in extremes]
         if known[0] * sizes[extremes[1]] != known[1] * sizes[extremes[0]]:
-            raise InputError(f"the parties of {type(problem).__name__} have other numbers of samples than its sizes, so "
-                             "that they cannot weigh their replies: use weighting='uniform'")
+            raise InputError(f"the parties of {type(problem).__name__} have other numbers of samples than its sizes, "
+                             "so that they cannot weigh their replies: use weighting='uniform'")
     inner = participation
     while isinstance(inner, ParticipationWrapper):
         inner = inner.inner

@@ -48,6 +48,8 @@ class RefusalCode(StrEnum):
         MISSING: a value of the column is missing.
         RARE: a class or a sum of weights has fewer rows at the site than its minimum count.
         ENCODING: the rows of the site do not fit the encoding.
+        SUM: the message is no step of a secure sum in which the site takes part.
+        RANGE: a number of the reply is too large for a sum of integers.
     """
 
     DAMAGED = "damaged"
@@ -73,6 +75,8 @@ class RefusalCode(StrEnum):
     MISSING = "missing values"
     RARE = "rare"
     ENCODING = "encoding"
+    SUM = "not a permitted sum"
+    RANGE = "out of range"
 
 
 # The cause can be temporary: the same message may succeed in the next attempt.
@@ -103,6 +107,10 @@ _SENTENCES: Mapping[RefusalCode, str] = {
     RefusalCode.MISSING: "the column has missing values: fill them in, leave the rows out, or set missing: impute",
     RefusalCode.RARE: "a class has fewer rows at the site than its min_cell: leave these rows out, or lower min_cell",
     RefusalCode.ENCODING: "the site's rows do not fit the encoding",
+    RefusalCode.SUM: "the server asks for a step of a secure sum that the site's rules forbid: other keys, a second "
+                     "list of sites, too few sites, or a message of an earlier round",
+    RefusalCode.RANGE: "a number of the reply is not finite, or beyond the range of the sums of integers: lower the "
+                       "learning rate, scale the features, or raise largest",
 }
 # What the limits of a site's file say about an experiment, with the allowed value.
 _LIMITS: Mapping[str, str] = {

@@ -1,0 +1,162 @@
+"""The cryptography of secure sums: keys, derived keys, streams, sealed bytes and shares, all by kept libraries.
+
+Keys, HKDF, ChaCha20 and signatures are those of ``cryptography``; Shamir's shares are those of ``pycryptodome``. Both
+are imported when they are used: the extra ``secure`` installs them.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.errors import InputError
+
+__all__ = ["SEED_BYTES", "Identity", "SiteKeys", "combine_shares", "commitment", "derive", "open_sealed", "seal",
+           "split_secret", "stream", "verify_signature"]
+
+SEED_BYTES = 16  # of a secret that Shamir's scheme shares, over the field of 2^128 elements
+_NONCE_BYTES = 12
+
+
+class Identity(NamedTuple):
+    """The certificate of a participant.
+
+    Attributes:
+        sign: signs bytes with the key of the certificate; returns plain values.
+        verify: checks bytes and a signature against the federation's authority; returns whose it is, or raises
+            ``InputError``.
+    """
+
+    sign: Callable[[bytes], Mapping[str, str]]
+    verify: Callable[[bytes, Any], str]
+
+
+class SiteKeys:
+    """The key pairs of a site for one run: X25519 for secrets with other sites, Ed25519 for its signatures of lists.
+
+    Args:
+        secret: random bytes, which the site stores, and from which both keys are derived.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+        self._exchange = X25519PrivateKey.from_private_bytes(derive(secret, "exchange"))
+        self._signing = Ed25519PrivateKey.from_private_bytes(derive(secret, "signing"))
+        self.exchange: str = self._exchange.public_key().public_bytes_raw().hex()
+        self.signing: str = self._signing.public_key().public_bytes_raw().hex()
+
+    def shared_secret(self, exchange: str) -> bytes:
+        """The secret with the site that has this public key.
+
+        Raises:
+            InputError: it is no public key, or one with which everybody would have the same secret.
+        """
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+        try:
+            secret: bytes = self._exchange.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(exchange)))
+        except ValueError as error:
+            raise InputError("a site has no valid public key") from error
+        return secret
+
+    def sign(self, content: bytes) -> str:
+        """A signature of bytes, hexadecimal."""
+        signature: str = self._signing.sign(content).hex()
+        return signature
+
+
+def verify_signature(signing: str, content: bytes, signature: Any) -> bool:
+    """Whether a signature of ``SiteKeys.sign`` is valid; both texts are as they have arrived."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(signing)).verify(bytes.fromhex(signature), content)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
+
+
+def derive(secret: bytes, *context: Any, length: int = 32) -> bytes:
+    """A key for one purpose: HKDF of a secret with SHA-256.
+
+    Args:
+        secret: secret bytes.
+        context: plain values that name the purpose; other values give an independent key.
+        length: number of bytes.
+    """
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = json.dumps(["resolvent secure sums", *context]).encode()
+    key: bytes = HKDF(SHA256(), length, salt=None, info=info).derive(secret)
+    return key
+
+
+def stream(seed: bytes, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
+    """Pseudo-random integers modulo 2^32 or 2^64, from ChaCha20.
+
+    Args:
+        seed: a secret, from which the key of the stream is derived.
+        count: number of integers.
+        dtype: ``<u4`` or ``<u8``.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    size = count * np.dtype(dtype).itemsize
+    encryptor = Cipher(algorithms.ChaCha20(derive(seed, "stream"), bytes(16)), mode=None).encryptor()
+    result = np.empty(size, np.uint8)
+    encryptor.update_into(bytes(size), result)
+    return result.view(dtype)
+
+
+def seal(key: bytes, content: bytes, context: str) -> str:
+    """Encrypted and authenticated bytes (ChaCha20-Poly1305), hexadecimal; only the same key and context open them."""
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    sealed: bytes = nonce + ChaCha20Poly1305(key).encrypt(nonce, content, context.encode())
+    return sealed.hex()
+
+
+def open_sealed(key: bytes, sealed: Any, context: str) -> bytes:
+    """The content of ``seal``.
+
+    Raises:
+        InputError: it was sealed with another key or context, or was changed.
+    """
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    try:
+        data = bytes.fromhex(sealed)
+        content: bytes = ChaCha20Poly1305(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], context.encode())
+    except (InvalidTag, ValueError, TypeError) as error:
+        raise InputError("a sealed share was changed, or is for another site, run or phase") from error
+    return content
+
+
+def split_secret(secret: bytes, threshold: int, count: int) -> list[bytes]:
+    """Shamir's shares of a secret of ``SEED_BYTES`` bytes: ``threshold`` of them have it, fewer say nothing."""
+    from Crypto.Protocol.SecretSharing import Shamir
+
+    return [share for _, share in Shamir.split(threshold, count, secret, ssss=False)]
+
+
+def combine_shares(shares: Mapping[int, bytes]) -> bytes:
+    """The secret of exactly ``threshold`` shares, by their positions in ``split_secret``."""
+    from Crypto.Protocol.SecretSharing import Shamir
+
+    secret: bytes = Shamir.combine([(position + 1, share) for position, share in sorted(shares.items())], ssss=False)
+    return secret
+
+
+def commitment(seed: bytes, *context: Any) -> str:
+    """What a site publishes about a seed before it reveals it: SHA-256, hexadecimal."""
+    return hashlib.sha256(json.dumps(["seed", seed.hex(), *context]).encode()).hexdigest()

@@ -1,0 +1,80 @@
+"""What every site requires of a secure sum, whatever the server says: how many sites it has, and what is signed."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from resolvent.errors import InputError, shorten
+
+__all__ = ["Position", "SumRules", "card_content", "context_of", "list_content", "names_of"]
+
+Position = tuple[int, int]
+"""(round, phase) of a sum."""
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class SumRules:
+    """Of how many sites a sum consists.
+
+    With ``threshold`` 1/2 two lists of sites cannot both have enough signatures if all sites are honest; with 2/3 also
+    if fewer than a third of them help the server.
+
+    Attributes:
+        min_sites: smallest number of sites of a sum.
+        threshold: share of the asked sites, in [1/2, 1), that must be exceeded: by a sum, by the signatures of its list
+            and by the shares that recover a mask.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    min_sites: int = 3
+    threshold: float = 2 / 3
+
+    def __post_init__(self) -> None:
+        if self.min_sites < 2:
+            raise InputError(f"SumRules(min_sites={self.min_sites}): a sum of one site is its reply: use at least 2")
+        if not 0.5 <= self.threshold < 1:
+            raise InputError(f"SumRules(threshold={self.threshold}) must lie in [1/2, 1): below it, the server can "
+                             "have two different sums of one phase")
+
+    def needed(self, asked: int) -> int:
+        """t, the number of signatures and of shares when this number of sites is asked."""
+        return math.floor(self.threshold * asked + _ROUNDING) + 1
+
+    def smallest(self, asked: int) -> int:
+        """The smallest number of sites of a sum when this number is asked."""
+        return max(self.min_sites, self.needed(asked))
+
+
+def names_of(value: Any, title: str) -> list[str]:
+    """Names of sites as they have arrived: different texts, in the order of the alphabet.
+
+    Raises:
+        InputError: they are not.
+    """
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise InputError(f"{title} are no names of sites: {shorten(repr(value))}")
+    if value != sorted(set(value)):
+        raise InputError(f"{title} are not in order, or a site is twice: {shorten(repr(value))}")
+    return value
+
+
+def context_of(run: str, position: Position, *names: str) -> str:
+    """To which run, sum and sites a sealed share belongs."""
+    return json.dumps([run, *position, *names])
+
+
+def card_content(run: str, site: str, exchange: str, signing: str) -> bytes:
+    """What a site signs with its certificate: its public keys for one run. The run's name has the plan's digest."""
+    return json.dumps({"run": run, "site": site, "exchange": exchange, "signing": signing}, sort_keys=True).encode()
+
+
+def list_content(run: str, position: Position, asked: Sequence[str], listed: Sequence[str]) -> bytes:
+    """What a site signs with its key of the run: which of the asked sites are in the sum."""
+    return json.dumps({"run": run, "position": position, "asked": list(asked), "listed": list(listed)},
+                      sort_keys=True).encode()

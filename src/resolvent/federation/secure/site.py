@@ -1,0 +1,299 @@
+"""A site's side of secure sums. It enforces the rules of its protocol whatever the server says.
+
+.. code-block:: text
+
+    once a run   card: public keys, signed with the certificate     accept: the cards of all sites, checked
+    each phase   mask:   masked = reply + own mask + sum of +/- the masks with the other asked sites (mod 2^bits);
+                         shares of the own mask's seed for the others, sealed
+                 sign:   the list of the sites that are in the sum; one list for a phase, forever
+                 reveal: with enough signatures on this list: the own seed, the shares of the listed sites' seeds,
+                         and for each site that is not listed the seed of the common mask of this phase
+
+What is revealed about a site is either about its own mask or about its common masks, never both, so that its reply
+stays hidden: if it is listed, its common masks cancel in the sum only; if it is not, no one else has its own mask.
+
+Source: Bonawitz et al., *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017, Figure 4. In
+the paper the seeds of the common masks are shared among the sites; here the sites of the list reveal them, because the
+same sites come back in every round. If one of them stays away between its reply and the end of the phase, while another
+site is not listed, the phase has no effect.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.data.files.atomic_files import write_text
+from resolvent.errors import InputError
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.federation.protocol.stores import stored_secret
+from resolvent.federation.secure.primitives import (
+    SEED_BYTES,
+    Identity,
+    SiteKeys,
+    commitment,
+    derive,
+    open_sealed,
+    seal,
+    split_secret,
+    stream,
+    verify_signature,
+)
+from resolvent.federation.secure.rules import Position, SumRules, card_content, context_of, list_content, names_of
+
+__all__ = ["Mask", "SecureSite", "add_masks", "pair_sign"]
+
+_SECRET, _RECORD, _SECRET_BYTES = "secure.key", "secure.json", 32
+
+
+class Mask(NamedTuple):
+    """What hides a reply.
+
+    Attributes:
+        values: [n] integers that are added to those of the reply.
+        shares: other site -> its sealed share of the own mask's seed.
+        commitment: a digest of the seed.
+    """
+
+    values: NDArray[np.unsignedinteger]
+    shares: dict[str, str]
+    commitment: str
+
+
+class SecureSite:
+    """A site in the secure sums of one run.
+
+    Its state is on the disk before an answer leaves, so that a site that is started again gives the same answers.
+
+    Args:
+        name: name of the site.
+        run: name of the run in its messages, which has the digest of the plan.
+        folder: the folder of the site for this run.
+        identity: the certificate of the site.
+        rules: of how many sites a sum must consist.
+        sites: the sites that take part in the run; None: those whose cards arrive.
+    """
+
+    def __init__(self, name: str, run: str, folder: Path, identity: Identity, rules: SumRules,
+                 sites: Sequence[str] | None = None) -> None:
+        self.name, self.rules = name, rules
+        self._run, self._path, self._identity = run, folder / _RECORD, identity
+        self._sites = None if sites is None else sorted(sites)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._secret = stored_secret(folder / _SECRET, _SECRET_BYTES)
+        self._keys = SiteKeys(self._secret)
+        self._record: dict[str, Any] = {"cards": None, "position": [-1, 0], "asked": [], "message": "", "shares": {},
+                                        "listed": None, "summed": []}
+        if self._path.exists():
+            self._record = json.loads(self._path.read_text("utf-8"))
+        self._secrets: dict[str, bytes] = {}
+
+    def card(self) -> dict[str, Any]:
+        """The site's public keys for the run, signed with its certificate."""
+        content = card_content(self._run, self.name, self._keys.exchange, self._keys.signing)
+        signature = self._identity.sign(content)
+        return {"exchange": self._keys.exchange, "signing": self._keys.signing, "signature": signature}
+
+    def accept(self, cards: Any) -> None:
+        """Accept the cards of all sites of the run.
+
+        Raises:
+            Refusal: a card is not signed by its site, the own one is another, there are too few, or other cards have
+                been accepted.
+        """
+        with refusing(RefusalCode.SUM):
+            keys = self._checked_cards(cards)
+        if self._record["cards"] is None:
+            self._write(cards=keys)
+        elif self._record["cards"] != keys:
+            raise Refusal(RefusalCode.SUM, "other public keys of the sites have been accepted for this run")
+
+    def _checked_cards(self, cards: Any) -> dict[str, dict[str, str]]:
+        if not isinstance(cards, Mapping):
+            raise InputError("the message has no cards")
+        names = names_of(sorted(map(str, cards)), "the sites")
+        if self._sites is not None and names != self._sites:
+            raise InputError(f"the cards are those of {', '.join(names)}, and the plan has {', '.join(self._sites)}")
+        if len(names) < self.rules.min_sites:
+            raise InputError(f"the run has {len(names)} sites, and a sum needs {self.rules.min_sites}")
+        keys = {}
+        for name in names:
+            card = cards[name] if isinstance(cards[name], Mapping) else {}
+            exchange, signing = str(card.get("exchange")), str(card.get("signing"))
+            signer = self._identity.verify(card_content(self._run, name, exchange, signing), card.get("signature"))
+            if signer != name:
+                raise InputError(f"the card of {name} has the signature of {signer}")
+            keys[name] = {"exchange": exchange, "signing": signing}
+        if keys.get(self.name) != {"exchange": self._keys.exchange, "signing": self._keys.signing}:
+            raise InputError("the card of this site is another one than its own")
+        if len({card["exchange"] for card in keys.values()}) < len(keys):
+            raise InputError("two sites have the same public key")
+        return keys
+
+    def check_asked(self, position: Position, asked: Any, message: str) -> list[str]:
+        """Check that the site may reply in a phase, before it works; returns the asked sites.
+
+        Args:
+            position: the phase.
+            asked: the sites whose replies are to be summed, as they have arrived.
+            message: a digest of what the server sent, with which an earlier sum must not have been made.
+
+        Raises:
+            Refusal: it may not.
+        """
+        record = self._record
+        with refusing(RefusalCode.SUM):
+            names = names_of(asked, "the asked sites")
+            if record["cards"] is None:
+                raise InputError("the site has not accepted the cards of the sites")
+            self._check_sites(names, len(names), within=record["cards"], title="the asked sites")
+            last = tuple(record["position"])
+            if position < last:
+                raise InputError("the phase is earlier than that of the site")
+            if position == last and (names != record["asked"] or message != record["message"]):
+                raise InputError("the site was asked with other sites, or with another message, in this phase")
+            if position > last and f"{position[1]} {message}" in record["summed"]:
+                raise InputError("a sum of the replies to the same message has been made in an earlier round: two sums "
+                                 "over different sites would differ by single replies")
+        return names
+
+    def mask(self, position: Position, asked: Any, message: str, count: int, dtype: str) -> Mask:
+        """The mask of a reply; the same again for the same phase.
+
+        The caller adds it to one reply only, stores the sum before it leaves, and repeats the stored bytes.
+
+        Args:
+            position: the phase.
+            asked: the sites whose replies are to be summed.
+            message: a digest of the server's message, see ``check_asked``.
+            count: number of integers of the reply.
+            dtype: ``<u4`` or ``<u8``.
+
+        Raises:
+            Refusal: see ``check_asked``.
+        """
+        names = self.check_asked(position, asked, message)
+        if position > tuple(self._record["position"]):
+            self._write(position=list(position), asked=names, message=message, listed=None,
+                        shares=self._sealed_shares(position, names))
+        values = stream(self._own_seed(position), count, dtype)
+        for other in names:
+            if other != self.name:
+                add_masks(values, stream(self._pair_seed(position, other), count, dtype), pair_sign(self.name, other))
+        return Mask(values, dict(self._record["shares"]), commitment(self._own_seed(position), self._run, position))
+
+    def sign(self, position: Position, listed: Any) -> str:
+        """Sign the list of the sites that are in the sum of a phase.
+
+        Raises:
+            Refusal: the phase is another one, another list was signed, or the list has too few sites.
+        """
+        with refusing(RefusalCode.SUM):
+            names = self._checked_list(position, listed)
+        if self._record["listed"] is None:
+            self._write(listed=names)
+        elif self._record["listed"] != names:
+            raise Refusal(RefusalCode.SUM, "another list of sites was signed for this phase")
+        return self._keys.sign(list_content(self._run, position, self._record["asked"], names))
+
+    def reveal(self, position: Position, listed: Any, signatures: Any, shares: Any) -> dict[str, Any]:
+        """What the server needs to remove the masks from the sum of the listed replies.
+
+        Args:
+            position: the phase.
+            listed: the list.
+            signatures: listed site -> its signature of the list.
+            shares: other listed site -> the sealed share that it sent to this site.
+
+        Returns:
+            ``own``: the seed of the own mask; ``shares``: listed site -> share of its seed; ``seeds``: site that was
+            asked and is not listed -> seed of the common mask.
+
+        Raises:
+            Refusal: the site has not signed the list, it has too few valid signatures, or a share was changed.
+        """
+        record = self._record
+        with refusing(RefusalCode.SUM):
+            names = self._checked_list(position, listed)
+            if record["listed"] != names:
+                raise InputError("this site has signed another list for this phase, or none")
+            self._check_signatures(position, names, signatures)
+            if not isinstance(shares, Mapping):
+                raise InputError("the message has no shares")
+            opened = {name: self._open_share(position, name, sealed).hex() for name, sealed in shares.items()
+                      if name in names and name != self.name}
+        summed = f"{position[1]} {record['message']}"
+        if summed not in record["summed"]:
+            self._write(summed=[*record["summed"], summed])
+        return {"own": self._own_seed(position).hex(), "shares": opened,
+                "seeds": {name: self._pair_seed(position, name).hex() for name in record["asked"] if name not in names}}
+
+    def _check_signatures(self, position: Position, names: Sequence[str], signatures: Any) -> None:
+        content = list_content(self._run, position, self._record["asked"], names)
+        received = signatures if isinstance(signatures, Mapping) else {}
+        valid = [name for name in names if name in received
+                 and verify_signature(self._record["cards"][name]["signing"], content, received[name])]
+        needed = self.rules.smallest(len(self._record["asked"]))
+        if len(valid) < needed:
+            raise InputError(f"the list has {len(valid)} valid signatures of its sites, and needs {needed}")
+
+    def _checked_list(self, position: Position, listed: Any) -> list[str]:
+        names, asked = names_of(listed, "the listed sites"), self._record["asked"]
+        if tuple(self._record["position"]) != position:
+            raise InputError("the site has sent no reply in this phase, or is in a later one")
+        self._check_sites(names, len(asked), within=asked, title="the listed sites")
+        return names
+
+    def _check_sites(self, names: Sequence[str], asked: int, *, within: Sequence[str], title: str) -> None:
+        if unknown := [name for name in names if name not in within]:
+            raise InputError(f"{title} include {', '.join(unknown)}, which is not among {', '.join(within)}")
+        if self.name not in names:
+            raise InputError(f"{title} do not include this site")
+        if len(names) < self.rules.smallest(asked):
+            raise InputError(f"{title} are {len(names)}, and a sum needs {self.rules.smallest(asked)} of {asked}")
+
+    def _own_seed(self, position: Position) -> bytes:
+        return derive(self._secret, "own mask", self._run, *position, length=SEED_BYTES)
+
+    def _pair_seed(self, position: Position, other: str) -> bytes:
+        return derive(self._secret_with(other), "common mask", self._run, *position)
+
+    def _secret_with(self, other: str) -> bytes:
+        if other not in self._secrets:
+            self._secrets[other] = self._keys.shared_secret(self._record["cards"][other]["exchange"])
+        return self._secrets[other]
+
+    def _sealed_shares(self, position: Position, asked: Sequence[str]) -> dict[str, str]:
+        """The shares of the own seed for the others; without any if they could not recover it in any case."""
+        others, needed = [name for name in asked if name != self.name], self.rules.needed(len(asked))
+        if needed > len(others):
+            return {}
+        shares = split_secret(self._own_seed(position), needed, len(others))
+        return {other: seal(derive(self._secret_with(other), "shares", self._run, self.name), share,
+                            context_of(self._run, position, self.name, other))
+                for other, share in zip(others, shares, strict=True)}
+
+    def _open_share(self, position: Position, owner: str, sealed: Any) -> bytes:
+        return open_sealed(derive(self._secret_with(owner), "shares", self._run, owner), sealed,
+                           context_of(self._run, position, owner, self.name))
+
+    def _write(self, **changes: Any) -> None:
+        record = {**self._record, **changes}
+        write_text(self._path, json.dumps(record))
+        self._record = record  # after the file
+
+
+def pair_sign(site: str, other: str) -> int:
+    """+1 or -1: with which sign a site adds its common mask with another one; the other has the opposite sign."""
+    return 1 if site < other else -1
+
+
+def add_masks(values: NDArray[np.unsignedinteger], mask: NDArray[np.unsignedinteger], sign: int) -> None:
+    """values + sign * mask modulo 2^bits, in place."""
+    if sign > 0:
+        np.add(values, mask, out=values)
+    else:
+        np.subtract(values, mask, out=values)

@@ -1,0 +1,264 @@
+"""Secure sums: the right sum or none whoever drops out, the same after every kill, nothing for a server that lies."""
+
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+
+import nightly
+from federation.secure_parts import (
+    NAMES,
+    RUN,
+    Authority,
+    cards_of,
+    secure_sum,
+    sites_of,
+    vectors_of,
+)
+from resolvent.errors import InputError
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.federation.secure.primitives import SiteKeys, derive, stream
+from resolvent.federation.secure.rules import SumRules, card_content
+from resolvent.federation.secure.server import SecureSum
+from resolvent.federation.secure.site import SecureSite
+
+pytest.importorskip("cryptography")
+pytest.importorskip("Crypto")
+
+FIRST = (0, 0)
+
+
+def subsets(names):
+    return chain.from_iterable(combinations(names, size) for size in range(len(names) + 1))
+
+
+def plain_sum(vectors, names):
+    return sum((vectors[name] for name in names), np.zeros_like(next(iter(vectors.values()))))
+
+
+@pytest.mark.parametrize("dtype", ["<u4", "<u8"])
+def test_the_sum_is_exact_modulo_the_modulus(dtype, tmp_path):
+    sites, vectors = sites_of(tmp_path), vectors_of(NAMES, 100, dtype)
+    for phase in range(3):
+        listed, total = secure_sum(sites, (0, phase), vectors, message=f"w{phase}")
+        assert listed == sorted(NAMES)
+        np.testing.assert_array_equal(total, plain_sum(vectors, NAMES))
+    listed, total = secure_sum(sites, (5, 0), vectors, asked=NAMES[1:], message="of a cohort")
+    np.testing.assert_array_equal(total, plain_sum(vectors, NAMES[1:]))
+
+
+@nightly.parametrize("count", [4, 5])
+def test_whoever_drops_out_at_any_step_the_sum_is_right_or_has_no_effect(count, tmp_path, monkeypatch):
+    """Every site stays, or drops out before its reply, before its signature, or before it reveals."""
+    monkeypatch.setattr("resolvent.federation.secure.site.write_text", lambda path, text: path.write_text(text))
+    names, rules = NAMES[:count], SumRules(min_sites=2, threshold=0.5)
+    needed = rules.needed(count)
+    sites, vectors = sites_of(tmp_path, count, rules=rules), vectors_of(names)
+    cards, outcomes = cards_of(sites), {True: 0, False: 0}
+    cases = [(work, sign, reveal) for work in subsets(names) for sign in subsets([n for n in names if n not in work])
+             for reveal in subsets([n for n in names if n not in {*work, *sign}])]
+    for t, (work, sign, reveal) in enumerate(cases):
+        silent = (work, sign, (*sign, *reveal))
+        listed, total = secure_sum(sites, (t, 0), vectors, message=f"w{t}", silent=silent, rules=rules, cards=cards)
+        assert listed == sorted({*names} - {*work})
+        present = [name for name in listed if name not in silent[2]]
+        enough = len(listed) - len(sign) >= needed
+        # A site that left after its reply takes its common masks with those that never replied along.
+        recovered = present == listed or (not work and len(present) >= needed)
+        assert (total is not None) == (enough and recovered), (work, sign, reveal)
+        if total is not None:
+            np.testing.assert_array_equal(total, plain_sum(vectors, listed))
+        outcomes[total is not None] += 1
+    assert len(cases) == 4**count
+    assert min(outcomes.values()) > 10
+
+
+def test_a_site_that_is_killed_at_any_step_gives_the_same_answers(tmp_path):
+    vectors = vectors_of(NAMES)
+
+    def run(folder, kill):
+        sites, answers = sites_of(folder), []
+
+        def between(sites, step):
+            return sites_of(folder) if step == kill else sites
+
+        for t in range(2):
+            sites = between(sites, "first")
+            silent = ((NAMES[2],), (), ()) if t else ((), (), ())
+            answers.append(secure_sum(sites, (t, 0), vectors, message=f"w{t}", silent=silent, between=between))
+        return answers
+
+    expected = run(tmp_path / "whole", "never")
+    for kill in ("first", "masked", "signed", "revealed"):
+        for (listed, total), (listed_before, before) in zip(run(tmp_path / kill, kill), expected, strict=True):
+            assert listed == listed_before
+            np.testing.assert_array_equal(total, before)
+
+
+def test_every_answer_is_repeated_to_the_bit_after_a_kill(tmp_path):
+    sites = sites_of(tmp_path)
+    asked, name = sorted(NAMES), NAMES[0]
+    mask = sites[name].mask(FIRST, asked, "w0", 8, "<u8")
+    total = SecureSum(RUN, FIRST, asked, SumRules(), cards_of(sites))
+    for other in asked:
+        theirs = sites[other].mask(FIRST, asked, "w0", 8, "<u8")
+        total.add(other, theirs.values, theirs.shares, theirs.commitment)
+    for other in asked:
+        total.accept_signature(other, sites[other].sign(FIRST, asked))
+    revealed = sites[name].reveal(FIRST, asked, total.signatures, total.shares_for(name))
+    again = sites_of(tmp_path, accept=False)[name]
+    repeated = again.mask(FIRST, asked, "w0", 8, "<u8")
+    assert (repeated.values == mask.values).all()
+    assert repeated.shares == mask.shares
+    assert again.sign(FIRST, asked) == total.signatures[name]
+    assert again.reveal(FIRST, asked, total.signatures, total.shares_for(name)) == revealed
+    stored = SecureSum.from_message(total.message(), SumRules(), cards_of(sites))  # the server was killed
+    assert stored.shares_for(name) == total.shares_for(name)
+    everybody = {site: sites[site].reveal(FIRST, asked, total.signatures, total.shares_for(site)) for site in asked}
+    assert not stored.unmask(everybody).any()
+
+
+def _refused(call, match):
+    with pytest.raises(Refusal, match=match) as caught:
+        call()
+    assert caught.value.code == RefusalCode.SUM
+
+
+@pytest.fixture
+def masked(tmp_path):
+    """Sites that have sent their replies of the first phase, and the server's sum."""
+    sites, asked = sites_of(tmp_path), sorted(NAMES)
+    total = SecureSum(RUN, FIRST, asked, SumRules(), cards_of(sites))
+    for name in asked:
+        mask = sites[name].mask(FIRST, asked, "w0", 4, "<u8")
+        total.add(name, mask.values, mask.shares, mask.commitment)
+    return sites, asked, total
+
+
+def test_a_server_cannot_have_two_lists_of_a_phase(masked):
+    sites, asked, total = masked
+    site = sites[NAMES[0]]
+    site.sign(FIRST, asked)
+    _refused(lambda: site.sign(FIRST, asked[:4]), "another list")
+    for name in asked:
+        total.accept_signature(name, sites[name].sign(FIRST, asked))
+    _refused(lambda: site.reveal(FIRST, asked[:4], total.signatures, {}), "another list")
+    # Two lists for two halves: neither has enough signatures.
+    signatures = {name: sites[name].sign(FIRST, asked) for name in asked[:3]}
+    _refused(lambda: site.reveal(FIRST, asked, signatures, {}), "3 valid signatures .* needs 4")
+
+
+def test_a_server_cannot_lie_about_who_replied(masked):
+    sites, asked, _ = masked
+    site = sites[NAMES[0]]
+    _refused(lambda: site.sign(FIRST, asked[1:]), "do not include this site")
+    _refused(lambda: site.sign(FIRST, [*asked, "Faro"]), "Faro, which is not among")
+    _refused(lambda: site.sign(FIRST, asked[:3]), "a sum needs 4 of 5")
+    _refused(lambda: site.sign(FIRST, sorted([asked[0], *asked])), "a site is twice")
+    # A site that replied is named as absent: the others reveal its common masks, but then its own mask stays hidden.
+    without = [name for name in asked if name != NAMES[4]]
+    signatures = {name: sites[name].sign(FIRST, without) for name in without}
+    revealed = [sites[name].reveal(FIRST, without, signatures, {}) for name in without]
+    assert all(NAMES[4] in answer["seeds"] and NAMES[4] not in answer["shares"] for answer in revealed)
+    _refused(lambda: sites[NAMES[4]].reveal(FIRST, without, signatures, {}), "do not include this site")
+
+
+def test_a_server_cannot_forge_or_replay_signatures_and_shares(masked):
+    sites, asked, total = masked
+    site, name = sites[NAMES[0]], NAMES[0]
+    for other in asked:
+        total.accept_signature(other, sites[other].sign(FIRST, asked))
+    shares = total.shares_for(name)
+    keys = SiteKeys(b"of the server")
+    forged = {other: keys.sign(b"list") for other in asked}
+    _refused(lambda: site.reveal(FIRST, asked, forged, shares), "0 valid signatures")
+    copied = dict.fromkeys(asked, total.signatures[NAMES[1]])
+    _refused(lambda: site.reveal(FIRST, asked, copied, shares), "1 valid signatures")
+    swapped = {NAMES[1]: shares[NAMES[2]]}
+    _refused(lambda: site.reveal(FIRST, asked, total.signatures, swapped), "a sealed share was changed")
+    _refused(lambda: site.reveal(FIRST, asked, total.signatures, {NAMES[1]: "00" * 40}), "a sealed share was changed")
+    second = sites[NAMES[1]].mask((1, 0), asked, "w1", 4, "<u8")
+    site.mask((1, 0), asked, "w1", 4, "<u8")
+    site.sign((1, 0), asked)
+    _refused(lambda: site.reveal((1, 0), asked, total.signatures, {NAMES[1]: second.shares[name]}),
+             "0 valid signatures")  # signatures of another phase
+    _refused(lambda: site.sign(FIRST, asked), "no reply in this phase, or is in a later one")
+    _refused(lambda: site.mask(FIRST, asked, "w0", 4, "<u8"), "earlier than that of the site")
+
+
+def test_a_server_cannot_ask_twice(masked, tmp_path):
+    sites, asked, total = masked
+    site = sites[NAMES[0]]
+    _refused(lambda: site.mask(FIRST, asked[:4], "w0", 4, "<u8"), "other sites, or with another message")
+    _refused(lambda: site.mask(FIRST, asked, "another", 4, "<u8"), "other sites, or with another message")
+    for name in asked:
+        total.accept_signature(name, sites[name].sign(FIRST, asked))
+    site.reveal(FIRST, asked, total.signatures, total.shares_for(NAMES[0]))
+    for of_process in (site, sites_of(tmp_path, accept=False)[NAMES[0]]):
+        _refused(lambda of_process=of_process: of_process.mask((7, 0), asked[:4], "w0", 4, "<u8"),
+                 "two sums over different sites")
+    site.mask((7, 1), asked, "w0", 4, "<u8")  # another phase computes something else
+
+
+@pytest.mark.parametrize(("asked", "match"), [
+    (NAMES[:2], "a sum needs 3 of 2"), (NAMES[1:], "do not include this site"),
+    ((*NAMES, "Faro"), "Faro, which is not among"), ((NAMES[0],) * 3, "a site is twice"), ("Aarhus", "no names")])
+def test_a_server_cannot_ask_a_few_sites(asked, match, tmp_path):
+    site = sites_of(tmp_path)[NAMES[0]]
+    _refused(lambda: site.mask(FIRST, asked if isinstance(asked, str) else sorted(asked), "w0", 4, "<u8"), match)
+
+
+def test_a_server_cannot_swap_keys(tmp_path):
+    sites = sites_of(tmp_path, accept=False)
+    site, cards = sites[NAMES[0]], cards_of(sites)
+    server = SiteKeys(b"of the server")
+    other = NAMES[1]
+    keys = {"exchange": server.exchange, "signing": server.signing}
+    _refused(lambda: site.accept({**cards, other: {**cards[other], **keys}}), "no valid signature")
+    content = card_content(RUN, other, server.exchange, server.signing)
+    as_another = {**keys, "signature": Authority(NAMES).identity(NAMES[2]).sign(content)}  # an insider helps
+    _refused(lambda: site.accept({**cards, other: as_another}), f"card of {other} has the signature of {NAMES[2]}")
+    _refused(lambda: site.accept({name: cards[name] for name in NAMES[:3]}), "and the plan has")
+    _refused(lambda: site.accept({**cards, NAMES[0]: cards[other]}), "no valid signature")
+    _refused(lambda: site.mask(FIRST, sorted(NAMES), "w0", 4, "<u8"), "has not accepted the cards")
+    earlier = SecureSite(other, "an earlier run", tmp_path / "earlier", Authority(NAMES).identity(other), SumRules())
+    _refused(lambda: site.accept({**cards, other: earlier.card()}), "no valid signature")  # replayed
+    site.accept(cards)
+    lost = SecureSite(other, RUN, tmp_path / "lost folder", Authority(NAMES).identity(other), SumRules(), NAMES)
+    _refused(lambda: site.accept({**cards, other: lost.card()}), "other public keys .* accepted")
+
+
+def test_what_the_server_has_before_the_end_is_uniform(masked):
+    """With the true masks, every other reply explains what the server has: a shift of a reply shifts one seed only."""
+    sites, asked, _ = masked
+    values = np.concatenate([sites[name].mask(FIRST, asked, "w0", 4096, "<u8").values for name in asked])
+    bits = np.unpackbits(values.view(np.uint8))
+    assert abs(bits.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(bits))
+    # The sum of the masks is that of the own masks: the common ones cancel.
+    summed = plain_sum({name: sites[name].mask(FIRST, asked, "w0", 16, "<u8").values for name in asked}, asked)
+    expected = sum((stream(sites[name]._own_seed(FIRST), 16, "<u8") for name in asked), np.zeros(16, np.uint64))
+    np.testing.assert_array_equal(summed, expected)
+
+
+def test_a_stream_is_chacha20_of_the_derived_key():
+    """RFC 8439, 2.4.2, by its key stream: the library's cipher with the nonce 0 and the counter 0."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    words = stream(b"seed", 10, "<u8")
+    cipher = Cipher(algorithms.ChaCha20(derive(b"seed", "stream"), bytes(16)), mode=None)
+    assert words.tobytes() == cipher.encryptor().update(bytes(80))
+    assert stream(b"seed", 20, "<u4").tobytes() == words.tobytes()
+    assert derive(b"s", "a", 1) != derive(b"s", "a", 2) != derive(b"s", "a1")
+
+
+@pytest.mark.parametrize("settings", [{"min_sites": 1}, {"threshold": 0.4}, {"threshold": 1.0}])
+def test_rules_that_protect_nobody_are_refused(settings):
+    with pytest.raises(InputError, match="SumRules"):
+        SumRules(**settings)
+
+
+def test_thresholds():
+    rules = SumRules()
+    assert [rules.needed(n) for n in (3, 4, 5, 6, 10, 30, 100)] == [3, 3, 4, 5, 7, 21, 67]
+    # Two lists of n sites with t signatures each have more than 2t - n common signers: more than a third of n.
+    assert all(2 * rules.needed(n) - n > n / 3 for n in range(3, 200))

@@ -1,0 +1,88 @@
+"""Sites with certificates that a test makes, and one phase of a secure sum between them."""
+
+import numpy as np
+
+from resolvent.errors import InputError
+from resolvent.federation.secure.primitives import Identity, SiteKeys, verify_signature
+from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.secure.server import SecureSum, VoidSumError
+from resolvent.federation.secure.site import SecureSite
+
+RUN = "run/0/digest of the plan"
+NAMES = ("Aarhus", "Basel", "Cork", "Delft", "Evora")
+
+
+class Authority:
+    """Certificates: an Ed25519 key for each name."""
+
+    def __init__(self, names):
+        self.keys = {name: SiteKeys(name.encode()) for name in names}
+
+    def identity(self, name):
+        """The certificate of a participant."""
+        def verify(content, signature):
+            signer = signature.get("name") if isinstance(signature, dict) else None
+            if signer not in self.keys or not verify_signature(
+                    self.keys[signer].signing, content, signature.get("signature")):
+                raise InputError("it has no valid signature of this federation")
+            return signer
+
+        return Identity(lambda content: {"name": name, "signature": self.keys[name].sign(content)}, verify)
+
+
+def sites_of(folder, count=5, rules=None, accept=True):
+    """Sites that have accepted each other's cards; started again, they continue."""
+    names = NAMES[:count]
+    authority = Authority(names)
+    sites = {name: SecureSite(name, RUN, folder / name, authority.identity(name), rules or SumRules(), names)
+             for name in names}
+    if accept:
+        cards = cards_of(sites)
+        for site in sites.values():
+            site.accept(cards)
+    return sites
+
+
+def cards_of(sites):
+    """The card of each site."""
+    return {name: site.card() for name, site in sites.items()}
+
+
+def vectors_of(names, count=6, dtype="<u8", seed=0):
+    """A reply of integers for each site."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.integers(0, 2**32, count, dtype=np.uint64).astype(dtype) * np.array(2**31 + 1, dtype)
+            for name in names}
+
+
+def secure_sum(sites, position, vectors, *, asked=None, message="w0", silent=((), (), ()), rules=None, between=None,
+               cards=None):
+    """A phase: the sites of ``silent`` do not answer the work, the list, and the last step.
+
+    Returns:
+        The listed sites, and the sum; None if the phase has no effect.
+    """
+    rules, between = rules or SumRules(), between or (lambda sites, step: sites)
+    asked = sorted(asked or sites)
+    total = SecureSum(RUN, position, asked, rules, cards or cards_of(sites))
+    for name in asked:
+        if name not in silent[0]:
+            vector = vectors[name]
+            mask = sites[name].mask(position, asked, message, len(vector), vector.dtype.str)
+            total.add(name, vector + mask.values, mask.shares, mask.commitment)
+    sites = between(sites, "masked")
+    if not total.has_enough_sites:
+        return total.listed, None
+    for name in total.listed:
+        if name not in silent[1]:
+            assert total.accept_signature(name, sites[name].sign(position, total.listed))
+    sites = between(sites, "signed")
+    if not total.has_enough_signatures:
+        return total.listed, None
+    revealed = {name: sites[name].reveal(position, total.listed, total.signatures, total.shares_for(name))
+                for name in total.listed if name not in silent[2]}
+    between(sites, "revealed")
+    try:
+        return total.listed, total.unmask(revealed)
+    except VoidSumError:
+        return total.listed, None
