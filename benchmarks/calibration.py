@@ -1,6 +1,9 @@
 """How often the statements about sites are true: tables whose truth is known.
 
     python benchmarks/calibration.py [--federations 12] [--out benchmarks/calibration.json] [--cache FOLDER]
+    python benchmarks/calibration.py --processes 14 --cache FOLDER     # in parallel
+
+The folder of ``--cache`` has the measurements of each federation, on which the decisions are made again.
 
 Every cell is a metric, a number of rows of a site, a rate of class 1, a number of seeds, and a kind of federation,
 which has ten sites. There are two families of cells.
@@ -26,7 +29,9 @@ import argparse
 import hashlib
 import itertools
 import json
-import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +42,8 @@ import resolvent as rv
 from calibration_models import as_predictions, trained_federation
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.row_values import RowValues
-from resolvent.comparisons.judgement.sites import Evidence, judge_sites
+from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
+from resolvent.problem.metrics.intervals import Interval
 
 SITES, TRUTH_ROWS = 10, 20_000
 METRICS = {"accuracy": rv.metrics.Accuracy(), "balanced_accuracy": rv.metrics.BalancedAccuracy(),
@@ -101,15 +107,16 @@ def drawn_federation(rng, kind, metrics, n, rate, seeds):
     return true, [[(np.arange(n), predictions, predictions) for predictions in of_site] for of_site in both]
 
 
-def federation(rng, cell):
-    """One federation: name -> (truth [K], the sites with their decisions)."""
+def federation(cell, index):
+    """One federation: metric -> for each site its true gain, what its rows say, and the variance of its gain."""
+    rng = np.random.default_rng([number_of(cell), index])
     kind, n, rate, seeds, folds = cell
     if folds is None:
         true, sites = drawn_federation(rng, kind, METRICS, n, rate, seeds)
     else:
         fresh = TRUTH_ROWS if seeds * folds <= 5 else TRUTH_ROWS // 5  # for each of the models
         true, sites = trained_federation(rng, kind, METRICS, n, rate, seeds, folds, SITES, fresh)
-    outcome = {}
+    evidence = {}
     for name, metric in METRICS.items():
         parts = []
         for k, of_seeds in enumerate(sites):
@@ -119,42 +126,46 @@ def federation(rng, cell):
                 if np.isfinite(values["alone"]).all():  # both classes are among the test rows
                     parts.append(RowValues(np.full(len(rows), s), np.full(len(rows), k), rows, values, metric.sampling,
                                            None if metric.sampling == "rows" else predictions[0].labels))
-        if not parts:
-            outcome[name] = true[name][:0], ()
-            continue
-        table = pd.DataFrame({name: [] for name in ("method", "round", "party", "split", "metric", "value", "seed")})
-        evidence = Evidence(name, "test", metric.higher_is_better, ("alone", "method"), "alone",
-                            [f"site {k}" for k in range(SITES)], table, tuple(range(seeds)),
-                            RowValues.concatenate(parts))
-        judged = decide(judge_sites(evidence), evidence).sites
-        outcome[name] = true[name][[site.party for site in judged]], judged
-    return outcome
+        judged = judge_sites(evidence_of(name, seeds, RowValues.concatenate(parts))).sites if parts else ()
+        evidence[name] = [[float(true[name][site.party]), site.party, site.test_rows, site.rarest_class,
+                           site.scores["alone"].value, *site.gains["method"], site.variances["method"]]
+                          for site in judged]
+    return evidence
 
 
-def measure(cell, number, federations, cache):
-    """The rows of the table for a cell: one per metric."""
-    kind = cell[0]
-    sites = {name: [] for name in METRICS}
-    for index in range(federations):
-        if index % EVERY[kind]:
-            continue
-        file = None if cache is None else cache / f"{number}-{index}.json"
-        if file is None or not file.exists():
-            results = {name: [summary_of(true, site) for true, site in zip(*of_metric, strict=True)]
-                       for name, of_metric in federation(np.random.default_rng([number, index]), cell).items()}
-            if file is not None:
-                file.write_text(json.dumps(results))
-        else:
-            results = json.loads(file.read_text())
-        for name, of_metric in results.items():
-            sites[name] += of_metric
-    return [row_of(name, cell, pairs) for name, pairs in sites.items() if pairs]
+def number_of(cell):
+    """The seed of a cell."""
+    return int.from_bytes(hashlib.sha256(repr(cell).encode()).digest()[:4], "big")
 
 
-def summary_of(true, site):
-    """A site as numbers: the true gain, the interval on own rows, the advice and its probability."""
-    gain, decision = site.gains["method"], site.decision
-    return [float(true), *map(float, gain), decision.advice, float(decision.probability)]
+def measure(task, cache=None):
+    """The decisions of a federation by metric, see ``decided``; its measurements are in a file if it has one."""
+    cell, index = task
+    file = None if cache is None else cache / f"{number_of(cell)}-{index}.json"
+    if file is not None and file.exists():
+        measured = json.loads(file.read_text())
+    else:
+        measured = federation(cell, index)
+        if file is not None:
+            file.write_text(json.dumps(measured))
+    return {metric: decided(metric, cell[3], of_metric) for metric, of_metric in measured.items() if of_metric}
+
+
+def evidence_of(metric, seeds, rows=None):
+    """The evidence of a federation of two methods."""
+    table = pd.DataFrame({name: [] for name in ("method", "round", "party", "split", "metric", "value", "seed")})
+    return Evidence(metric, "test", METRICS[metric].higher_is_better, ("alone", "method"), "alone",
+                    [f"site {k}" for k in range(SITES)], table, tuple(range(seeds)), rows)
+
+
+def decided(metric, seeds, measured):
+    """For each site of a federation: the true gain, the interval on own rows, the advice and its probability."""
+    sites = tuple(SiteJudgement(party, "", rows, rarest, {"alone": Interval(alone, alone, alone)},
+                                {"method": Interval(*gain)}, variances={"method": variance})
+                  for _, party, rows, rarest, alone, *gain, variance in measured)
+    decisions = decide(Sites(sites, None), evidence_of(metric, seeds)).sites
+    return [[true[0], *true[5:8], site.decision.advice, float(site.decision.probability)]
+            for true, site in zip(measured, decisions, strict=True)]
 
 
 def row_of(metric, cell, sites):
@@ -219,6 +230,15 @@ def power(table):
                          "ratio": sums["joined_gains"] / sums["found_gains"].clip(lower=1)}).reset_index()
 
 
+def tasks_of(arguments):
+    """The federations of all cells: the cell and a number."""
+    for cell in itertools.product(arguments.kinds, arguments.rows, arguments.rates, arguments.seeds, arguments.folds):
+        kind, *others, folds = cell
+        if not folds or kind in ("null", "mixed"):  # mixed federations have gains and losses of every size
+            for index in range(0, arguments.federations, EVERY[kind]):
+                yield (kind, *others, folds or None), index
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--federations", type=int, default=12, help="federations in each cell")
@@ -228,20 +248,22 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--folds", type=int, nargs="*", default=[0, 1, 5], help="0: drawn scores; 1: one split")
     parser.add_argument("--cache", type=Path, help="a folder that stores each federation, to run in several parts")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.cache is not None:
         arguments.cache.mkdir(parents=True, exist_ok=True)
-    start, table = time.process_time(), []
-    for kind, rows, rate, seeds, folds in itertools.product(arguments.kinds, arguments.rows, arguments.rates,
-                                                            arguments.seeds, arguments.folds):
-        cell = (kind, rows, rate, seeds, folds or None)
-        if folds and kind in ("gain", "outlier"):
-            continue  # mixed federations have gains and losses of every size
-        number = int.from_bytes(hashlib.sha256(repr(cell).encode()).digest()[:4], "big")
-        table += measure(cell, number, arguments.federations, arguments.cache)
-        print("{} {} rows, rate {}, {} seeds, folds {}".format(*cell), f"{time.process_time() - start:.0f} s of CPU",
-              flush=True)
+    tasks = list(tasks_of(arguments))
+    sites = {}
+    with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
+        compute = pool.map if arguments.processes > 1 else map
+        for done, ((cell, _), measured) in enumerate(zip(tasks, compute(partial(measure, cache=arguments.cache), tasks),
+                                                         strict=True), start=1):
+            for metric, of_metric in measured.items():
+                sites.setdefault((cell, metric), []).extend(of_metric)
+            if done % 20 == 0:
+                print(f"{done} of {len(tasks)} federations", flush=True)
+    table = [row_of(metric, cell, of_cell) for (cell, metric), of_cell in sites.items()]
     bins, ratios, broken = calibration(table), power(table), failures(table)
     frame = pd.DataFrame(table).drop(columns="pairs")
     print(frame.to_string(float_format=lambda v: f"{v:.3f}"))

@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="number of divisions of the data and draws of attackers")
     parser.add_argument("--problems", nargs="+", choices=list(CASES), default=["30 parties"], help="problems")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="methods")
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS), help="attacks")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--continue", action="store_true", dest="continues", help="measure only the missing rows")
     options = parser.parse_args()
@@ -55,7 +56,7 @@ def main() -> None:
              "command": f"python benchmarks/gain_and_hold.py --seeds {options.seeds} --out {options.out}"}
     for problem in options.problems:
         rows_of_problem = {row["method"]: row for row in known["rows"] if row["problem"] == problem}
-        for row in measured_rows(problem, options.methods, options.seeds, rows_of_problem):
+        for row in measured_rows(problem, options.methods, options.columns, options.seeds, rows_of_problem):
             rows = [*(old for old in rows if (old["problem"], old["method"]) != (problem, row["method"])), row]
             print(json.dumps(row), flush=True)
             if options.out:
@@ -63,7 +64,7 @@ def main() -> None:
         jax.clear_caches()
 
 
-def measured_rows(problem: str, methods: list[str], seeds: int,
+def measured_rows(problem: str, methods: list[str], attacks: list[str], seeds: int,
                   known: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The rows of training alone and of methods, with their losses against it; known cells are not measured again."""
     case = CASES[problem]
@@ -71,7 +72,7 @@ def measured_rows(problem: str, methods: list[str], seeds: int,
     for name in ("alone", *(name for name in METHODS if name in methods and name != "alone")):
         algorithm = METHODS[name](case.solver)
         # A party alone sends nothing, so that no attack changes an honest one.
-        columns, old = COLUMNS[:1] if name == "alone" else COLUMNS, known.get(name, {})
+        columns, old = COLUMNS[:1] if name == "alone" else attacks, known.get(name, {})
         row: dict[str, Any] = {"problem": problem, "method": name}
         row |= {column: old.get(column) or honest_scores(algorithm, column, case, data) for column in columns}
         if name == "alone":

@@ -124,6 +124,7 @@ def main() -> None:
     parser = drawing_parser(__doc__)
     parser.add_argument("--continue", action="store_true", dest="continues", help="measure only missing rows")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="problems")
+    parser.add_argument("--presets", nargs="+", choices=list(METHODS), default=list(METHODS), help="presets")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if (
         options.redraw or options.continues) and options.out.exists() else []
@@ -132,7 +133,7 @@ def main() -> None:
                  "command": f"python benchmarks/preset_defaults.py --seeds {options.seeds} --out {options.out}"}
         for problem in options.cases:
             known = {row["preset"] for row in rows if row["problem"] == problem}
-            for row in rows_of(problem, options.seeds, known):
+            for row in rows_of(problem, options.seeds, set(options.presets) - known):
                 rows.append(row)
                 print(json.dumps(row), flush=True)
                 if options.out:
@@ -142,13 +143,13 @@ def main() -> None:
         draw(rows).savefig(options.figure, metadata={"Date": None})
 
 
-def rows_of(problem: str, seeds: int, known: set[str]) -> Iterator[dict[str, Any]]:
-    """The rows of the presets that are not known yet."""
+def rows_of(problem: str, seeds: int, presets: set[str]) -> Iterator[dict[str, Any]]:
+    """The rows of presets."""
     case = CASES[problem]
     data = [case.data(seed) for seed in range(seeds)]
     alone = None
     for name, (preset, grid) in METHODS.items():
-        if name in known or (problem == "convolutions" and name not in FED_PLUS):
+        if name not in presets or (problem == "convolutions" and name not in FED_PLUS):
             continue
         alone = accuracy(rv.local(case.solver), case, data) if alone is None else alone
         default = accuracy(preset(case.solver), case, data)
@@ -156,7 +157,8 @@ def rows_of(problem: str, seeds: int, known: set[str]) -> Iterator[dict[str, Any
                  for setting in grid(float(case.solver.learning_rate))}
         best = max(tried, key=lambda setting: tried[setting], default="{}")
         yield {"problem": problem, "preset": name, "alone": alone, "default": default,
-               "best": max(tried.get(best, default), default), "setting": json.loads(best)}
+               "best": max(tried.get(best, default), default), "setting": json.loads(best),
+               "tried": list(tried.values())}
 
 
 def accuracy(algorithm: rv.Algorithm, case: Case, data: list[rv.FederatedData]) -> float:

@@ -31,7 +31,7 @@ _NODES = {"mean": 15, "spread": 13, "slope": 7}
 _REACH = 4.0  # the grid reaches this many standard deviations
 _REFINEMENTS = 3  # each grid covers the mass of the one before
 _SMALLEST_WEIGHT = 1e-5  # nodes with less than this share of the largest posterior weight are left out
-_BISECTIONS = 40
+_BISECTIONS = 26
 
 Array = NDArray[np.float64]
 

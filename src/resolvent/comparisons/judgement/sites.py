@@ -135,6 +135,7 @@ class SiteJudgement(NamedTuple):
             score; without numbers where training alone diverged.
         decision: what the site should do; None before it is decided, without training alone among the methods, or if it
             diverged at this site.
+        variances: the unbiased variance of each gain; without those that are not known.
     """
 
     party: int
@@ -144,6 +145,7 @@ class SiteJudgement(NamedTuple):
     scores: dict[str, Interval]
     gains: dict[str, Interval]
     decision: Decision | None = None
+    variances: Mapping[str, float] = MappingProxyType({})
 
     def has_reference(self, alone: str | None) -> bool:
         """Whether a method can be compared with training alone, which has not diverged at this site."""
@@ -202,7 +204,8 @@ def judge_sites(evidence: Evidence) -> Sites:
         others = [m for m in methods if m != evidence.alone] if evidence.alone is not None else []
         sites.append(SiteJudgement(party, evidence.parties[party], rows.is_tested.shape[1], rows.rarest_class,
                                    dict(zip(methods, site.intervals, strict=False)),
-                                   dict(zip(others, site.intervals[len(methods):], strict=False))))
+                                   dict(zip(others, site.intervals[len(methods):], strict=False)),
+                                   variances=dict(zip(others, site.variances[len(methods):].tolist(), strict=False))))
     has_diverged = any(np.isinf(i.value) for s in sites for i in (*s.scores.values(), *s.gains.values()))
     if has_diverged or pools[0].is_empty:
         return Sites(tuple(sites), None)

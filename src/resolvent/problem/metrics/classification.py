@@ -317,10 +317,8 @@ def _share_below(values: NDArray[np.float64], others: NDArray[np.float64]) -> ND
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The rank of each value from 1 on; equal values have their mean rank."""
-    ascending = np.sort(values)
-    result: NDArray[np.float64] = (np.searchsorted(ascending, values, "left")
-                                   + np.searchsorted(ascending, values, "right") + 1) / 2
-    return result
+    _, level, counts = np.unique(values, return_inverse=True, return_counts=True, equal_nan=False)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[level])
 
 
 def _average_precision(is_class: Indicators, probabilities: NDArray[np.float64]) -> Scores:

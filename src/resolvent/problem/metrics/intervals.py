@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "explained_variance", "interval_of",
-           "mean_interval", "resample", "student_quantile"]
+__all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "covariance_of_means", "explained_variance",
+           "interval_of", "mean_interval", "resample", "student_quantile"]
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -122,6 +122,39 @@ def explained_variance(values: Array, is_tested: NDArray[np.bool_]) -> Array:
         return np.asarray(variances)
     shared = products.sum(axis=(1, 2)) - np.trace(products, axis1=1, axis2=2)
     return np.asarray(np.maximum(variances / seeds - shared / (seeds * (seeds - 1)), 0))
+
+
+def covariance_of_means(values: Array, is_tested: NDArray[np.bool_],
+                        classes: NDArray[np.integer] | None = None) -> tuple[Array, Array]:
+    """[M] the means of M quantities over their rows and seeds, and the [M, M] unbiased covariance of these means.
+
+    A row counts with its values of all seeds. What the means of the seeds vary beyond the rows is added.
+
+    Args:
+        values: [M, S, n] the values.
+        is_tested: [S, n] whether row i was a test row of seed s; each row is a test row of at least one seed.
+        classes: [n] the class of each row, if a quantity is a mean over classes of means over the rows of a class.
+    """
+    groups = [slice(None)] if classes is None else [np.flatnonzero(classes == c) for c in np.unique(classes)]
+    seeds, by_seed = len(is_tested), np.zeros((len(values), len(is_tested)))
+    means, covariance, explained = np.zeros(len(values)), np.zeros((len(values),) * 2), np.zeros(len(values))
+    for rows in groups:
+        tested = is_tested[:, rows]
+        part = np.where(tested, values[:, :, rows], 0.0)
+        counts = tested.sum(axis=0)
+        mean = part.sum(axis=(1, 2)) / counts.sum()
+        residual = part.sum(axis=1) - mean[:, None] * counts
+        scale = len(counts) / max(len(counts) - 1, 1) / counts.sum() ** 2
+        covariance += scale * residual @ residual.T / len(groups) ** 2
+        means += mean / len(groups)
+        by_seed += part.sum(axis=2) / np.maximum(tested.sum(axis=1), 1) / len(groups)
+        explained += explained_variance(values[:, :, rows], tested) / len(groups) ** 2
+    if seeds > 1:
+        centred = by_seed - by_seed.mean(axis=1, keepdims=True)
+        between = centred @ centred.T / (seeds - 1)
+        share = np.sqrt(np.maximum(1 - explained / np.maximum(np.diag(between), 1e-300), 0))
+        covariance += between * np.outer(share, share) / seeds
+    return means, covariance
 
 
 def interval_of(sample: Sample, rng: np.random.Generator, limits: Array | None = None) -> list[Interval]:

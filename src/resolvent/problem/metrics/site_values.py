@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.problem.metrics.intervals import Interval, Sample, interval_of, resample
+from resolvent.problem.metrics.intervals import Interval, Sample, covariance_of_means, interval_of, resample
 from resolvent.problem.metrics.metric import Sampling
 from resolvent.problem.metrics.special_intervals import RankScores, gain_of_shares, share_interval
 
@@ -41,12 +41,14 @@ class SiteValues(NamedTuple):
 
     Attributes:
         intervals: Q intervals.
+        variances: [Q] the unbiased variances of the values.
         sample: the resampled means of the quantities.
         limits: [Q, 2] the smallest and the largest possible mean, which may be infinite.
         is_finite: whether all values are finite.
     """
 
     intervals: list[Interval]
+    variances: Values
     sample: Sample
     limits: Values
     is_finite: bool
@@ -96,8 +98,9 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
         reference = None if alone is None else methods.index(alone)
         intervals = [ranks.score(i) for i in range(len(scores))] + [
             ranks.gain(i, reference) for i in range(len(scores)) if reference is not None and i != reference]
+    variances = np.diag(covariance_of_means(used, tested, rows.classes if sampling != "rows" else None)[1])
     return SiteValues([interval if ok else not_finite(values[i][tested]) for i, (interval, ok) in enumerate(
-        zip(intervals, finite, strict=True))], sample, ends, bool(finite.all()))
+        zip(intervals, finite, strict=True))], variances, sample, ends, bool(finite.all()))
 
 
 def _by_class(values: Values, is_tested: NDArray[np.bool_], classes: NDArray[np.integer]) -> Values:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.math.score_intervals import paired_interval, wilson_interval
-from resolvent.problem.metrics.intervals import Interval, explained_variance, student_quantile
+from resolvent.problem.metrics.intervals import Interval, covariance_of_means, explained_variance, student_quantile
 
 __all__ = ["RankScores", "gain_of_shares", "share_interval"]
 
@@ -95,27 +95,9 @@ class RankScores(NamedTuple):
     @classmethod
     def of(cls, values: Array, is_tested: NDArray[np.bool_], classes: NDArray[np.integer]) -> "RankScores":
         """From components [M, S, n] whose mean over classes of means over rows is the area."""
-        groups = [np.flatnonzero(classes == c) for c in np.unique(classes)]
-        seeds, by_seed = len(is_tested), np.zeros((len(values), len(is_tested)))
-        areas, covariance, explained = np.zeros(len(values)), np.zeros((len(values),) * 2), np.zeros(len(values))
-        for rows in groups:
-            tested = is_tested[:, rows]
-            part = np.where(tested, values[:, :, rows], 0.0)
-            counts = tested.sum(axis=0)
-            mean = part.sum(axis=(1, 2)) / counts.sum()
-            residual = part.sum(axis=1) - mean[:, None] * counts
-            scale = len(rows) / max(len(rows) - 1, 1) / counts.sum() ** 2
-            covariance += scale * residual @ residual.T / len(groups) ** 2
-            areas += mean / len(groups)
-            by_seed += part.sum(axis=2) / np.maximum(tested.sum(axis=1), 1) / len(groups)
-            explained += explained_variance(values[:, :, rows], tested) / len(groups) ** 2
-        rarest = min(len(rows) for rows in groups)
-        if seeds > 1:
-            centred = by_seed - by_seed.mean(axis=1, keepdims=True)
-            between = centred @ centred.T / (seeds - 1)
-            share = np.sqrt(np.maximum(1 - explained / np.maximum(np.diag(between), 1e-300), 0))
-            covariance += between * np.outer(share, share) / seeds
-        return cls(areas, covariance, float(rarest - 1 if seeds == 1 else min(rarest - 1, 2 * seeds)), rarest)
+        seeds, rarest = len(is_tested), int(np.unique(classes, return_counts=True)[1].min())
+        means, covariance = covariance_of_means(values, is_tested, classes)
+        return cls(means, covariance, float(rarest - 1 if seeds == 1 else min(rarest - 1, 2 * seeds)), rarest)
 
     def score(self, method: int) -> Interval:
         """The area of a method."""
