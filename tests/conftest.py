@@ -9,8 +9,10 @@ import changed_folders
 import compiled_programs
 import order
 
+# The two passes over loops take a tenth of the time of the compiler; without them a loop is slower by little.
 _FAST = ["--xla_backend_optimization_level=0", "--xla_cpu_parallel_codegen_split_count=1",
-         "--xla_llvm_disable_expensive_passes=true"]
+         "--xla_llvm_disable_expensive_passes=true",
+         "--xla_disable_hlo_passes=simplify-while-loops,while-loop-invariant-code-motion"]
 if version("jaxlib").startswith("0.10."):  # saves half the time; a compiler that does not know a flag stops
     _FAST.append("--xla_cpu_use_fusion_emitters=false")
 _FLAGS = os.environ.get("XLA_FLAGS", "").split()  # a worker of xdist inherits those of the first process

@@ -64,7 +64,7 @@ RECORDS = {
 PARTIES = {"server": {}, "parties": {"noise": "parties"}, "quantile": {"quantile": 0.5}}
 
 
-@nightly.parametrize("name", [*RECORDS], per_commit=2)
+@nightly.parametrize("name", [*RECORDS])
 def test_no_claim_for_records_is_below_its_lower_bound(name):
     pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
     algorithm = RECORDS[name](SOLVER)
@@ -116,7 +116,7 @@ class SharedKey(HeldOutInterpolation):
             return super().party(inner, state, message, oracle, key, effort, phase)
 
 
-@pytest.mark.parametrize("kind", [SharedKey, HeldOutInterpolation])
+@nightly.parametrize("kind", [SharedKey, HeldOutInterpolation])
 def test_noise_that_two_releases_share_is_refuted(kind):
     """In round 2 the models v and w of a party differ, and so do the gradients a (a v - 1) of a canary, by a^2 (v - w).
 

@@ -77,6 +77,7 @@ def test_no_party_is_worse_than_with_local_training_on_its_validation_samples(na
         equal(tree.rows(models, WITHOUT_VALIDATION), tree.rows(local_state.parties, WITHOUT_VALIDATION), 0)
 
 
+@pytest.mark.nightly
 def test_model_interpolation_takes_the_best_of_eleven_mixtures():
     problem, inner = problem_with_an_outlier(), INNER["fedavg"]
     algorithm = rv.model_interpolation(SOLVER, inner)
@@ -160,6 +161,7 @@ def test_without_validation_samples_fed_plus_runs_and_a_party_uses_its_joint_mod
 PAIRS = [(sigma, delta) for sigma in (2.0, 0.2) for delta in (1.5, 0.5, 0.1)]  # the largest first
 
 
+@pytest.mark.nightly
 def test_the_server_runs_fed_plus_for_the_largest_pair():
     problem = problem_with_an_outlier()
     algorithm = rv.fedplus_auto(SOLVER, sigmas=(0.2, 2.0), deltas=(0.5, 0.1, 1.5))
@@ -255,6 +257,7 @@ def test_wrong_settings_are_refused(build, error, message):
         build()
 
 
+@pytest.mark.nightly
 def test_an_experiment_file_sets_the_inner_algorithm(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("data: {name: digits, parties: 2}\nmodel: logistic\nsolver: {name: adam, learning_rate: 0.01}\n"

@@ -170,7 +170,7 @@ class Interrupt(Exception):
     pass
 
 
-@pytest.mark.parametrize("memory", ["device", "host"])
+@nightly.parametrize("memory", ["host", "device"])
 def test_a_resumed_run_continues_the_chain(memory, tmp_path):
     """The state of the participation is in the checkpoint, in both places of the parties' states."""
     rng = np.random.default_rng(0)

@@ -88,6 +88,7 @@ def test_dittos_two_models_by_numpy():
     np.testing.assert_allclose(state.parties, personal, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_ditto_with_lam_0_is_fedavg_and_local_training():
     solver = rv.solvers.GD(0.2, steps=3)
     ditto, fedavg, local = (trajectory(algorithm, classification(), 4, SAMPLED) for algorithm in (

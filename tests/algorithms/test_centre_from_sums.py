@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import equal, personal_models, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.centre_from_sums import SearchMessage, StoredReply
 from resolvent.algorithms.traits import traffic_of
@@ -43,7 +44,7 @@ class Searched(rv.aggregators.Aggregator):
         return self.search.centre(state), {}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@nightly.parametrize("name", METHODS, per_commit=2)
 def test_the_trajectory_is_that_of_an_aggregator_which_sees_all_replies(name):
     """Partial participation and late parties; the steps themselves are tested with the searches."""
     inner, problem = METHODS[name], quadratic()
@@ -55,6 +56,7 @@ def test_the_trajectory_is_that_of_an_aggregator_which_sees_all_replies(name):
     assert not any(bool(s.server.extra.is_open) for s in actual)
 
 
+@pytest.mark.nightly
 def test_more_steps_come_closer_to_the_exact_centre():
     inner, problem = METHODS["fedgeomed_plus"], quadratic()
     exact = trajectory(inner, problem, 3, FULL)[-1].server
@@ -86,6 +88,7 @@ def test_a_party_without_a_reply_of_this_round_replies_zeros():
         equal(after, stored)
 
 
+@pytest.mark.nightly
 def test_a_poisoned_party_does_not_move_the_centre_far():
     """A party whose model is 1e30 away: with sums of models the mean is lost, with sums of pulls it stays."""
     problem = quadratic()

@@ -20,7 +20,7 @@ from resolvent.testing import assert_close, python_rounds, without_parties
 SEED, ROUNDS = 7, 3
 # The nightly run draws more of them, so that every part is in one.
 IS_NIGHTLY = bool(os.environ.get("RESOLVENT_NIGHTLY"))
-BUILT, _ = sample(60 if IS_NIGHTLY else 4, complete=IS_NIGHTLY)
+BUILT, _ = sample(60 if IS_NIGHTLY else 2, complete=IS_NIGHTLY)
 _, REFUSED = sample(60, complete=False)  # they are built only, which takes little time
 
 
@@ -174,6 +174,7 @@ def test_settings_that_make_no_sense_are_refused_when_built(name):
         build()
 
 
+@pytest.mark.nightly
 def test_shifts_need_a_server_that_reads_means_only():
     """An aggregator that is linear is enough; replies that are not models have shifts as well."""
     for inner in (rv.fednova(SGD), rv.fedprox_adaptive(SGD), rv.feddane(SGD)):

@@ -40,7 +40,7 @@ TABLE_1 = {
 }
 
 
-@nightly.parametrize("name", sorted(TABLE_1, key=["RFA", "FedProx"].__contains__, reverse=True), per_commit=2)
+@nightly.parametrize("name", sorted(TABLE_1, key=["RFA", "FedProx"].__contains__, reverse=True))
 def test_fedplus_contains_the_methods_of_table_1(name):
     equal(*map(server_states, TABLE_1[name]))
 
@@ -61,6 +61,7 @@ def test_dropping_partial_work_changes_the_result():
         equal(server_states(rv.fedavg(SOLVER, stragglers="keep")), server_states(rv.fedavg(SOLVER)))
 
 
+@pytest.mark.nightly
 def test_the_moreau_centre_of_a_square_is_the_mean_of_fedavg_plus():
     general = rv.fedplus(SOLVER, rv.penalties.SquaredL2(), sigma=0.5, delta=0.3)
     equal(run(general), run(rv.fedavg_plus(SOLVER, sigma=0.5, delta=0.3)))

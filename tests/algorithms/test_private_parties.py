@@ -75,10 +75,10 @@ def test_other_algorithms_do_nothing_in_a_round_without_parties():
     assert not np.diff([state.server for state in states], axis=0).any()
 
 
-@pytest.mark.parametrize("outer", [
+@nightly.parametrize("outer", [
     lambda inner: rv.combinators.ServerOptimizer(inner, optax.adam(0.1)), rv.combinators.Momentum,
     rv.combinators.ErgodicAveraging, lambda inner: rv.combinators.Compressed(inner, rv.codecs.QSGD(), step=0.5)],
-    ids=["adam", "momentum", "ergodic", "compressed"])
+    ids=["adam", "momentum", "ergodic", "compressed"], per_commit=2)
 def test_combinators_around_it_release_noise_and_stay_finite_without_replies(outer):
     algorithm = outer(private())
     states = trajectory(algorithm, quadratic(), 3, rv.participation.Bernoulli(1e-6, "uniform"))

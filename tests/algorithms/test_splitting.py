@@ -93,6 +93,7 @@ def test_fedprox_and_fedrp_share_fixed_points_which_solve_the_regularised_proble
     assert np.abs(w - optimum()).max() > 1e-3
 
 
+@pytest.mark.nightly
 def test_fedprox_as_a_splitting_scheme_is_fedprox():
     solver = rv.SGD(0.2, batch_size=4, epochs=3)
     split = trajectory(rv.splitting(solver, eta=1 / 0.7), classification(), 5)

@@ -155,6 +155,7 @@ def test_one_site_is_added_and_the_others_stay(run, call, tmp_path):
     assert rv.load(run.folder, method="alone", site="Ulm").calibration is not None
 
 
+@pytest.mark.nightly
 def test_a_model_that_was_trained_again_has_the_calibration_of_the_one_before(run, call, tmp_path):
     assert call("calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path).code == 0
     before = rv.load(run.folder, method="FedAvg+", site="Essen")

@@ -155,6 +155,7 @@ def test_calibrations_and_explanations_read_every_row_with_the_model_of_its_fold
         rows_of_run(tmp_path / "run", "FedAvg", federation())
 
 
+@pytest.mark.nightly
 def test_a_calibration_is_not_measured_on_the_rows_to_which_it_was_fitted():
     """Labels are coins: no calibration is better, but one that is fitted to the rows themselves seems so."""
     rng = np.random.default_rng(0)

@@ -100,6 +100,7 @@ def test_a_refit_is_the_training_on_all_rows_and_follows_the_decisions(run):
     assert not np.allclose(before.params["weight"], rv.load(run, site="Essen").params["weight"])
 
 
+@pytest.mark.nightly
 def test_a_closed_form_is_that_of_all_rows():
     """Ridge regression: training alone with an exact solver, and pooled training, in float64."""
     rng = np.random.default_rng(0)

@@ -441,6 +441,7 @@ def test_wrong_sweeps_are_refused(problem, values, message):
         rv.sweep(rv.fedprox(rv.solvers.GD(0.1, steps=4)), problem, rounds=1, **values)
 
 
+@pytest.mark.nightly
 def test_sweep_takes_the_settings_of_simulate(capfd):
     """A run of a sweep is the run of simulate with the same settings; the progress is that of all runs."""
     data, model, calls = rv.datasets.digits(parties=3), rv.models.logistic(64, 10), []

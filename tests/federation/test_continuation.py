@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import nightly
 from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, lead_note, limits, signed
 from resolvent.cli import federation as commands
 from resolvent.comparisons.runs.summary import read_summary
@@ -286,8 +287,10 @@ WAYS = (absent_in_a_round, refused_after_a_round, lost_disk, absent_at_the_start
         full_disk_of_the_server, refused_at_the_start, mistake_of_the_server)
 
 
+# Flower shares all code with NVIDIA FLARE but the link; a refusal stops a run as an absence does.
+AT_NIGHT = (refused_after_a_round, refused_at_the_start, absent_at_the_start)
 CASES = [pytest.param(engine, stop, id=f"{stop.__name__}-{engine}",
-                      marks=[pytest.mark.nightly] if engine == "flower" and i > 1 else [])
+                      marks=[pytest.mark.nightly] if stop in AT_NIGHT or (engine == "flower" and i > 0) else [])
          for engine in ("nvflare", "flower") for i, stop in enumerate(WAYS)]
 
 
@@ -436,7 +439,7 @@ def test_the_lead_on_the_servers_machine_is_informed_for_whom_it_waits(federatio
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("engine", ["nvflare", "flower"])
+@nightly.parametrize("engine", ["nvflare", "flower"])
 def test_the_lead_is_informed_which_sites_are_missing(engine, federation, monkeypatch, capsys):
     """At once, and again as long as they are missing; the command prints it."""
     reports = []
@@ -471,7 +474,7 @@ def test_a_silence_is_shorter_than_ten_seconds():
     assert federation_waits._SILENCE + federation_waits._CHECK < 10
 
 
-@pytest.mark.parametrize("engine", ["nvflare", "flower"])
+@nightly.parametrize("engine", ["nvflare", "flower"])
 def test_a_second_session_is_reported_to_the_lead_and_to_its_site(engine, federation, capfd):
     """The server's engine has refused a process that connects as aachen, between two rounds."""
     events = []

@@ -135,6 +135,7 @@ def test_wrong_settings_are_refused_when_built(make, message):
         make()
 
 
+@pytest.mark.nightly
 def test_a_federation_with_each_solver():
     """FedProx with L-BFGS equals FedProx with the closed form, and a user's solver runs in a federation."""
     rng = np.random.default_rng(4)

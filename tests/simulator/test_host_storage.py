@@ -78,7 +78,7 @@ ALGORITHMS = {
 }
 
 
-@nightly.parametrize("name", ["model interpolation", "FedAvg", "Fed+", "SCAFFOLD"])
+@nightly.parametrize("name", ["Fed+", "FedAvg", "SCAFFOLD", "model interpolation"])
 def test_host_memory_changes_no_bit(name, packed, small_chunks):
     in_memory, on_disk = packed
     measured = {"diagnostics": ("model_change", "line", "dissimilarity"), "clock": rv.VirtualClock()}
