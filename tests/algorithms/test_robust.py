@@ -1,12 +1,10 @@
-"""Aggregators: agreement with brute force, equivariance, and breakdown points."""
+"""Aggregators: agreement with brute force, scales, and breakdown points; ``tests/testing`` checks their contract."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import nightly
 import resolvent as rv
@@ -223,41 +221,20 @@ def test_the_server_passes_its_model_to_the_aggregator():
 
 
 AGGREGATORS = {
-    "mean": lambda s: rv.aggregators.Mean(),
-    "coordinate median": lambda s: rv.aggregators.CoordinateMedian(),
-    "geometric median": lambda s: rv.aggregators.GeometricMedian(1e-3 * s, **CONVERGED),
-    "L1": lambda s: rv.aggregators.MoreauCentre(rv.penalties.L1(), 0.3 * s, **CONVERGED),
-    "L2Norm": lambda s: rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.3 * s, **CONVERGED),
-    "SquaredL2": lambda s: rv.aggregators.MoreauCentre(rv.penalties.SquaredL2(), 0.3, **CONVERGED),
-    "trimmed mean": lambda s: rv.aggregators.TrimmedMean(0.2),
-    "Krum": lambda s: rv.aggregators.Krum(0.2),
-    "multi-Krum": lambda s: rv.aggregators.MultiKrum(0.2),
-    "Bulyan": lambda s: rv.aggregators.Bulyan(0.15),
-    "centred clipping": lambda s: rv.aggregators.CentredClipping(0.9 * s),
-    "norm bound": lambda s: rv.aggregators.NormBound(),
-    "constant norm bound": lambda s: rv.aggregators.NormBound(0.9 * s),
+    "mean": rv.aggregators.Mean(),
+    "coordinate median": rv.aggregators.CoordinateMedian(),
+    "geometric median": rv.aggregators.GeometricMedian(1e-3, **CONVERGED),
+    "L1": rv.aggregators.MoreauCentre(rv.penalties.L1(), 0.3, **CONVERGED),
+    "L2Norm": rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.3, **CONVERGED),
+    "SquaredL2": rv.aggregators.MoreauCentre(rv.penalties.SquaredL2(), 0.3, **CONVERGED),
+    "trimmed mean": rv.aggregators.TrimmedMean(0.2),
+    "Krum": rv.aggregators.Krum(0.2),
+    "multi-Krum": rv.aggregators.MultiKrum(0.2),
+    "Bulyan": rv.aggregators.Bulyan(0.15),
+    "centred clipping": rv.aggregators.CentredClipping(0.9),
+    "norm bound": rv.aggregators.NormBound(),
+    "constant norm bound": rv.aggregators.NormBound(0.9),
 }
-
-
-@pytest.mark.parametrize("name", AGGREGATORS)
-@given(seed=st.integers(0, 10**6), scale=st.floats(0.05, 20), sign=st.sampled_from([-1, 1]))
-@settings(deadline=None, max_examples=12)
-def test_permutation_translation_and_scale(name, seed, scale, sign):
-    """A(P x) = A(x), A(x + v) = A(x) + v, A(s x) = s A(x), where parameters that are lengths are scaled as well."""
-    points, weights, centre = draw(seed)
-    rng = np.random.default_rng(seed + 1)
-    weights = weights * rng.uniform(1, 1.1, PARTIES)  # with equal weights on both sides an L1 centre is not unique
-    plain, scaled = AGGREGATORS[name](jnp.array(1.0)), AGGREGATORS[name](jnp.array(scale))
-    expected = flatten(aggregate(plain, points, weights, centre))
-    order = rng.permutation(PARTIES)
-    shuffled = aggregate(plain, jax.tree.map(lambda p: p[order], points), weights[order], centre)
-    np.testing.assert_allclose(flatten(shuffled), expected, atol=1e-7)
-    shift = jax.tree.map(lambda c: 3 * rng.normal(size=c.shape), centre)
-    moved = aggregate(plain, jax.tree.map(np.add, points, shift), weights, jax.tree.map(np.add, centre, shift))
-    np.testing.assert_allclose(flatten(moved), expected + flatten(shift), atol=1e-7)
-    stretched = aggregate(scaled, *(jax.tree.map(lambda p: sign * scale * p, x) if i != 1 else x
-                                    for i, x in enumerate((points, weights, centre))))
-    np.testing.assert_allclose(flatten(stretched), sign * scale * expected, rtol=0, atol=1e-7 * scale)
 
 
 @nightly.parametrize(("dtype", "far"), [(jnp.float16, 6e4), (jnp.bfloat16, 1e8)], ids=["float16", "bfloat16"],
@@ -271,7 +248,7 @@ def test_half_precision_agrees_with_float64(name, dtype, far):
     points, centre = rng.normal(size=(PARTIES, 40)), rng.normal(size=40)
     points[5] = far * rng.uniform(-1, 1, 40)
     points, centre = jnp.asarray(points, dtype), jnp.asarray(centre, dtype)
-    aggregator = rv.aggregators.GeometricMedian() if name == "geometric median" else AGGREGATORS[name](1.0)
+    aggregator = rv.aggregators.GeometricMedian() if name == "geometric median" else AGGREGATORS[name]
     actual = aggregate(aggregator, points, centre=centre)
     expected = aggregate(aggregator, np.asarray(points, np.float64), centre=np.asarray(centre, np.float64))
     assert actual.dtype == dtype
@@ -283,15 +260,6 @@ def test_half_precision_agrees_with_float64(name, dtype, far):
 @pytest.mark.nightly
 def test_a_run_in_half_precision():
     check_half_precision(rv.rfa)
-
-
-@pytest.mark.parametrize("name", AGGREGATORS)
-def test_a_point_of_weight_zero_has_no_effect(name):
-    points, weights, centre = draw(7)
-    present = np.arange(PARTIES) != ABSENT
-    aggregator = AGGREGATORS[name](jnp.array(1.0))
-    expected = aggregate(aggregator, jax.tree.map(lambda p: p[present], points), weights[present], centre)
-    np.testing.assert_allclose(flatten(aggregate(aggregator, points, weights, centre)), flatten(expected), atol=1e-9)
 
 
 # Breakdown points.
@@ -314,21 +282,11 @@ def distance(aggregator, malicious, value=1e6, dtype=np.float64):
     return float(np.linalg.norm(np.asarray(point, np.float64)))
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
-def test_malicious_replies_up_to_the_breakdown_point_do_not_move_the_aggregate(name):
-    """Honest points lie within 3 of the origin; the medians' bound with fewer than half malicious is 1.8 times that."""
-    aggregator = AGGREGATORS[name](1.0)
-    tolerated = 9 if aggregator.breakdown_point == 0.5 else round(aggregator.breakdown_point * N)
-    assert tolerated == {"mean": 0, "SquaredL2": 0, "trimmed mean": 4, "Krum": 4, "multi-Krum": 4,
-                         "Bulyan": 3}.get(name, 9)
-    assert distance(aggregator, tolerated) < 10
-
-
 @pytest.mark.parametrize("name", [n for n in AGGREGATORS if n not in ("Krum", "Bulyan", "centred clipping",
                                                                       "constant norm bound")])
 def test_malicious_replies_above_the_breakdown_point_move_the_aggregate(name):
     """Krum and Bulyan withstand one malicious reply more than they state, and a constant radius bounds every step."""
-    aggregator = AGGREGATORS[name](1.0)
+    aggregator = AGGREGATORS[name]
     count = 11 if aggregator.breakdown_point == 0.5 else round(aggregator.breakdown_point * N) + 1
     assert distance(aggregator, count) > 1e4
 

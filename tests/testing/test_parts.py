@@ -53,7 +53,7 @@ def test_every_part_of_the_library_is_checked(module, base, parts):
     assert {part.__name__ for part in classes(module, base)} == {name(part) for part in parts}
 
 
-@nightly.parametrize("aggregator", AGGREGATORS, ids=name, per_commit=2)
+@pytest.mark.parametrize("aggregator", AGGREGATORS, ids=name)
 def test_aggregators(aggregator):
     testing.check_aggregator(aggregator)
 
