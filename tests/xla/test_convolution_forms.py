@@ -12,16 +12,27 @@ from resolvent.xla.rewrites.convolutions.rule import FORMS
 # Name of a form -> shapes of lhs [batch, *spatial, features] and rhs [*spatial, features / groups, filters], and what
 # differs from a convolution with stride 1, without padding, dilation and groups. A new form needs an example.
 EXAMPLES = {
+    "few_positions": [((5, 4, 3, 2), (9, 8, 2, 3), {"lhs_dilation": (2, 3), "padding": ((1, 2), (-1, 2))}),
+                      ((5, 4, 3, 2), (4, 3, 2, 3), {})],
+    "depth_phases": [((2, 4, 5, 5, 3), (3, 2, 2, 3, 4),
+                      {"lhs_dilation": (2, 2, 1), "padding": ((2, 1), (0, 0), (1, 1))}),
+                     ((2, 3, 4, 4, 2), (2, 2, 2, 2, 3),
+                      {"lhs_dilation": (3, 1, 1), "padding": ((0, 2), (0, 0), (0, 0))})],
+    "depth_as_features": [((2, 7, 6, 6, 3), (3, 3, 2, 3, 4),
+                           {"strides": (2, 1, 2), "padding": ((1, 2), (0, 1), (1, 0)), "rhs_dilation": (2, 1, 1)})],
     "strided_slices": [((2, 5, 9, 3), (3, 5, 3, 4), {"rhs_dilation": (2, 2)}),
                        ((2, 7, 3), (3, 3, 4), {"rhs_dilation": (3,), "lhs_dilation": (1,)})],
     "dilated_results": [((2, 4, 4, 3), (1, 1, 3, 5), {"lhs_dilation": (2, 2), "padding": ((0, 1), (2, 0))})],
     "cropped": [((2, 6, 6, 3), (3, 3, 3, 4), {"padding": ((-1, 2), (0, -2))})],
-    "depthwise_filter_gradient": [((6, 9, 9, 2), (7, 7, 2, 6), {"batch_groups": 6})],
+    "depthwise_filter_gradient": [((6, 9, 9, 2), (7, 7, 2, 6), {"batch_groups": 6}),
+                                  ((3, 9, 8, 2), (4, 3, 2, 6), {"batch_groups": 3, "rhs_dilation": (2, 3),
+                                                                "padding": ((1, 0), (0, 2))})],
     "batch_groups": [((6, 9, 9, 4), (7, 7, 4, 4), {"batch_groups": 2})],
     "depthwise": [((2, 8, 8, 6), (3, 3, 1, 12), {"groups": 6, "strides": (2, 1), "padding": ((1, 1), (1, 1))})],
-    "few_groups": [((2, 8, 8, 6), (3, 3, 3, 4), {"groups": 2})],
-    "few_filters": [((2, 8, 10, 3), (3, 3, 3, 8), {"strides": (2, 1)}), ((2, 10, 3), (3, 3, 4), {})],
-    "library": [((2, 8, 8, 3), (3, 3, 3, 40), {"strides": (2, 2)})],
+    "blocks_of_groups": [((2, 8, 8, 6), (3, 3, 3, 4), {"groups": 2}), ((2, 8, 20), (3, 4, 15), {"groups": 5})],
+    "few_filters": [((2, 8, 10, 5), (3, 3, 5, 8), {"strides": (2, 1)}), ((2, 10, 5), (3, 5, 4), {}),
+                    ((2, 8, 8, 3), (3, 3, 3, 40), {"padding": ((1, 1), (2, 0)), "lhs_dilation": (2, 1)})],
+    "library": [((2, 8, 8, 8), (3, 3, 8, 40), {"strides": (2, 2)})],
 }
 
 

@@ -1,5 +1,7 @@
 """Rewritten scans (products, residuals, sums) against the original ones: values and derivatives."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from jax import lax
 from jax.extend.core import jaxpr_as_fun
 
-from resolvent.xla.programs import programs
+from resolvent.xla.programs import Scan, programs
 from resolvent.xla.rewrites import rewrite, scans
 from resolvent.xla.rewrites.residuals import recompute_residuals
 from resolvent.xla.rewrites.weights import orient_products
@@ -222,3 +224,11 @@ def test_they_are_shown(arguments, lstm_gradient):
     of_lstm = rewrite.replacements(jaxpr_as_fun(lstm_gradient), *[jnp.zeros(a.shape) for a in lstm_gradient.in_avals])
     # The derivatives of the five activation functions, see the test above.
     assert sum(count for item, count in of_lstm.items() if item.change == "computed again") == 5
+
+
+@pytest.mark.parametrize("params", [
+    {"num_consts": 2, "num_carry": 1},
+    {"ft_in": SimpleNamespace(unpack=lambda: [SimpleNamespace(vals=[None] * n) for n in (2, 1, 3)])},
+], ids=["JAX 0.10", "JAX 0.11"])
+def test_kinds_of_operands_of_a_scan_in_each_version_of_jax(params):
+    assert Scan(params | {"jaxpr": None}).divide("aabccc") == (["a", "a"], ["b"], ["c"] * 3)

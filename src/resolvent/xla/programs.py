@@ -107,7 +107,7 @@ class Scan:
     def __init__(self, params: dict[str, Any]) -> None:
         self.params: dict[str, Any] = params
         self.closed: ClosedJaxpr = params["jaxpr"]
-        self.consts, self.carried = params["num_consts"], params["num_carry"]
+        self.consts, self.carried = _numbers_of_operands(params)
 
     @property
     def body(self) -> Jaxpr:
@@ -126,3 +126,11 @@ class Scan:
         options = {name: self.params[name] for name in ("length", "reverse", "unroll")}
         results: tuple[list[Array], list[Array]] = lax.scan(step, carry, inputs, **options)
         return results
+
+
+def _numbers_of_operands(params: dict[str, Any]) -> tuple[int, int]:
+    """The number of constants and of carried values of a scan."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carried, _ = params["ft_in"].unpack()  # JAX 0.11 groups the operands in a tree
+    return len(consts.vals), len(carried.vals)

@@ -54,7 +54,7 @@ class _Recomputed:
 def _find_results(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
     """The results of scans, of all steps, that are computed again instead of stored."""
     removed = _removed(jaxpr)
-    return ([equation.outvars[equation.params["num_carry"] + number].aval] for equation in jaxpr.eqns
+    return ([equation.outvars[Scan(equation.params).carried + number].aval] for equation in jaxpr.eqns
             for number in removed.get(id(equation), ()))
 
 
@@ -82,7 +82,7 @@ def _removed(jaxpr: Jaxpr) -> dict[int, dict[int, "_Recipe"]]:
                        if isinstance(v, Var))
     removed = {}
     for scan in scans:
-        length, carried = scan.params["length"], scan.params["num_carry"]
+        length, carried = scan.params["length"], Scan(scan.params).carried
         candidates = {number for number, v in enumerate(scan.outvars[carried:])
                       if 0 < uses[v] == of_steps[v, length]}
         if recipes := _recipes(Scan(scan.params), candidates):

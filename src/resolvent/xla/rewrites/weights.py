@@ -41,7 +41,8 @@ def _find_products(jaxpr: Jaxpr, weights: Sequence[Any] | None = None, *,
             if _number_of_weights(equation, [v in weights for v in equation.invars], is_scan=is_scan) is not None:
                 yield [v.aval for v in equation.invars]
         elif name == "scan":
-            yield from _find_products(inner.jaxpr, inner.jaxpr.invars[:equation.params["num_consts"]], is_scan=True)
+            constants = Scan(equation.params).divide(inner.jaxpr.invars)[0]
+            yield from _find_products(inner.jaxpr, constants, is_scan=True)
         elif name in CALLS:
             of_call = [v for v, operand in zip(inner.jaxpr.invars, equation.invars, strict=True) if operand in weights]
             yield from _find_products(inner.jaxpr, of_call, is_scan=is_scan)

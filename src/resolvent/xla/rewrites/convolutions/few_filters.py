@@ -1,4 +1,4 @@
-"""The form of convolutions with few filters."""
+"""The form of convolutions with few filters, or with few features."""
 
 from dataclasses import replace
 
@@ -11,6 +11,9 @@ from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
 __all__ = ["few_filters"]
 
 _MIN_FILTERS = 32  # filters that the library's matrix product needs for its full rate
+# With 2 to 4 features the library gathers the windows slowly: it should gather few of them.
+_FEW_FEATURES = range(2, 5)
+_MAX_FILTERS = 64  # with more, the multiplications with zeros take longer than the windows
 _MAX_NEIGHBOURS = 4
 
 
@@ -20,10 +23,14 @@ def few_filters(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolv
     is_plain = (geometry.strides[-1], geometry.lhs_dilation[-1], geometry.rhs_dilation[-1]) == (1, 1, 1)
     if geometry.groups > 1 or not is_plain or rhs.shape[-3] == 1:
         return None
-    fitting = [m for m in (2, _MAX_NEIGHBOURS) if columns % m == 0 and m * filters <= _MIN_FILTERS]
+    has_few_features = rhs.shape[-2] in _FEW_FEATURES and filters <= _MAX_FILTERS
+    most = _MAX_NEIGHBOURS if has_few_features else _MIN_FILTERS // filters
+    fitting = [m for m in (2, _MAX_NEIGHBOURS) if columns % m == 0 and m <= most]
     if not fitting:
         return None
     neighbours = max(fitting)
+    if has_few_features:
+        lhs, geometry = geometry.pad(lhs), geometry.unpadded([True] * len(geometry.strides))
     shifted = [lax.pad(rhs, jnp.zeros((), rhs.dtype), [*[(0, 0, 0)] * (rhs.ndim - 3), (j, neighbours - 1 - j, 0),
                                                        (0, 0, 0), (0, 0, 0)]) for j in range(neighbours)]
     out = convolve(lhs, jnp.concatenate(shifted, axis=-1),

@@ -7,9 +7,9 @@ from jaxtyping import Array
 
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
 
-__all__ = ["batch_groups", "few_groups"]
+__all__ = ["batch_groups", "blocks_of_groups"]
 
-_MAX_DENSE_GROUPS = 4  # with more groups, the zeros of a dense filter cost more than they save
+_MIN_FEATURES = 8  # features of a block: with fewer, the library's products are slow
 
 
 def batch_groups(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
@@ -23,13 +23,17 @@ def batch_groups(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convol
                     replace(geometry, groups=groups, batch_groups=1))
 
 
-def few_groups(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
-    """A dense filter [..., groups * features, filters] that is zero between different groups."""
-    groups = geometry.groups
-    if not 1 < groups <= _MAX_DENSE_GROUPS:
+def blocks_of_groups(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
+    """Blocks of adjacent groups, each with a dense filter that is zero between different groups."""
+    groups, (features, filters) = geometry.groups, rhs.shape[-2:]
+    if groups == 1:
         return None
-    features, filters = rhs.shape[-2:]
-    of_group = rhs.reshape(*rhs.shape[:-2], 1, features, groups, filters // groups)
-    same = jnp.eye(groups, dtype=bool)[:, None, :, None]
-    dense = jnp.where(same, of_group, 0).reshape(*rhs.shape[:-2], groups * features, filters)
-    return convolve(lhs, dense, replace(geometry, groups=1))
+    blocks = next(n for n in range(groups // min(groups, -(-_MIN_FEATURES // features)), 0, -1) if groups % n == 0)
+    of_block = groups // blocks  # groups in a block
+    same = jnp.eye(of_block, dtype=bool)[:, None, :, None]
+    outs = []
+    for block_lhs, block_rhs in zip(jnp.split(lhs, blocks, axis=-1), jnp.split(rhs, blocks, axis=-1), strict=True):
+        of_group = block_rhs.reshape(*rhs.shape[:-2], 1, features, of_block, filters // groups)
+        dense = jnp.where(same, of_group, 0).reshape(*rhs.shape[:-2], of_block * features, filters // blocks)
+        outs.append(convolve(block_lhs, dense, replace(geometry, groups=1)))
+    return jnp.concatenate(outs, axis=-1)

@@ -16,11 +16,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from resolvent.xla.rewrites.convolutions.depth import depth_as_features, depth_phases
 from resolvent.xla.rewrites.convolutions.depthwise import depthwise, depthwise_filter_gradient
 from resolvent.xla.rewrites.convolutions.dilation import cropped, dilated_results, strided_slices
 from resolvent.xla.rewrites.convolutions.few_filters import few_filters
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
-from resolvent.xla.rewrites.convolutions.groups import batch_groups, few_groups
+from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups
+from resolvent.xla.rewrites.convolutions.positions import few_positions
 from resolvent.xla.rewrites.deferred import Program
 from resolvent.xla.rewrites.values import inverse
 from resolvent.xla.small_call import no_inline
@@ -35,8 +37,9 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
         NUMBERS[len(geometry.strides)], feature_group_count=geometry.groups, **geometry.params)
 
 
-FORMS: tuple[Form, ...] = (strided_slices, dilated_results, cropped, depthwise_filter_gradient, batch_groups, depthwise,
-                           few_groups, few_filters, library)
+FORMS: tuple[Form, ...] = (few_positions, strided_slices, dilated_results, depth_phases, cropped,
+                           depthwise_filter_gradient, batch_groups, depthwise, blocks_of_groups, depth_as_features,
+                           few_filters, library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:
@@ -47,7 +50,7 @@ def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:
 def convolution(lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
                 lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], dimension_numbers: Any,
                 feature_group_count: int, batch_group_count: int, **params: Any) -> Program | None:
-    """The rule of ``conv_general_dilated`` with one or two spatial dimensions, in float32 or float64."""
+    """The rule of ``conv_general_dilated`` with one to three spatial dimensions, in float32 or float64."""
     is_supported = len(window_strides) in NUMBERS and lhs.dtype == rhs.dtype and lhs.dtype in (np.float32, np.float64)
     if not is_supported or 0 in (*lhs.shape, *rhs.shape):
         return None
