@@ -35,15 +35,13 @@ REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>
 
 
 def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
-    """Put the pictures of the committed results and of the benchmarks, and the notebooks, on the site."""
+    """Put the pictures of the committed results and of the benchmarks on the site."""
     from mkdocs.structure.files import File  # not at the top: the tests import this file without the docs extra
 
     for picture in sorted(RESULTS.glob("*.svg")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
     for picture in sorted(DEFENCES_FILE.parent.glob("*.svg")):
         files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
-    for notebook in sorted((ROOT / "examples").glob("*.py")):
-        files.append(File.generated(config, f"examples/{notebook.name}", abs_src_path=str(notebook)))
     return files
 
 

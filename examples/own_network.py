@@ -1,16 +1,12 @@
-# ---
-# jupyter:
-#   jupytext:
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-# ---
+"""Images with your own network
 
-# %% [markdown]
-# # Images with your own network
-#
-# A network of Equinox, Flax or PyTorch becomes a model with one call. This one has dropout, which is on in training
-# steps only. The learning rate decreases over the rounds, and the run stops when validation does not improve.
+A network of Equinox, Flax or PyTorch becomes a model with one call. This one has dropout, which is on in training steps
+only. The learning rate decreases over the rounds, and the run stops when validation does not improve. More:
+[your model](data.md#your-model), [coming from PyTorch](pytorch.md),
+[schedules and callbacks](experiments.md#schedules-callbacks-and-a-first-model).
+
+Picture: the learning curve, with the spread over parties.
+"""
 
 # %%
 import equinox as eqx
@@ -67,7 +63,7 @@ result = rv.simulate(rv.fedavg_plus(solver), model, data, rounds=ROUNDS, name="F
 result
 
 # %%
-result.plot()
+figure = result.plot()
 
 # %% [markdown]
 # ## Prediction
@@ -76,3 +72,5 @@ result.plot()
 fitted = result.fitted("party 0")
 rows, labels = data.party("party 0", "test")
 np.mean(fitted.predict(rows).astype(int) == labels)
+
+

@@ -12,7 +12,7 @@ LONGEST = (
     "problem/test_optax_solver.py", "simulator/test_simulate.py", "problem/test_solvers.py", "testing/test_parts.py",
     "simulator/test_cohorts.py", "algorithms/test_splitting.py", "algorithms/test_attacks.py",
     "federation/test_federation_cli.py", "algorithms/test_private_parties.py", "algorithms/test_audit.py",
-    "simulator/test_cache.py", "papers/test_portfolio_reproduction.py", "docs/test_notebooks.py",
+    "simulator/test_cache.py", "papers/test_portfolio_reproduction.py", "docs/test_recipes.py",
 )
 _RANKS = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
 

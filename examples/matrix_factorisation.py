@@ -1,10 +1,15 @@
-"""Matrix factorisation: each party is a user, whose vector stays private; the vectors of the items are shared.
+"""Matrix factorisation with private users
 
-Inputs are a dict with the number of the item, which stays an integer.
+Each party is a user, whose vector never leaves it; the vectors of the items are shared. Inputs are a dict with the
+number of the item, which stays an integer. More: [samples of any structure](data.md#samples-of-any-structure),
+[personal layers](api/combinators.md).
+
+Picture: the squared error on unseen ratings falls with private vectors, and stays with one vector for all users.
 """
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 
 import resolvent as rv
@@ -31,5 +36,10 @@ solver = rv.SGD(0.3, batch_size=5, epochs=5)
 algorithm = rv.combinators.PersonalLayers(rv.fedavg(solver), ("user",))
 result = rv.simulate(algorithm, model, data, rounds=60)
 shared = rv.simulate(rv.fedavg(solver), model, data, rounds=60)
-print("squared error with private vectors", result.scores("test").iloc[-1].mean())
-print("with one vector for all users", shared.scores("test").iloc[-1].mean())
+assert result.scores("test").iloc[-1].mean() < 0.7 * shared.scores("test").iloc[-1].mean()
+
+figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
+for label, run in {"private vectors": result, "one vector for all users": shared}.items():
+    axes.plot(run.scores("test").mean(axis=1), label=label)
+axes.set(xlabel="round", ylabel="squared error, test")
+axes.legend()

@@ -1,6 +1,13 @@
-"""A table with two targets: upper and lower blood pressure from age, weight and dose. Labels have two numbers."""
+"""A table with two targets
+
+Upper and lower blood pressure from age, weight and dose. Labels have two numbers, and R2 is the mean over both. More:
+[samples of any structure](data.md#samples-of-any-structure).
+
+Picture: predicted against measured pressure, both in standard deviations, on the test rows of one clinic.
+"""
 
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
@@ -23,5 +30,15 @@ data = rv.FederatedData.from_arrays([g[inputs].to_numpy(float) for g in groups.v
 model = rv.models.from_functions(lambda key: {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)},
                                  lambda p, x: x @ p["w"] + p["b"], loss="squared_error")
 result = rv.simulate(rv.fedavg(rv.SGD(0.05, batch_size=16)), model, data, rounds=15, metrics=[rv.metrics.R2()])
-print(result.scores("test").iloc[-1])
+error = result.scores("test").mean(axis=1)
+assert error.iloc[-1] < 0.8 * error.iloc[0]
 print(result.fitted("a").predict(scaled[inputs].iloc[:3]))
+
+inside, measured = data.party("a", "test")
+predicted = model.apply(result.server_model, inside)
+figure, axes = plt.subplots(figsize=(4.2, 3.6), layout="constrained")
+for target, marker in zip(range(2), "o^", strict=True):
+    axes.scatter(measured[:, target], predicted[:, target], marker=marker, label=targets[target])
+axes.axline((0, 0), slope=1, color="grey", linewidth=0.8)
+axes.set(xlabel="measured", ylabel="predicted")
+axes.legend()

@@ -1,0 +1,44 @@
+"""Calibrated probabilities
+
+Of the rows with a probability of 80 %, are 80 % ill? A network that was trained for long is too sure. `calibrate`
+fits a map of its probabilities on the validation rows of each site, and measures it on test rows. More: [calibrate
+and explain a model](after.md).
+
+Picture: observed frequency against predicted probability on all test rows, before and after the calibration.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+import resolvent as rv
+
+rng = np.random.default_rng(0)
+columns = [f"lab {i}" for i in range(20)]
+frame = pd.DataFrame(rng.normal(size=(2400, 20)), columns=columns)
+frame["hospital"] = rng.choice(["Bochum", "Essen", "Fulda", "Ulm"], 2400)
+frame["outcome"] = np.where(frame[columns[:3]].sum(axis=1) + rng.normal(0, 1.5, 2400) > 0, "ill", "well")
+data = rv.datasets.from_frame(frame, "hospital", "outcome", validation=0.3, test=0.4)
+comparison = rv.compare({"alone": rv.local(rv.SGD(0.2)), "FedAvg": rv.fedavg(rv.SGD(0.2, batch_size=20, epochs=3))},
+                        rv.models.mlp(20, 2), data, rounds=40)
+calibrated = comparison.calibrate("FedAvg", positive="ill")
+print(calibrated.table)
+
+figure, axes = plt.subplots(figsize=(4.2, 3.8), layout="constrained")
+errors = {}
+for label in ("before", "after"):
+    probabilities, ill = [], []
+    for site in data.parties:
+        fitted = calibrated.fitted(site)
+        x, y = data.party(site, "test")
+        probabilities.append((fitted.raw if label == "before" else fitted).predict_proba(x)[:, 0])
+        ill.append(y == 0)
+    p, happened = np.concatenate(probabilities), np.concatenate(ill)
+    groups = np.array_split(np.argsort(p), 8)
+    means = np.array([[p[group].mean(), happened[group].mean()] for group in groups])
+    errors[label] = np.abs(means[:, 0] - means[:, 1]).mean()
+    axes.plot(*means.T, "o-", label=label)
+axes.axline((0, 0), slope=1, color="grey", linewidth=0.8)
+axes.set(xlabel="predicted probability of ill", ylabel="share of ill rows")
+axes.legend()
+assert errors["after"] < errors["before"]
