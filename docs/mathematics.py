@@ -11,6 +11,7 @@ from typing import Any
 from latex2mathml.converter import convert
 
 FORMULA = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<latex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
+BARS = re.compile(r"(?<!\\left)(?<!\\right)(?<!\\)\|([^|]+?)(?<!\\right)(?<!\\left)\|")  # a norm, not two operators
 TAG = re.compile(r"(<[^>]+>)")
 AS_IT_IS = re.compile(r"</?(?:code|pre|math|script|style|svg|title)\b")
 # A letter, which can have an accent, and its index: w_k, w̃_k, λ_k, ∇f_k, n_k², not parts of names such as from_equinox.
@@ -30,5 +31,6 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def typeset(latex: str, tag: str) -> str:
     """MathML of one formula; one in a ``div`` has a line of its own."""
-    formula = convert(html.unescape(latex).strip(), display="block" if tag == "div" else "inline")
+    text = BARS.sub(r"\\left|\1\\right|", html.unescape(latex).strip())
+    formula = convert(text, display="block" if tag == "div" else "inline")
     return f'<{tag} class="formula">{formula}</{tag}>' if tag == "div" else formula

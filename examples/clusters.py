@@ -13,7 +13,7 @@ import resolvent as rv
 digits = rv.datasets.digits(parties=10, classes_per_party=10, size_spread=0.0, validation=0, test=0, seed=0)
 x, y = zip(*(digits.party(k) for k in range(10)), strict=True)
 data = rv.FederatedData.from_arrays(x, [9 - labels if k >= 5 else labels for k, labels in enumerate(y)], test=0.3)
-model, solver = rv.models.logistic(64, 10), rv.SGD(0.1, batch_size=20, epochs=2)
+model, solver = rv.models.mlp(64, 10), rv.SGD(0.1, batch_size=20, epochs=2)
 
 figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
 means = {}

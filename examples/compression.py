@@ -26,4 +26,5 @@ for label, (algorithm, bits) in methods.items():
     axes.plot(gap.index * bits / 1000, gap, label=label)
 axes.set(xlabel="kilobits sent by a party", ylabel="optimality gap", yscale="log", xlim=(0, 160))
 axes.legend()
+print(gaps)
 assert gaps["DIANA"] < 0.01 * gaps["DCGD"]
