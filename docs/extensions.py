@@ -16,12 +16,16 @@ from hooks import markdown_of
 
 
 class Labels(griffe.Extension):
-    """Docstrings as Markdown: bold labels, code blocks, formulas."""
+    """Docstrings as Markdown: bold labels, code blocks, formulas, and what a subclass has to define."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Change one docstring."""
         if obj.docstring:
             obj.docstring.value = markdown_of(obj.docstring.value)
+            if obj.is_class and obj.parent.is_module and (names := abstract_methods(obj.path)):
+                first, _, others = obj.docstring.value.partition("\n\n")
+                defines = f"**To define in a subclass:** {', '.join(f'`{name}`' for name in names)}."
+                obj.docstring.value = "\n\n".join(text for text in (first, defines, others) if text)
 
 
 class Constructors(griffe.Extension):
@@ -35,6 +39,17 @@ class Constructors(griffe.Extension):
                     runtime = getattr(imported(module.path), member.name, None)
                     if dataclasses.is_dataclass(runtime):
                         member.set_member("__init__", constructor(member, runtime))
+
+
+def abstract_methods(path: str) -> list[str]:
+    """The abstract methods and attributes of a class in the order of their definition; none if it has no such class."""
+    module, _, name = path.rpartition(".")
+    found = getattr(imported(module), name, None)
+    abstract = getattr(found, "__abstractmethods__", frozenset()) | getattr(found, "__abstractvars__", frozenset()) | \
+        getattr(found, "__abstractclassvars__", frozenset())
+    order = [member for base in reversed(getattr(found, "__mro__", ())) for member in
+             (*getattr(base, "__annotations__", {}), *vars(base))]
+    return sorted(abstract, key=lambda member: order.index(member) if member in order else len(order))
 
 
 def imported(path: str) -> ModuleType | None:

@@ -14,10 +14,10 @@ data, model = rv.datasets.digits(parties=20, classes_per_party=6, seed=0), rv.mo
 solver = rv.SGD(0.1, batch_size=20, epochs=1)
 clock = rv.VirtualClock(speed=20.0, rate=1e5, speed_spread=1.5)
 
-waiting = rv.simulate(rv.fedavg(solver), model, data, rounds=40, evaluate_every=2, clock=clock)
+waiting = rv.simulate(rv.fedavg(solver), model, data, rounds=40, evaluate_every=1, clock=clock)
 steps = -(-data.sizes() // 20)
 seconds = clock.job_seconds(len(data), steps, message_bytes=2 * 4 * 650)
-buffered = rv.simulate(rv.fedbuff(solver, buffer=4), model, data, rounds=800, evaluate_every=40,
+buffered = rv.simulate(rv.fedbuff(solver, buffer=4), model, data, rounds=2400, evaluate_every=60,
                        participation=rv.participation.Arrivals(seconds, jitter=0.2))
 
 figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
@@ -30,5 +30,5 @@ for label, result in {"FedAvg, waiting": waiting, "FedBuff": buffered}.items():
 end = min(time.iloc[-1] for time, _ in curves.values())
 axes.set(xlabel="simulated seconds", ylabel="validation accuracy", xlim=(0, end))
 axes.legend()
-first_above = {label: time[accuracy > 0.85].min() for label, (time, accuracy) in curves.items()}
+first_above = {label: time[accuracy > 0.75].min() for label, (time, accuracy) in curves.items()}
 assert first_above["FedBuff"] < first_above["FedAvg, waiting"]

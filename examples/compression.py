@@ -13,18 +13,18 @@ import resolvent as rv
 
 problem = rv.problems.least_squares(parties=10, samples=50, features=20, heterogeneity=1.0, seed=0)
 codec = rv.codecs.RandK(share=0.1)
-methods = {"in full": (rv.dgd(learning_rate=0.02, alpha=1.0), 20 * 32),
-           "DCGD": (rv.dcgd(learning_rate=0.02, codec=codec, alpha=1.0), codec.count(20, "float32")),
-           "DIANA": (rv.diana(learning_rate=0.02, codec=codec, alpha=1.0), codec.count(20, "float32"))}
+methods = {"in full": (rv.dgd(learning_rate=0.004, alpha=1.0), 20 * 32),
+           "DCGD": (rv.dcgd(learning_rate=0.004, codec=codec, alpha=1.0), codec.count(20, "float32")),
+           "DIANA": (rv.diana(learning_rate=0.004, codec=codec, alpha=1.0), codec.count(20, "float32"))}
 
 figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
 gaps = {}
 for label, (algorithm, bits) in methods.items():
-    result = rv.simulate(algorithm, problem, rounds=1500, evaluate_every=25)
+    result = rv.simulate(algorithm, problem, rounds=3000, evaluate_every=50)
     gap = result.metrics.query("metric == 'gap'").set_index("round")["value"]
     gaps[label] = gap.iloc[-1]
     axes.plot(gap.index * bits / 1000, gap, label=label)
-axes.set(xlabel="kilobits sent by a party", ylabel="optimality gap", yscale="log", xlim=(0, 160))
+axes.set(xlabel="kilobits sent by a party", ylabel="optimality gap", yscale="log", xlim=(0, 320))
 axes.legend()
 print(gaps)
 assert gaps["DIANA"] < 0.01 * gaps["DCGD"]

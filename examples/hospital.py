@@ -73,7 +73,8 @@ pd.DataFrame(fitted.predict_proba(new_visits), columns=fitted.classes).assign(pr
 
 # %%
 figure, axes = plt.subplots(figsize=(5.5, 3), layout="constrained")
-gains = 100 * decisions[["gain", "low", "high"]]
-axes.errorbar(gains["gain"], gains.index, xerr=[gains["gain"] - gains["low"], gains["high"] - gains["gain"]], fmt="o")
+gains = 100 * decisions.set_index("site")[["expected", "expected_low", "expected_high"]]
+middle, low, high = gains.to_numpy().T
+axes.errorbar(middle, gains.index, xerr=[middle - low, high - middle], fmt="o")
 axes.axvline(0, color="grey", linewidth=0.8)
 axes.set(xlabel="points of accuracy gained over training alone")

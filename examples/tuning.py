@@ -13,13 +13,15 @@ import resolvent as rv
 data, model = rv.datasets.digits(parties=10, classes_per_party=4, seed=0), rv.models.logistic(64, 10)
 makers = {"FedAvg": lambda learning_rate: rv.fedavg(rv.SGD(learning_rate, batch_size=20)),
           "FedProx, mu = 1": lambda learning_rate: rv.fedprox(rv.SGD(learning_rate, batch_size=20), mu=1.0)}
-tuned = rv.tune(makers, {"learning_rate": [0.01, 0.03, 0.1, 0.3, 1.0, 3.0]}, model, data, rounds=30, strategy="grid")
+rates = {"learning_rate": [0.01, 0.03, 0.1, 0.3, 1.0, 3.0]}
+tuned = rv.tune(makers, dict.fromkeys(makers, rates), model, data, rounds=30, strategy="grid")
 
 figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
-for label, search in tuned.methods.items():
-    rates = [trial.point["learning_rate"] for trial in search.trials]
-    values = [trial.value for trial in search.trials]
-    axes.semilogx(rates, values, "o-", label=label)
-    axes.plot(search.best.point["learning_rate"], search.best.value, "k*", markersize=12)
+for label, trials in tuned.trials.items():
+    axes.semilogx(*zip(*sorted((trial.point["learning_rate"], trial.reading.score) for trial in trials), strict=True),
+                  "o-", label=label)
+    best = tuned.best[label]
+    axes.plot(best.point["learning_rate"], best.reading.score, "k*", markersize=12)
+    assert best.reading.score == max(trial.reading.score for trial in trials)
 axes.set(xlabel="learning rate", ylabel="validation accuracy")
 axes.legend()
