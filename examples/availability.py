@@ -1,6 +1,6 @@
 """Parties that sleep at night
 
-Phones of 24 time zones train while their owners sleep, and each zone has its own labels. The shared model follows
+Phones of eight time zones train while their owners sleep, and each zone has its own labels. The shared model follows
 whoever is awake. `mifa` steps with the last update of every party, present or not. More:
 [availability](api/participation.md#availability), [sites that are often
 absent](choosing.md#sites-that-are-often-absent).
@@ -16,8 +16,8 @@ import numpy as np
 import resolvent as rv
 
 PARTIES = 48
-zone = np.arange(PARTIES) % 24
-targets = jnp.stack([jnp.cos(2 * jnp.pi * zone / 24) + 0.5, jnp.sin(2 * jnp.pi * zone / 24)], axis=1)
+zone = np.arange(PARTIES) % 8
+targets = jnp.stack([jnp.cos(2 * jnp.pi * zone / 8) + 0.5, jnp.sin(2 * jnp.pi * zone / 8)], axis=1)
 problem = rv.problems.QuadraticProblem(jnp.broadcast_to(jnp.eye(2), (PARTIES, 2, 2)), targets)  # |w - target_k|^2 / 2
 asleep = rv.participation.DayNight(offsets=zone, day=14, by_day=0.02, by_night=0.5,
                                    inner=rv.participation.Full("uniform"))

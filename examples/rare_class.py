@@ -32,5 +32,5 @@ for i, (label, values) in enumerate(bars.items()):
     axes.bar(np.arange(3) + 0.4 * i, values, width=0.38, label=label)
 axes.set_xticks(np.arange(3) + 0.2, [name.replace("_", " ") for name in names])
 axes.set(ylim=(0.4, 1), ylabel="test, mean over the sites")
-axes.legend(loc="upper left")
+axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 assert bars["balanced"][1] > bars["without weights"][1] + 0.05
