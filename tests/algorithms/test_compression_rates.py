@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers import quadratic
 
+import nightly
 import resolvent as rv
 from resolvent.problem.mixed import mixed
 
@@ -36,7 +37,7 @@ def predicted(problem, rate, k, rounds):
     return np.array(gaps)
 
 
-@pytest.mark.parametrize(("alpha", "k"), [(1.0, 2), pytest.param(0.5, 1, marks=pytest.mark.nightly)])
+@nightly.parametrize(("alpha", "k"), [(0.5, 1), (1.0, 2)], per_commit=0)
 def test_dcgd_stops_at_the_predicted_gap(alpha, k):
     problem, rate, rounds = mixed(quadratic(), alpha), 0.05 / alpha**2, 30_000
     expected = predicted(problem, rate, k, 2000)

@@ -9,6 +9,7 @@ import pytest
 from helpers import equal, personal_models, quadratic, trajectory
 from jax.flatten_util import ravel_pytree
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.description import describe_on
 from resolvent.algorithms.methods.aggregation import ModelAggregation
@@ -168,7 +169,7 @@ def test_fedbabu_by_a_plain_loop():
     equal(personal_models(algorithm, network(), states[-1]), jax.tree.map(lambda *leaves: np.stack(leaves), *tuned))
 
 
-@pytest.mark.parametrize("method", [rv.moon, rv.fedntd, rv.feddecorr, rv.fedlc])
+@nightly.parametrize("method", [rv.moon, rv.fedntd, rv.feddecorr, rv.fedlc])
 def test_without_its_term_a_method_is_fedavg(method):
     weight = {rv.moon: "mu", rv.fedlc: "tau"}.get(method, "beta")
     state = trajectory(method(SGD, **{weight: 0.0}), network(), 2)[-1]
@@ -201,10 +202,10 @@ def test_value_gradient_and_minibatches_are_of_one_function():
         equal(oracle.batch_grad(w, everything, everything >= 0), oracle.grad(w), 1e-10)
 
 
-@pytest.mark.parametrize("inner", [
+@nightly.parametrize("inner", [
     lambda: rv.fedprox(SGD, mu=0.5), lambda: rv.scaffold(SGD), lambda: rv.fedsam(SGD),
     lambda: rv.fedavg(rv.solvers.DPSGD(0.2, clip=0.5, noise_multiplier=0.0, batch_size=4, steps=3))],
-    ids=["a proximal term", "a linear term", "a map", "clipped gradients"])
+    ids=["a proximal term", "a linear term", "a map", "clipped gradients"], per_commit=2)
 def test_an_objective_equal_to_the_loss_changes_nothing_of_local_work(inner):
     def loss(params, batch, context):
         return context.losses(context.outputs(params, batch), batch)

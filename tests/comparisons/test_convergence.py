@@ -80,6 +80,7 @@ def test_pooled_converges_to_least_squares_and_says_so_if_it_does_not():
     assert "that of the shared model of FedAvg is" in warning
 
 
+@pytest.mark.nightly
 def test_exact_solutions_of_few_rows_are_warned_of():
     names, rows = ["a", "b", "c"], [5, 40, 8]
     exact = rv.solvers.LBFGS()

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import cross_val_score
 
+import nightly
 import resolvent as rv
 from resolvent.comparisons.after import estimators
 from resolvent.comparisons.after.estimators import FederatedClassifier, FederatedRegressor
@@ -37,7 +38,7 @@ def solved(algorithm, model, data, **options):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of scikit-learn's checks
-@pytest.mark.parametrize("estimator", [FederatedClassifier(), FederatedRegressor()], ids=lambda e: type(e).__name__)
+@nightly.parametrize("estimator", [FederatedRegressor(), FederatedClassifier()], ids=lambda e: type(e).__name__)
 def test_checks_of_scikit_learn(estimator, monkeypatch):
     checks = pytest.importorskip("sklearn.utils.estimator_checks")
     if not hasattr(checks, "estimator_checks_generator"):

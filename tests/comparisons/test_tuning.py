@@ -182,7 +182,7 @@ def test_a_reading_is_the_one_that_was_written(tmp_path):
     assert TrialFiles(tmp_path, "a search").read("run", 1, {"rate": 0.1}, 4) is None
 
 
-@nightly.parametrize("strategy", ["halving", "random"])
+@nightly.parametrize("strategy", ["halving", "random"], per_commit=0)
 def test_trials_side_by_side_have_the_results_of_single_ones(problem, simulated, strategy):
     """Two structures, as the number of steps is static: trials of each run together."""
     def make(rate, steps):
