@@ -5,14 +5,16 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 # Measured in CPU seconds with nothing compiled, the longest first.
 LONGEST = (
-    "algorithms/test_contract.py", "comparisons/test_kill_and_resume.py", "docs/test_doctests.py",
-    "federation/test_continuation.py", "algorithms/test_robust.py", "algorithms/test_participation.py",
-    "comparisons/test_tuning.py", "comparisons/test_folds.py", "simulator/test_schedulers.py",
-    "simulator/test_host_storage.py", "comparisons/test_report.py", "comparisons/test_report_in_browser.py",
-    "problem/test_optax_solver.py", "simulator/test_simulate.py", "problem/test_solvers.py", "testing/test_parts.py",
-    "simulator/test_cohorts.py", "algorithms/test_splitting.py", "algorithms/test_attacks.py",
-    "federation/test_federation_cli.py", "algorithms/test_private_parties.py", "algorithms/test_audit.py",
-    "simulator/test_cache.py", "papers/test_portfolio_reproduction.py", "docs/test_recipes.py",
+    "algorithms/test_contract.py", "comparisons/test_regress.py", "comparisons/test_folds.py",
+    "algorithms/test_local_objectives.py", "docs/test_doctests.py", "comparisons/test_kill_and_resume.py",
+    "federation/test_continuation.py", "comparisons/test_refit.py", "testing/test_parts.py",
+    "comparisons/test_calibrate_and_explain.py", "simulator/test_simulate.py", "algorithms/test_memory.py",
+    "problem/test_solvers.py", "algorithms/test_splitting.py", "algorithms/test_attacks.py",
+    "algorithms/test_private_parties.py", "simulator/test_cohorts.py", "algorithms/test_availability.py",
+    "federation/test_federation_cli.py", "algorithms/test_robust.py", "comparisons/test_run_folder.py",
+    "algorithms/test_corrections.py", "comparisons/test_tuning.py", "comparisons/test_other_problems.py",
+    "comparisons/test_report.py", "simulator/test_schedulers.py", "simulator/test_host_storage.py",
+    "problem/test_optax_solver.py", "papers/test_portfolio_reproduction.py",
 )
 _RANKS = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
 
