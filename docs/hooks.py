@@ -52,7 +52,13 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         if mark in markdown:
             markdown = markdown.replace(mark, content())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
-    return REFERENCE.sub(lambda match: "\n".join(f"::: {path}" for path in referenced(match)), markdown)
+    return REFERENCE.sub(entries, markdown)
+
+
+def entries(match: re.Match[str]) -> str:
+    """The entries of a mark of the reference; without a section before it on the page, they are of the second level."""
+    level = 3 if "\n## " in match.string[:match.start()] else 2
+    return "\n".join(f"::: {path}\n    options:\n      heading_level: {level}\n" for path in referenced(match))
 
 
 def referenced(match: re.Match[str]) -> list[str]:
