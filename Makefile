@@ -11,7 +11,7 @@ TORTURE ?= --kills 100 --corrupted 500 --tables 5000 --experiments 3000 --seed 0
 # What `make nightly` runs: names of reproductions, or all.
 REPRODUCTIONS ?=
 
-.PHONY: help federation federation-test flower-test digits test test-fast lint typed docs wheel versions compile-sweep nightly torture clean extras
+.PHONY: help figures federation federation-test flower-test digits test test-fast lint typed docs wheel versions compile-sweep nightly torture clean extras
 
 help:
 	@echo "make digits     install, then compare eight algorithms on real handwritten digits"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make typed      mypy --strict and pyright of a user's script, with the installed package"
 	@echo "make docs       build the documentation into site/"
+	@echo "make figures    the figures of the release (speed, claims, coverage, kills), from the committed results"
 	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
 	@echo "make versions   run digits, the contract and the models of the benchmark with the lowest and the newest dependencies"
 	@echo "make compile-sweep  compile 2,000 programs with and without call metadata; fails if a result differs"
@@ -64,6 +65,9 @@ typed: .venv/installed-lint
 
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+figures: .venv/installed
+	$(BIN)/python docs/release.py
 
 # An environment of its own, so that it can be made while the extras are installed into the other.
 wheel: .venv-build/installed
