@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hooks import RESULTS, verdict_counts
+
 ROOT = Path(__file__).parents[1]
 MARK = "<!-- the figures of the release -->"
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "docs")]
 
 
 class Figure(NamedTuple):
@@ -50,8 +53,6 @@ def start() -> Iterator[Figure]:
 
 def claims() -> Iterator[Figure]:
     """Verdicts on the papers' claims."""
-    from hooks import RESULTS, verdict_counts
-
     from resolvent.papers.reproductions.results import shown_records
 
     *_, (_, holds, in_part, does_not, not_decided, ours) = verdict_counts(shown_records(RESULTS).values())
