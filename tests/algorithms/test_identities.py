@@ -79,6 +79,7 @@ def test_one_pull_for_all_is_the_same_pull_for_each_party():
     equal(run(rv.fedplus_pull(SOLVER, median, gamma=0.4)), run(rv.fedplus_pull(SOLVER, median, gamma=jnp.full(6, 0.4))))
 
 
+@pytest.mark.nightly
 def test_a_separable_penalty_per_layer_is_the_penalty_of_the_whole_model():
     layers = rv.penalties.PerLayer({"weight": rv.penalties.L1()}, default=rv.penalties.L1())
     equal(run(rv.fedplus(SOLVER, layers, sigma=0.5)), run(rv.fedcomed_plus(SOLVER, sigma=0.5)), 1e-6)

@@ -113,6 +113,7 @@ def test_adam_in_half_precision_has_moments_in_float32(dtype):
     np.testing.assert_allclose(w.astype(jnp.float32), [0.4, -0.4, 0], rtol=0.02)
 
 
+@pytest.mark.nightly
 def test_solvers_keep_float32():
     h = jnp.asarray([[2.0, 0.5], [0.5, 1.0]], jnp.float32)
     oracle = QuadraticOracle(jnp.array(1), h, jnp.ones(2, jnp.float32), jnp.zeros((), jnp.float32))
