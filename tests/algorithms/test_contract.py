@@ -133,6 +133,7 @@ def structure(algorithm):
 def test_every_preset_has_a_row():
     assert {*ROWS, *SAME} == set(presets.__all__)
     assert not {*ROWS} & {*SAME}
+    assert {*ROWS, *COMBINED} >= PER_COMMIT
 
 
 @pytest.mark.parametrize("name", SAME)
