@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from resolvent.errors import InputError
-from resolvent.federation.secure.primitives import Identity, SiteKeys, verify_signature
+from resolvent.federation.secure.local import local_identities
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
 from resolvent.federation.secure.site import SecureSite
@@ -12,29 +11,11 @@ RUN = "run/0/digest of the plan"
 NAMES = ("Aarhus", "Basel", "Cork", "Delft", "Evora")
 
 
-class Authority:
-    """Certificates: an Ed25519 key for each name."""
-
-    def __init__(self, names):
-        self.keys = {name: SiteKeys(name.encode()) for name in names}
-
-    def identity(self, name):
-        """The certificate of a participant."""
-        def verify(content, signature):
-            signer = signature.get("name") if isinstance(signature, dict) else None
-            if signer not in self.keys or not verify_signature(
-                    self.keys[signer].signing, content, signature.get("signature")):
-                raise InputError("it has no valid signature of this federation")
-            return signer
-
-        return Identity(lambda content: {"name": name, "signature": self.keys[name].sign(content)}, verify)
-
-
 def sites_of(folder, count=5, rules=None, accept=True):
     """Sites that have accepted each other's cards; started again, they continue."""
     names = NAMES[:count]
-    authority = Authority(names)
-    sites = {name: SecureSite(name, RUN, folder / name, authority.identity(name), rules or SumRules(), names)
+    identities = local_identities(names)
+    sites = {name: SecureSite(name, RUN, folder / name, identities[name], rules or SumRules(), names)
              for name in names}
     if accept:
         cards = cards_of(sites)

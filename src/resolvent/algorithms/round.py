@@ -6,7 +6,7 @@ reply in ``admission``.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from resolvent.problem.oracle import Oracle
 
 __all__ = ["CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
            "first_party_state", "initial_party", "initial_server", "reply_shapes", "server_step", "stacked_replies",
-           "working_parties"]
+           "summed_replies", "working_parties"]
 
 
 class Private(eqx.Module):
@@ -162,6 +162,21 @@ def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohor
     return CollectedReplies(
         _weighted_replies(payload, cohort, jnp.asarray(counted)), refused,
         {k: float(norm) for k, norm, has_arrived in zip(ids, norms, arrived, strict=True) if has_arrived and norm_of})
+
+
+def summed_replies(total: Reply | None, expected: Reply, cohort: Cohort, summed: Collection[int]) -> CollectedReplies:
+    """Replies of which the server has nothing but their sum: a payload with one row, for ``FixedPointSums``.
+
+    Args:
+        total: the sum as a reply, leaves [1, ...]; None if there is none, so that no reply counts.
+        expected: leaves with the shape and dtype of a reply.
+        cohort: the cohort of the round.
+        summed: ids of the parties whose replies are in the sum.
+    """
+    ids = np.asarray(cohort.index).tolist()
+    counted = jnp.asarray([total is not None and k in summed for k in ids], bool)
+    payload = jax.tree.map(lambda like: jnp.zeros((1, *like.shape), like.dtype), expected) if total is None else total
+    return CollectedReplies(_weighted_replies(payload, cohort, _with_total_weight(counted, cohort)), {}, {})
 
 
 _ALIGNMENT = 64  # bytes; JAX uses memory of NumPy with this alignment without a copy

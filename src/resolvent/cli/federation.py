@@ -271,6 +271,7 @@ def federate(
     *,
     kit: OptionalPath = None,
     rehearse: bool = False,
+    secure: bool = False,
     engine: Literal["nvflare", "flower"] = "nvflare",
     out: OptionalPath = None,
     sites: Texts = (),
@@ -300,6 +301,8 @@ def federate(
         kit: the lead's kit; in a federation over Flower the server's kit, on the server's machine.
         rehearse: run server, sites and lead on this machine, from the table of the experiment, and compare with a
             simulation.
+        secure: the server learns sums of the replies only; the same as --set "privacy={secure_sums: true}". A rehearsal
+            prints what the server got, and what was behind it.
         engine: the program that connects the participants of a rehearsal: nvflare (NVIDIA FLARE) or flower. Elsewhere
             the kit says it.
         out: the run folder; default: runs/NAME-federation, or runs/NAME-rehearsal.
@@ -322,7 +325,7 @@ def federate(
 
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
-    changes = flat(set)
+    changes = [*flat(set), *(["privacy={secure_sums: true}"] if secure else [])]
     rules: dict[str, Any] = {"quorum": quorum, "grace": grace, "deadline": deadline, "retries": retries,
                              "lost_state": lost_state}
     name = Path(experiment).stem if experiment.endswith((".yaml", ".yml")) else experiment
@@ -356,6 +359,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.federation.lead.engines import require_engine
     from resolvent.federation.lead.rehearsal import prepare_rehearsal, rehearse, shipped_changes
+    from resolvent.federation.lead.secure_view import hidden_numbers
     from resolvent.federation.protocol.job import FederationJob
 
     require_engine(engine)
@@ -369,6 +373,12 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
         verdict = "the same models as the simulation" if parity.is_equal else "OTHER MODELS THAN THE SIMULATION"
         terminal.print_line(f"{parity.method}: {verdict}; largest difference of a parameter {parity.difference:.1e}, "
                             f"largest parameter {parity.largest:.2g}")
+    kits = {site: participants / "kits" / site for site in rehearsal.sites}
+    for numbers in hidden_numbers(rehearsal.experiment, kits, summary["run"]):
+        received, hidden = (", ".join(f"{value:.4g}" for value in values)
+                            for values in (numbers.received, numbers.hidden))
+        terminal.print_line(f"{numbers.method}, {numbers.site}: the server got {received}, ...; behind it is {hidden}, "
+                            "...")
     terminal.print_path("Kits, tables and runs of the sites", participants)
     if not all(parity.is_equal for parity in parities):
         sys.exit(FAILURE)

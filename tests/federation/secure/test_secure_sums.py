@@ -9,7 +9,6 @@ import nightly
 from federation.secure_parts import (
     NAMES,
     RUN,
-    Authority,
     cards_of,
     secure_sum,
     sites_of,
@@ -17,6 +16,7 @@ from federation.secure_parts import (
 )
 from resolvent.errors import InputError
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.federation.secure.local import local_identities
 from resolvent.federation.secure.primitives import SiteKeys, derive, stream
 from resolvent.federation.secure.rules import SumRules, card_content
 from resolvent.federation.secure.server import SecureSum
@@ -194,10 +194,12 @@ def test_a_server_cannot_ask_twice(masked, tmp_path):
     for name in asked:
         total.accept_signature(name, sites[name].sign(FIRST, asked))
     site.reveal(FIRST, asked, total.signatures, total.shares_for(NAMES[0]))
-    for of_process in (site, sites_of(tmp_path, accept=False)[NAMES[0]]):
-        _refused(lambda of_process=of_process: of_process.mask((7, 0), asked[:4], "w0", 4, "<u8"),
-                 "two sums over different sites")
-    site.mask((7, 1), asked, "w0", 4, "<u8")  # another phase computes something else
+    for t, of_process in enumerate((site, sites_of(tmp_path, accept=False)[NAMES[0]]), 7):
+        of_process.mask((t, 0), asked, "w0", 4, "<u8")
+        _refused(lambda of_process=of_process, t=t: of_process.sign((t, 0), asked[:4]), "differ by single replies")
+        of_process.sign((t, 0), asked)  # the same sites again: nothing new
+    site.mask((9, 1), asked, "w0", 4, "<u8")
+    site.sign((9, 1), asked[:4])  # another phase computes something else
 
 
 @pytest.mark.parametrize(("asked", "match"), [
@@ -216,15 +218,15 @@ def test_a_server_cannot_swap_keys(tmp_path):
     keys = {"exchange": server.exchange, "signing": server.signing}
     _refused(lambda: site.accept({**cards, other: {**cards[other], **keys}}), "no valid signature")
     content = card_content(RUN, other, server.exchange, server.signing)
-    as_another = {**keys, "signature": Authority(NAMES).identity(NAMES[2]).sign(content)}  # an insider helps
+    as_another = {**keys, "signature": local_identities(NAMES)[NAMES[2]].sign(content)}  # an insider helps
     _refused(lambda: site.accept({**cards, other: as_another}), f"card of {other} has the signature of {NAMES[2]}")
     _refused(lambda: site.accept({name: cards[name] for name in NAMES[:3]}), "and the plan has")
     _refused(lambda: site.accept({**cards, NAMES[0]: cards[other]}), "no valid signature")
     _refused(lambda: site.mask(FIRST, sorted(NAMES), "w0", 4, "<u8"), "has not accepted the cards")
-    earlier = SecureSite(other, "an earlier run", tmp_path / "earlier", Authority(NAMES).identity(other), SumRules())
+    earlier = SecureSite(other, "an earlier run", tmp_path / "earlier", local_identities(NAMES)[other], SumRules())
     _refused(lambda: site.accept({**cards, other: earlier.card()}), "no valid signature")  # replayed
     site.accept(cards)
-    lost = SecureSite(other, RUN, tmp_path / "lost folder", Authority(NAMES).identity(other), SumRules(), NAMES)
+    lost = SecureSite(other, RUN, tmp_path / "lost folder", local_identities(NAMES)[other], SumRules(), NAMES)
     _refused(lambda: site.accept({**cards, other: lost.card()}), "other public keys .* accepted")
 
 

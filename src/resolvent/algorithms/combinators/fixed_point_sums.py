@@ -23,6 +23,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerParty, InnerServer, contains
 from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.participation.base import ParticipationWrapper
 from resolvent.errors import InputError, check_range
@@ -30,7 +31,7 @@ from resolvent.math.fixed_point import Bits, decode, encode, fraction_bits, is_i
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 
-__all__ = ["FixedPointSums", "IntegerReply", "check_weighting"]
+__all__ = ["FixedPointSums", "IntegerReply", "check_weighting", "with_integer_sums"]
 
 
 class IntegerReply(NamedTuple):
@@ -72,7 +73,7 @@ class FixedPointSums(Combinator):
     weighting: Literal["size", "uniform"] = eqx.field(static=True, default="size")
     bits: Bits = eqx.field(static=True, default=64)
     largest: float = eqx.field(static=True, default=2.0**24)
-    terms: int = eqx.field(static=True, default=128)
+    terms: int = eqx.field(static=True, default=1024)
     replies_models: ClassVar[bool] = False
     # It needs the integers or their sum: a mean of floating-point numbers would not do.
     needs_individual_replies: ClassVar[bool] = True
@@ -159,12 +160,31 @@ def check_weighting(algorithm: Algorithm, participation: Participation, problem:
         if known[0] * sizes[extremes[1]] != known[1] * sizes[extremes[0]]:
             raise InputError(f"the parties of {type(problem).__name__} have other numbers of samples than its sizes, "
                              "so that they cannot weigh their replies: use weighting='uniform'")
-    inner = participation
-    while isinstance(inner, ParticipationWrapper):
-        inner = inner.inner
-    weighting = getattr(inner, "weighting", None)
+    inner, weighting = _weighting(participation)
     if weighting != algorithm.weighting:
         raise InputError(f"FixedPointSums(weighting='{algorithm.weighting}') and {type(inner).__name__}"
                          + (f"(weighting='{weighting}')" if weighting else ", whose weights a party cannot compute,")
                          + " do not fit together: a party weighs its own reply. Use Full, Uniform or Bernoulli with "
                            "the same weighting")
+
+
+def with_integer_sums(algorithm: Algorithm, participation: Participation) -> Algorithm:
+    """``FixedPointSums`` of an algorithm with the weights of a participation; training alone sends nothing and stays.
+
+    Raises:
+        InputError: the server needs single replies, or a party cannot compute its weight.
+    """
+    if isinstance(algorithm, LocalTraining | FixedPointSums):
+        return algorithm
+    weighting = _weighting(participation)[1]
+    integers = FixedPointSums(algorithm, weighting="uniform" if weighting == "uniform" else "size")
+    check_weighting(integers, participation)
+    return integers
+
+
+def _weighting(participation: Participation) -> tuple[Participation, str | None]:
+    """The participation inside all wrappers, and how it weighs parties; None if otherwise."""
+    inner = participation
+    while isinstance(inner, ParticipationWrapper):
+        inner = inner.inner
+    return inner, getattr(inner, "weighting", None)

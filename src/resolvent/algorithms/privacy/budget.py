@@ -25,7 +25,7 @@ __all__ = ["PrivacyBudget", "PrivacyLedger"]
 
 @dataclass(frozen=True)
 class PrivacyBudget(CheckedArguments):
-    """The delta at which a run measures each party's epsilon, and the largest epsilon that it may spend.
+    """The delta at which a run measures each party's epsilon, the largest epsilon that it may spend, and secure sums.
 
     With ``DPSGD``, epsilon is that of the records of a party; it grows with every round for which the party is asked to
     work. With ``PrivateParties``, epsilon is that of single parties; it is the same for all, and grows with every
@@ -37,9 +37,15 @@ class PrivacyBudget(CheckedArguments):
         epsilon: the run stops before the first round that could make any party's epsilon larger than this; default:
             epsilon is only measured.
         accountant: ``pld`` (tight) or ``rdp`` (an upper bound, loose at large epsilon).
+        secure_sums: whether the server of a federation learns the sums of the replies only. In an experiment file the
+            replies of all methods are then integers (``FixedPointSums``), in a simulation too. Without ``delta``
+            epsilon is not measured.
+        min_sites: smallest number of sites of a secure sum.
+        threshold: share of the asked sites, in [1/2, 1), that a secure sum must exceed.
 
     Raises:
-        InputError: a number is outside its range; when a run starts: the composition is not private, its participation
+        InputError: neither ``delta`` nor ``secure_sums`` is set, or a number is outside its range; when a run
+            starts: ``delta`` is not set, the composition is not private, its participation
             is not accounted for, or the first round spends more than ``epsilon``.
 
     Example:
@@ -50,11 +56,19 @@ class PrivacyBudget(CheckedArguments):
         True
     """
 
-    delta: float
+    delta: float | None = None
     epsilon: float | None = None
     accountant: Accountant = "pld"
+    secure_sums: bool = False
+    min_sites: int = 3
+    threshold: float = 2 / 3
 
     def __post_init__(self) -> None:
+        if self.delta is None and (self.epsilon is not None or not self.secure_sums):
+            raise InputError("PrivacyBudget: epsilon is measured at a delta: set delta, such as 1e-5; or secure_sums")
+        if self.min_sites < 2 or not 0.5 <= self.threshold < 1:
+            raise InputError(f"PrivacyBudget(min_sites={self.min_sites}, threshold={self.threshold:g}): a secure sum "
+                             "has at least 2 sites, and exceeds a share of the asked sites in [1/2, 1)")
         check_range(self, "(0, 1)", delta=self.delta)
         check_range(self, "(0, inf)", epsilon=self.epsilon)
 
@@ -83,7 +97,10 @@ class PrivacyLedger:
 
     def __init__(self, budget: PrivacyBudget, algorithm: Algorithm, w0: Vector, sizes: ArrayLike,
                  participation: Participation, earlier: PrivacyAccount | None = None) -> None:
-        self._budget, samples = budget, np.asarray(sizes)
+        if budget.delta is None:
+            raise InputError("privacy: a run measures epsilon at a delta, which is not set: set delta, such as 1e-5. "
+                             "For the integers of secure sums use FixedPointSums around the algorithm")
+        self._budget, self._delta, samples = budget, budget.delta, np.asarray(sizes)
         self._earlier = [()] * len(samples) if earlier is None else list(earlier.of_parties)
         self.rounds = np.zeros(len(samples), np.int64)
         if uses_pooled_data(algorithm):
@@ -173,11 +190,11 @@ class PrivacyLedger:
     def _limit(self, rate: float, earlier: tuple[Releases, ...]) -> int:
         """The largest number of rounds within the budget."""
         assert self._budget.epsilon is not None
-        return _steps_within(self._budget.epsilon, self._multiplier, rate, self._budget.delta,
+        return _steps_within(self._budget.epsilon, self._multiplier, rate, self._delta,
                              self._budget.accountant, earlier) // self._steps
 
     def _epsilon(self, rate: float, earlier: tuple[Releases, ...], rounds: int) -> float:
-        return _gaussian_epsilon(self._multiplier, rate, rounds * self._steps, self._budget.delta,
+        return _gaussian_epsilon(self._multiplier, rate, rounds * self._steps, self._delta,
                                  self._budget.accountant, earlier)
 
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.experiment.binding import Bound, bind, parameters
@@ -73,7 +74,8 @@ class Experiment:
         start: a finished run, or one folder of its `models`, whose shared model the server and all parties begin with;
             default: the first model of the seed.
         privacy: the delta at which each party's epsilon is measured, and the epsilon before which a run stops, such as
-            {delta: 1e-5, epsilon: 3}. All algorithms must be differentially private.
+            {delta: 1e-5, epsilon: 3}. All algorithms must be differentially private. {secure_sums: true} lets the
+            server of a federation learn sums of replies only.
         callbacks: what is called at evaluations, such as [EarlyStopping, {name: CSV, folder: curves}].
         decision: how a site weighs gains and losses, such as {cost: 2} if a loss is twice as bad as a gain of the same
             size; default: cost 1.
@@ -219,6 +221,12 @@ class ExperimentFile:
         for key in ("clock", "privacy", "decision"):
             if key in self.bound.parts:
                 parts[key] = self.bound.part(key).build()
+        budget: PrivacyBudget | None = parts.get("privacy")
+        if budget is not None and budget.secure_sums:
+            parts["algorithms"] = {label: with_integer_sums(algorithm, parts["participation"])
+                                   for label, algorithm in parts["algorithms"].items()}
+        if budget is not None and budget.delta is None:
+            del parts["privacy"]
         parts["callbacks"] = {label: part.build() for label, part in self.bound.labelled("callbacks").items()}
         experiment = Experiment(**{**self.bound.values, **parts, **self._metrics(parts)})
         try:

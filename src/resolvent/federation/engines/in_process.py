@@ -16,7 +16,11 @@ from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.reports import Report
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.protocol.transport import PartyHandler, Transport
-from resolvent.federation.server.coordinator import Coordinator, FederationResult
+from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.secure.site import SecureSite
+from resolvent.federation.server.coordinator import Coordinator
+from resolvent.federation.server.result import FederationResult
 from resolvent.federation.site.party import Party
 from resolvent.problem.problem import Problem
 
@@ -46,7 +50,8 @@ class InProcess(Transport):
 
 def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folder: Path | str | None = None,
                    names: tuple[str, ...] | None = None, limits: Limits | None = None,
-                   observe: Callable[[Report], None] | None = None, **settings: Any) -> FederationResult:
+                   observe: Callable[[Report], None] | None = None, secure: SumRules | None = None,
+                   **settings: Any) -> FederationResult:
     """Run a federation in this process, with a party for each party of a problem.
 
     Args:
@@ -58,6 +63,7 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
         names: names of the parties; default: ``party 0``, ``party 1``, ...
         limits: what each site allows.
         observe: a function that is called with each report.
+        secure: of how many sites a secure sum must consist; None: the server sees the replies.
         settings: further arguments of ``Coordinator``: ``seed``, ``participation``, ``evaluate_every``, ``rules``,
             ``method``, ``lost_state``.
 
@@ -74,16 +80,22 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             return run_in_process(algorithm, problem, rounds=rounds, folder=temporary, names=names, limits=limits,
-                                  observe=observe, **settings)
+                                  observe=observe, secure=secure, **settings)
     names = names or tuple(f"party {k}" for k in range(problem.parties))
     stores = [PartyStore(Path(folder) / name) for name in names]
+    run = None if secure is None else "in process"
+    sums = {} if secure is None or run is None else {
+        name: SecureSite(name, run, Path(folder) / name, identity, secure, names)
+        for name, identity in local_identities(names).items()}
     try:
         parties = {name: Party(algorithm, problem.of_party(k, is_padded=True), store, rounds=rounds, name=name,
-                               method=settings.get("method", "algorithm"), limits=limits, rehearsal=True)
+                               method=settings.get("method", "algorithm"), limits=limits, rehearsal=True,
+                               secure=sums.get(name))
                    for k, (name, store) in enumerate(zip(names, stores, strict=True))}
         with ServerStore(Path(folder) / "server") as store:
             transport = InProcess({name: party.handle for name, party in parties.items()})
-            coordinator = Coordinator(algorithm, problem, transport, store, rounds=rounds, rehearsal=True, **settings)
+            coordinator = Coordinator(algorithm, problem, transport, store, rounds=rounds, rehearsal=True, run=run,
+                                      secure=secure, **settings)
             return coordinator.run(observe)
     finally:
         for store_of_party in stores:

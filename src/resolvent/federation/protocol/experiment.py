@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
 from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
@@ -29,7 +31,7 @@ from resolvent.problem.models import Model
 __all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
 
 # Settings without an effect in a federation, and their defaults.
-_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "privacy": None, "folds": 1}
+_NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1}
 _PARTY = "site"
 
 
@@ -156,7 +158,13 @@ class FederatedExperiment:
         """The algorithm of a label."""
         bound = self.file.bound
         algorithm: Algorithm = bound.labelled("algorithms")[label].build(solver=bound.part("solver").build())
-        return algorithm
+        return algorithm if self.privacy is None else with_integer_sums(algorithm, self.participation())
+
+    @property
+    def privacy(self) -> PrivacyBudget | None:
+        """The settings of secure sums; None if the server sees the replies."""
+        bound = self.file.bound
+        return bound.part("privacy").build() if "privacy" in bound.parts else None
 
     def participation(self) -> Participation:
         """Which parties take part in a round."""
@@ -223,6 +231,16 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
         if file.bound.values.get(key, default) != default or file.bound.parts.get(key):
             raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation: remove the setting")
     experiment = FederatedExperiment(file, is_rehearsal)
+    if experiment.privacy is not None:
+        if experiment.privacy.delta is not None:
+            raise InputError(f"{file.location('privacy')}: privacy.delta: a federation does not measure epsilon in its "
+                             "rounds: remove the setting; resolvent party check shows the epsilon of a plan")
+        for label in experiment.labels:
+            try:
+                experiment.algorithm(label)
+            except InputError as error:
+                raise InputError(f"{file.location(f'algorithms.{label}')}: privacy.secure_sums: {label}: "
+                                 f"{error}") from error
     if experiment.has_weights and len(experiment.seeds) > 1:
         raise InputError(f"{file.location('seeds')}: seeds: with weights of rows or classes a federation has one seed, "
                          "because the sums of the weights change with the split of the rows: remove the setting, and "

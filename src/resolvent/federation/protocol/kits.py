@@ -23,6 +23,7 @@ _NOTE_FILE = "kit.json"  # the note in kits for Flower
 # Private key and certificate of the lead, and the authority's certificate, in the folder ``startup``.
 _SIGNING_FILES: dict[Engine, tuple[str, str, str]] = {
     "nvflare": ("client.key", "client.crt", "rootCA.pem"), "flower": ("server.key", "server.pem", "authority.pem")}
+_SITE_FILES = ("site.key", "site.pem")  # with Flower
 _LEAD_ROLE = "lead"  # in a certificate of NVIDIA FLARE
 _TITLES = {"server": "the server", "site": "a site", "person": "a person, such as the lead"}
 _NVFLARE_FILES = {"fed_server.json": "server", "fed_client.json": "site", "fed_admin.json": "person"}
@@ -63,11 +64,12 @@ class KitNote:
             self.name = "server" if self.kind == "server" else content["client"]["fqsn"]
 
     def sign(self, content: bytes) -> dict[str, str]:
-        """Sign bytes as the lead, or as a site over NVIDIA FLARE.
+        """Sign bytes as the lead, or as a site.
 
         With Flower the lead works on the server's machine, and has the server's key.
         """
-        key, certificate, _ = _SIGNING_FILES[self.engine]
+        is_flower_site = (self.engine, self.kind) == ("flower", "site")
+        key, certificate = _SITE_FILES if is_flower_site else _SIGNING_FILES[self.engine][:2]
         return sign(self.kit / "startup" / key, self.kit / "startup" / certificate, content)
 
     def verify(self, content: bytes, signature: Any) -> str:
@@ -82,16 +84,25 @@ class KitNote:
         RevokedKeys(self.kit).check(signer.name, signer.key)
         return signer.name
 
+    def verify_participant(self, content: bytes, signature: Any) -> str:
+        """Check the signature of any participant of this federation; returns its name.
+
+        Raises:
+            InputError: it is no signature of these bytes with a valid certificate, or the key is revoked.
+        """
+        signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
+        RevokedKeys(self.kit).check(signer.name, signer.key)
+        return signer.name
+
     def verify_site(self, site: str, content: bytes, signature: Any) -> None:
         """Check the signature of a site, with the server's kit of a federation over NVIDIA FLARE.
 
         Raises:
             InputError: it is no signature of these bytes by this site, or the key is revoked.
         """
-        signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
-        if signer.name != site:
-            raise InputError(f"a message of {site} has the signature of {signer.name}")
-        RevokedKeys(self.kit).check(signer.name, signer.key)
+        signer = self.verify_participant(content, signature)
+        if signer != site:
+            raise InputError(f"a message of {site} has the signature of {signer}")
 
 
 def kit_note(kit: Path, kind: str) -> KitNote:

@@ -70,6 +70,7 @@ class Limits:
         noise: standard deviation of the Gaussian noise that is added to every number of an update, in multiples of
             ``clip``; noise needs ``clip``.
         max_bytes: largest number of bytes of a message that the site reads.
+        secure_sums: whether replies leave in secure sums only.
         refit_with_test_rows: whether a refit may train on the rows that judged the methods; otherwise it trains on
             the training and validation rows of this site, and its test rows stay unseen.
 
@@ -107,6 +108,7 @@ class Limits:
     training_scores: bool | None = None
     clip: float | None = None
     noise: float = 0.0
+    secure_sums: bool = False
     max_bytes: float = MAX_BYTES  # an integer of a file is below 2^31
     refit_with_test_rows: bool = True
 
@@ -153,6 +155,7 @@ WHY: Mapping[str, str] = {
     "training_scores": "a score on training rows tells whether a row was among them",
     "clip": "an update of bounded length lets noise hide a single row",
     "noise": "noise is the only limit with a bound on what can be learned from an update",
+    "secure_sums": "a reply tells more about the rows than the sum of the replies of several sites",
     "max_bytes": "it bounds the memory that a message takes; it protects no row",
     "refit_with_test_rows": "rows that have not trained a model can judge it later; it protects no row",
 }

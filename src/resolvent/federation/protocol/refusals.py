@@ -132,6 +132,7 @@ _LIMITS: Mapping[str, str] = {
     "min_batch": "the site allows no minibatches of fewer rows than {}",
     "min_sites": "the site takes part only with at least {} sites",
     "max_parameters_per_row": "the site allows at most {} parameters of a model for each training row, or noise",
+    "secure_sums": "the site takes part in secure sums only (privacy: {{secure_sums: true}})",
     "min_rows": "the site has fewer training rows than the {} with which it takes part",
     "clip": "the site clips updates to the norm {}, which is not possible with compressed messages",
 }

@@ -18,7 +18,7 @@ from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.federation.protocol.wire import Message, WireError, arrays_of, encode, restore_tree, share_equal
 from resolvent.math.tree import Vector
 
-__all__ = ["Ready", "Scores", "model_message", "norm_of_reply", "read_ready", "read_reply", "read_scores",
+__all__ = ["Ready", "Scores", "check_kind", "model_message", "norm_of_reply", "read_ready", "read_reply", "read_scores",
            "read_stored", "start_message", "work_message"]
 
 _MAX_SPLITS = 100
@@ -35,6 +35,7 @@ class Ready(NamedTuple):
         split_sizes: number of samples of each sample set.
         protected: whether the site clips its replies or adds noise.
         score: name of the score.
+        card: the site's public keys for secure sums; None without them.
     """
 
     samples: int
@@ -42,6 +43,7 @@ class Ready(NamedTuple):
     split_sizes: tuple[int, ...]
     protected: bool
     score: str
+    card: Mapping[str, Any] | None = None
 
 
 class Scores(NamedTuple):
@@ -74,12 +76,14 @@ def start_message(run: str, party: str, model: Vector, key: Array, experiment: M
     return encode(Message("start", run, facts=facts, arrays=arrays))
 
 
-def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, round_key: Array) -> bytes:
-    """The message of a phase to party k."""
+def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, round_key: Array,
+                 asked: Sequence[str] | None = None) -> bytes:
+    """The message of a phase to party k; with secure sums it names the asked sites."""
     payload, key = _phase_payload(algorithm, record.state, jnp.array(k), round_key, record.round,
                                   phase=record.phase)
     arrays = arrays_of({"payload": payload, "key": key, "effort": effort})
-    return encode(Message("work", record.run, record.round, record.phase, _facts(record, k), arrays))
+    facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
+    return encode(Message("work", record.run, record.round, record.phase, facts, arrays))
 
 
 def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int) -> bytes:
@@ -101,7 +105,7 @@ def read_ready(party: str, message: Message) -> Ready:
     Raises:
         WireError: it is not the expected answer.
     """
-    _check_kind(message, "ready")
+    check_kind(message, "ready")
     splits, sizes = message.fact("splits", list), message.fact("split_sizes", list)
     samples = message.fact("samples", int)
     if not (0 < len(splits) <= _MAX_SPLITS and len(sizes) == len(splits) and all(map(_is_name, splits))
@@ -110,7 +114,9 @@ def read_ready(party: str, message: Message) -> Ready:
     score = message.fact("score", str)
     if not _is_name(score):
         raise WireError("the name of the score is not valid")
-    return Ready(samples, tuple(splits), tuple(sizes), message.fact("protected", bool), score)
+    card = message.facts.get("card")
+    return Ready(samples, tuple(splits), tuple(sizes), message.fact("protected", bool), score,
+                 card if isinstance(card, dict) else None)
 
 
 def read_reply(party: str, message: Message, like: PyTree[Any]) -> PyTree[Any]:
@@ -119,7 +125,7 @@ def read_reply(party: str, message: Message, like: PyTree[Any]) -> PyTree[Any]:
     Raises:
         WireError: it is not the expected answer, or its arrays have other names, shapes or dtypes than ``like``.
     """
-    _check_kind(message, "reply")
+    check_kind(message, "reply")
     return restore_tree(message.arrays, like)
 
 
@@ -129,7 +135,7 @@ def read_scores(party: str, message: Message, splits: Sequence[str]) -> Scores:
     Raises:
         WireError: it is not the expected answer.
     """
-    _check_kind(message, "scores")
+    check_kind(message, "scores")
     if message.fact("withheld", bool):
         return Scores(None, None)
     has_shared = message.facts.get("shared") is not None
@@ -143,11 +149,16 @@ def read_stored(party: str, message: Message) -> bool:
     Raises:
         WireError: it is not the expected answer.
     """
-    _check_kind(message, "stored")
+    check_kind(message, "stored")
     return True
 
 
-def _check_kind(message: Message, kind: str) -> None:
+def check_kind(message: Message, kind: str) -> None:
+    """Check that an answer is of the expected kind.
+
+    Raises:
+        WireError: it is of another kind.
+    """
     if message.kind != kind:
         raise WireError(f"the answer is not of the kind '{kind}'")
 

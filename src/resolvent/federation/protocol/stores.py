@@ -200,14 +200,18 @@ class _Store:
                 if line.endswith(b"\n"):
                     yield json.loads(line)
 
-    def _read_record(self) -> Message | None:
-        path = self.folder / self._record_name
+    def read_file(self, name: str) -> Message | None:
+        """The message of ``write_file``; None if there is none. A damaged file raises a ``DamagedFileError``."""
+        path = self.folder / name
         try:
             return decode(_content_of(path), _LARGEST_FILE)
         except FileNotFoundError:
             return None
         except WireError as error:
             raise DamagedFileError(f"{path} cannot be used: {error}") from error
+
+    def _read_record(self) -> Message | None:
+        return self.read_file(self._record_name)
 
     def _restore(self, message: Message, prefix: str, like: PyTree[Any]) -> PyTree[Any]:
         arrays = {name.removeprefix(prefix): array for name, array in message.arrays.items() if name.startswith(prefix)}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.errors import InputError, shorten
 
 __all__ = ["Position", "SumRules", "card_content", "context_of", "list_content", "names_of"]
@@ -41,6 +42,16 @@ class SumRules:
         if not 0.5 <= self.threshold < 1:
             raise InputError(f"SumRules(threshold={self.threshold}) must lie in [1/2, 1): below it, the server can "
                              "have two different sums of one phase")
+
+    @classmethod
+    def of_plan(cls, privacy: PrivacyBudget | None, *, min_sites: int = 2) -> "SumRules | None":
+        """The rules of a plan; None without secure sums.
+
+        Args:
+            privacy: the setting of the experiment.
+            min_sites: a number of sites below which this participant has no sum, whatever the plan says.
+        """
+        return None if privacy is None else cls(max(privacy.min_sites, min_sites), privacy.threshold)
 
     def needed(self, asked: int) -> int:
         """t, the number of signatures and of shares when this number of sites is asked."""

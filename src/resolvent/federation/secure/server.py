@@ -29,6 +29,9 @@ class SecureSum:
         cards: site -> its public keys.
 
     Attributes:
+        run: name of the run.
+        position: the phase.
+        asked: the asked sites.
         listed: the sites whose replies are in the sum.
         shares: listed site -> other site -> sealed share.
         signatures: listed site -> its valid signature of the list.
@@ -42,7 +45,7 @@ class SecureSum:
         self.shares: dict[str, dict[str, str]] = {}
         self.signatures: dict[str, str] = {}
         self.total: NDArray[np.unsignedinteger] | None = None
-        self._run, self._rules, self._cards = run, rules, cards
+        self.run, self._rules, self._cards = run, rules, cards
         self._commitments: dict[str, str] = {}
 
     def add(self, site: str, masked: NDArray[np.unsignedinteger], shares: Mapping[str, str], committed: str) -> None:
@@ -66,7 +69,7 @@ class SecureSum:
 
     def accept_signature(self, site: str, signature: Any) -> bool:
         """Store a site's signature of the list; returns whether it is valid."""
-        content = list_content(self._run, self.position, self.asked, self.listed)
+        content = list_content(self.run, self.position, self.asked, self.listed)
         is_valid = verify_signature(self._cards[site]["signing"], content, signature)
         if is_valid:
             self.signatures[site] = signature
@@ -98,7 +101,7 @@ class SecureSum:
     def _own_seed(self, site: str, revealed: Mapping[str, Mapping[str, Any]]) -> bytes:
         """A site's seed: the one that it revealed, or the one that the shares of others give."""
         seed = _bytes(revealed.get(site, {}).get("own"))
-        if seed is not None and commitment(seed, self._run, self.position) == self._commitments[site]:
+        if seed is not None and commitment(seed, self.run, self.position) == self._commitments[site]:
             return seed
         others = [name for name in self.asked if name != site]
         shares = {position: share for position, name in enumerate(others)
@@ -106,14 +109,14 @@ class SecureSum:
         needed = self._rules.needed(len(self.asked))
         if len(shares) >= needed:
             seed = combine_shares(dict([*shares.items()][:needed]))
-            if commitment(seed, self._run, self.position) == self._commitments[site]:
+            if commitment(seed, self.run, self.position) == self._commitments[site]:
                 return seed
         raise VoidSumError(f"{site} has left after its reply, and {len(shares)} of {needed} shares of its mask arrived")
 
     def message(self) -> Message:
         """The sum as it is stored."""
         assert self.total is not None
-        return Message("sum", self._run, *self.position, {
+        return Message("sum", self.run, *self.position, {
             "asked": self.asked, "listed": self.listed, "shares": self.shares, "commitments": self._commitments,
             "signatures": self.signatures}, {"total": self.total})
 

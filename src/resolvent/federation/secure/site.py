@@ -18,6 +18,7 @@ same sites come back in every round. If one of them stays away between its reply
 site is not listed, the phase has no effect.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,7 +87,7 @@ class SecureSite:
         self._secret = stored_secret(folder / _SECRET, _SECRET_BYTES)
         self._keys = SiteKeys(self._secret)
         self._record: dict[str, Any] = {"cards": None, "position": [-1, 0], "asked": [], "message": "", "shares": {},
-                                        "listed": None, "summed": []}
+                                        "listed": None, "summed": {}}
         if self._path.exists():
             self._record = json.loads(self._path.read_text("utf-8"))
         self._secrets: dict[str, bytes] = {}
@@ -139,7 +140,7 @@ class SecureSite:
         Args:
             position: the phase.
             asked: the sites whose replies are to be summed, as they have arrived.
-            message: a digest of what the server sent, with which an earlier sum must not have been made.
+            message: a digest of what the server sent, see ``sign``.
 
         Raises:
             Refusal: it may not.
@@ -155,9 +156,6 @@ class SecureSite:
                 raise InputError("the phase is earlier than that of the site")
             if position == last and (names != record["asked"] or message != record["message"]):
                 raise InputError("the site was asked with other sites, or with another message, in this phase")
-            if position > last and f"{position[1]} {message}" in record["summed"]:
-                raise InputError("a sum of the replies to the same message has been made in an earlier round: two sums "
-                                 "over different sites would differ by single replies")
         return names
 
     def mask(self, position: Position, asked: Any, message: str, count: int, dtype: str) -> Mask:
@@ -168,7 +166,7 @@ class SecureSite:
         Args:
             position: the phase.
             asked: the sites whose replies are to be summed.
-            message: a digest of the server's message, see ``check_asked``.
+            message: a digest of the server's message, see ``sign``.
             count: number of integers of the reply.
             dtype: ``<u4`` or ``<u8``.
 
@@ -185,14 +183,25 @@ class SecureSite:
                 add_masks(values, stream(self._pair_seed(position, other), count, dtype), pair_sign(self.name, other))
         return Mask(values, dict(self._record["shares"]), commitment(self._own_seed(position), self._run, position))
 
+    def repeated_mask(self, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
+        """The mask of the last reply, for a person at the site who wants to see what it hid."""
+        record = self._record
+        return self.mask(tuple(record["position"]), record["asked"], record["message"], count, dtype).values
+
     def sign(self, position: Position, listed: Any) -> str:
         """Sign the list of the sites that are in the sum of a phase.
+
+        If the server sends the same message in a later round, its sum must have the same sites: two sums over different
+        sites of the replies to one message would differ by single replies.
 
         Raises:
             Refusal: the phase is another one, another list was signed, or the list has too few sites.
         """
         with refusing(RefusalCode.SUM):
             names = self._checked_list(position, listed)
+            if self._record["summed"].get(self._message, _digest(names)) != _digest(names):
+                raise InputError("the replies to the same message were summed in an earlier round over other sites: "
+                                 "the two sums would differ by single replies")
         if self._record["listed"] is None:
             self._write(listed=names)
         elif self._record["listed"] != names:
@@ -225,11 +234,13 @@ class SecureSite:
                 raise InputError("the message has no shares")
             opened = {name: self._open_share(position, name, sealed).hex() for name, sealed in shares.items()
                       if name in names and name != self.name}
-        summed = f"{position[1]} {record['message']}"
-        if summed not in record["summed"]:
-            self._write(summed=[*record["summed"], summed])
+        self._write(summed={**record["summed"], self._message: _digest(names)})
         return {"own": self._own_seed(position).hex(), "shares": opened,
                 "seeds": {name: self._pair_seed(position, name).hex() for name in record["asked"] if name not in names}}
+
+    @property
+    def _message(self) -> str:
+        return f"{self._record['position'][1]} {self._record['message']}"
 
     def _check_signatures(self, position: Position, names: Sequence[str], signatures: Any) -> None:
         content = list_content(self._run, position, self._record["asked"], names)
@@ -284,6 +295,10 @@ class SecureSite:
         record = {**self._record, **changes}
         write_text(self._path, json.dumps(record))
         self._record = record  # after the file
+
+
+def _digest(names: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()[:32]
 
 
 def pair_sign(site: str, other: str) -> int:

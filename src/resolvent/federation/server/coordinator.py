@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,9 @@ import numpy as np
 from jaxtyping import Array
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, ServerState
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
 from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import collect_replies, working_parties
@@ -55,6 +56,7 @@ from resolvent.federation.protocol.server_messages import (
 )
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
+from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.membership import (
     change_members,
     check_change_of_members,
@@ -63,6 +65,8 @@ from resolvent.federation.server.membership import (
 )
 from resolvent.federation.server.record_metrics import metrics_of_reports
 from resolvent.federation.server.recovery import LOST, Recovery
+from resolvent.federation.server.result import FederationResult
+from resolvent.federation.server.secure_phases import SecurePhases
 from resolvent.federation.server.steps import first_state, next_state
 from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
 from resolvent.math.tree import Vector
@@ -73,28 +77,7 @@ from resolvent.simulator.checkpoint.own_code import digest_of_code
 from resolvent.simulator.evaluation_plan import plan_evaluation
 from resolvent.simulator.task import check_sizes
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["Coordinator", "FederationResult"]
-
-
-class FederationResult(NamedTuple):
-    """The end of a run.
-
-    Attributes:
-        state: the server's state.
-        shared: the shared model; None if the algorithm has none.
-        metrics: a table with the columns of the metrics of ``simulate``: scores, replies and refused replies.
-        reports: all reports of the run, in order.
-        record: the server's record: numbers of samples, bytes in both directions, parties that restarted.
-    """
-
-    state: ServerState
-    shared: Vector | None
-    metrics: "pd.DataFrame"
-    reports: tuple[Report, ...]
-    record: ServerRecord
+__all__ = ["Coordinator"]
 
 
 class Coordinator:
@@ -118,6 +101,7 @@ class Coordinator:
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed, and
             noise is simulated.
         run: name of a new run in all of its messages; default: a random one.
+        secure: of how many sites a secure sum must consist; None: the server sees the replies.
 
     Raises:
         InputError: the arguments do not fit together.
@@ -127,7 +111,7 @@ class Coordinator:
                  store: ServerStore, *, rounds: int, seed: int = 0, participation: Participation | None = None,
                  evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
                  lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False,
-                 run: str | None = None) -> None:
+                 run: str | None = None, secure: SumRules | None = None) -> None:
         check_parts(algorithm, rehearsal=rehearsal)
         if rounds < 1:
             raise InputError(f"rounds={rounds} must be at least 1")
@@ -135,6 +119,8 @@ class Coordinator:
         self._rules, self._method, self._lost_state = rules or RoundRules(), method, lost_state
         self._participation = Full() if participation is None else participation
         self._participation.check(len(transport.parties))
+        check_weighting(algorithm, self._participation)
+        self._secure = None if secure is None else SecurePhases(transport, store, self._rules, secure, algorithm)
         self._protects = protects_parties(algorithm) and not rehearsal
         self._algorithm, self._description = prepare(algorithm, source)
         init = source.init if isinstance(source, Problem) else source
@@ -209,6 +195,9 @@ class Coordinator:
         before = {record.parties[k] for k in members}
         if before == {*names} or record.round >= self._rounds:
             return record
+        if self._secure is not None:
+            raise InputError("the sites of a run with secure sums cannot change: each has accepted the others' keys. "
+                             "Continue with the same sites, or start a new run with another --out")
         check_change_of_members(self._algorithm, self._description, self._participation, len(members))
         new = [name for name in names if name not in record.parties]
         self._parties = (*record.parties, *new)
@@ -236,6 +225,8 @@ class Coordinator:
         if self._protects:
             self._store.new_secret(SYSTEM_KEY_BYTES)  # before the record, which a resumed run reads it with
         answers, ready = self._ask_to_start(run, {name: k for k, name in enumerate(names)})
+        if self._secure is not None:
+            self._secure.begin(run, {name: party.card for name, party in zip(names, ready, strict=True)}, answers)
         if len({(party.splits, party.score) for party in ready}) > 1:
             raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")
         sizes = tuple(party.samples for party in ready)
@@ -266,13 +257,16 @@ class Coordinator:
         own_key, cohort = draw_cohort(self._participation, members, record.sizes, self._own_root(record), t)
         (asked, left), answers = self._asked(record, cohort), Answers()
         has_left = dict.fromkeys(left, "it has left the federation")
-        if asked:
+        if asked and (self._secure is None or self._secure.stored((t, phase)) is None):
             public_key = keys.round_key(keys.root_key(self._seed), jnp.asarray(t))
             answers, record = self._ask(record, asked, cohort, public_key)
-        collected = collect_replies({record.parties.index(name): reply for name, reply in answers.values.items()},
-                                    self._description.replies[phase], cohort,
-                                    partial(norm_of_reply, self._algorithm, record.state, t, phase=phase),
-                                    self._algorithm.norm_multiple)
+        if self._secure is not None:
+            collected = self._secure.collect(record, answers, self._description.replies[phase], cohort)
+        else:
+            collected = collect_replies(
+                {record.parties.index(name): reply for name, reply in answers.values.items()},
+                self._description.replies[phase], cohort,
+                partial(norm_of_reply, self._algorithm, record.state, t, phase=phase), self._algorithm.norm_multiple)
         answers.values.clear()  # they are copied, and large replies need much memory
         counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
         if counted or self._algorithm.steps_without_replies:
@@ -311,23 +305,29 @@ class Coordinator:
         """
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
 
-        may_restart = self._lost_state == "restart" or not self._description.has_party_states
+        may_restart = self._secure is None and (  # with the folder, the keys of secure sums are lost
+            self._lost_state == "restart" or not self._description.has_party_states)
+        names = [record.parties[k] for k in asked if k not in record.excluded]
         recovery = Recovery(record, self._store, partial(self._restart, record) if may_restart else None,
                             has_party_states=self._description.has_party_states)
 
         def message(k: int) -> bytes:
-            return work_message(self._algorithm, recovery.record, k, effort[k], round_key)
+            return work_message(self._algorithm, recovery.record, k, effort[k], round_key,
+                                None if self._secure is None else names)
 
         def recover(name: str) -> bytes | None:
             k = record.parties.index(name)
             return message(k) if recovery.restart(k) else None
 
-        answers = exchange(self._transport, {record.parties[k]: message(k) for k in asked if k not in record.excluded},
-                           partial(read_reply, like=self._description.replies[record.phase]), self._rules, recover)
+        needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
+        read, rules = read_reply, self._rules
+        if self._secure is not None:
+            needed, read, rules = self._secure.ask(names, needed)
+        answers = exchange(self._transport, {name: message(record.parties.index(name)) for name in names},
+                           partial(read, like=self._description.replies[record.phase]), rules, recover)
         answers.absent |= {record.parties[k]: f"{LOST} and is no longer asked" for k in asked if k in record.excluded}
         answers.absent |= {name: f"{reason}; {recovery.reasons[name]}" for name, reason in answers.absent.items()
                            if name in recovery.reasons}
-        needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
         self._require(answers, needed, f"phase {record.phase + 1} of round {record.round + 1}")
         return answers, recovery.record
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.comparisons.judgement.sites import SiteJudgement
 from resolvent.comparisons.judgement.verdict import judge, refusals
 from resolvent.errors import InputError, shorten
@@ -35,8 +36,10 @@ from resolvent.federation.protocol.results import SPLIT, FederationRun, MethodRu
 from resolvent.federation.protocol.run_status import STATUS_FILE
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.transport import Transport, TransportError
+from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.agreement import RunAgreement, agree_on_run
-from resolvent.federation.server.coordinator import Coordinator, FederationResult
+from resolvent.federation.server.coordinator import Coordinator
+from resolvent.federation.server.result import FederationResult
 from resolvent.federation.server.status_file import StatusFile
 from resolvent.federation.server.waits import WatchedTransport
 from resolvent.simulator.record.metrics_table import MetricsTable
@@ -158,12 +161,14 @@ class _Rounds:
         with ServerStore(self._folder / "stores" / f"{number:02d}") as store:
             # A method that has begun keeps its parties: those whose key is revoked are absent.
             self._transport.choose_parties(without_excluded=job.quorum is not None and not store.exists())
+            algorithm = experiment.algorithm(label)
             coordinator = Coordinator(
-                experiment.algorithm(label), self.model.init, self._transport, store,
+                algorithm, self.model.init, self._transport, store,
                 rounds=experiment.rounds_of(label), seed=seed, participation=experiment.participation(),
                 evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
-                rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number, job.plan))
+                rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number, job.plan),
+                secure=SumRules.of_plan(experiment.privacy) if isinstance(algorithm, FixedPointSums) else None)
             result = coordinator.run(report_event)
         record = result.record
         absent = next((r.absent for r in reversed(result.reports) if isinstance(r, FinishReport)), {})

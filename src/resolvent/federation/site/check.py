@@ -13,6 +13,7 @@ from resolvent.errors import count_of
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import WHY
+from resolvent.federation.secure.visibility import visibility
 from resolvent.federation.site.dry_run import dry_run, read_experiment
 
 __all__ = ["check_site"]
@@ -79,6 +80,8 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
             parts = [*departures]
             names = "; ".join(departure.name for departure in parts)
             yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
+        yield "Who learns what of the replies in the rounds:"
+        yield from (f"  {line}" for line in visibility(experiment, min_sites=max(2, file.limits.min_sites)))
         if file.limits.scores:
             yield ("The site would send at the end: for each method the score on the test rows and the gain over "
                    "training alone, each with an interval; and the method that the site should use")

@@ -13,6 +13,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import LEDGER, VERSIONS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.secure.local import local_identities
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.site_run import SiteRun
 
@@ -71,7 +72,8 @@ def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Pa
             shutil.copyfile(runs / LEDGER, folder / LEDGER)
         # The number of sites is known when the run begins.
         sites = (name, *(f"another site {k}" for k in range(1, file.limits.min_sites)))
-        run = SiteRun(folder / "check", file, experiment, Membership(name, sites, ()))
+        identity = None if experiment.privacy is None else local_identities((name,))[name]
+        run = SiteRun(folder / "check", file, experiment, Membership(name, sites, ()), identity=identity)
         try:
             run.check_limits()
             yield DryRun(run, name, TableReport.from_plain(run.report()), folder)

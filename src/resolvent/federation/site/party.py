@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.errors import InputError, shorten
@@ -60,6 +61,8 @@ from resolvent.federation.protocol.wire import (
     identity_of_message,
     restore_tree,
 )
+from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers
+from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.budgets import epsilon_of_records, reasons_of_budgets
 from resolvent.federation.site.departures import Departure, list_departures
 from resolvent.federation.site.ledger import Ledger, Usage
@@ -93,6 +96,7 @@ class Party:
         planned: the messages that the plan contains; None, in a rehearsal within one process: there is no plan.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
         finished: a function that is called with the personal and the shared model when the run has ended.
+        secure: the site's side of secure sums; None: its replies leave as they are.
         metrics: metrics on validation and test samples, in addition to the loss and the score; only their values
             leave the site.
 
@@ -110,12 +114,13 @@ class Party:
                  ledger: Ledger | None = None, lead: str = "", planned: PlannedWork | None = None,
                  rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
-                 metrics: PartyMetrics | None = None) -> None:
+                 metrics: PartyMetrics | None = None, secure: SecureSite | None = None) -> None:
         self.name = name
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
         self._ledger, self._lead, self._planned = ledger, lead, planned
         self._answers = StoredAnswers(store.folder)
+        self._sums = None if secure is None else SecureAnswers(secure)
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
@@ -132,14 +137,16 @@ class Party:
         reasons = reasons_to_refuse(self._limits, self._plain_algorithm, method=self._method, rounds=self._rounds,
                                     samples=int(self._problem.sizes[0]))
         exchanged = (*self._description.messages, *self._description.replies)
-        if self._limits.clip is not None and any(map(has_encoded_vector, exchanged)):
-            reasons["clip"] = ("the site clips its updates, which is not possible after their compression, nor from a "
-                               "compressed model: use an experiment without compression")
+        is_encoded = isinstance(self._plain_algorithm, FixedPointSums) or any(map(has_encoded_vector, exchanged))
+        if self._limits.clip is not None and is_encoded:
+            reasons["clip"] = ("the site clips its updates, which is not possible after their compression or as "
+                               "integers, nor from a compressed model: use an experiment without both")
         parameters = sum(leaf.size for leaf in jax.tree.leaves(self._description.model))
         largest, samples = self._limits.max_parameters_per_row, int(self._problem.sizes[0])
         has_noise = self._limits.noise or adds_private_noise(self._plain_algorithm)
         is_sent = bool(jax.tree.leaves(self._description.replies))
-        if is_sent and not has_noise and largest is not None and parameters > largest * samples:
+        is_hidden = has_noise or self._sums is not None
+        if is_sent and not is_hidden and largest is not None and parameters > largest * samples:
             reasons["max_parameters_per_row"] = (
                 f"the model has {parameters} parameters, more than {largest:.3g} for each of {samples} training rows")
         return refusal_of_limits(reasons, self._limits) if reasons else None
@@ -184,6 +191,9 @@ class Party:
             raise Refusal(RefusalCode.CONFLICT, f"the message is for another party than {self.name}")
         answers: Mapping[str, Callable[[Message, str], bytes]] = {
             "start": self._start, "work": self._work, "evaluate": self._evaluate, "finish": self._finish}
+        if self._sums is not None and message.kind in SUM_KINDS:
+            self._record_of(message)
+            return self._send(SUM_KINDS[message.kind], message, identity, self._sums.answer(message))
         if message.kind not in answers:
             raise Refusal(
                 RefusalCode.CONFLICT, f"a party has no answer to messages of the kind '{shorten(message.kind)}'")
@@ -212,7 +222,8 @@ class Party:
         sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
         return self._send("ready", message, identity, {
             "samples": int(self._problem.sizes[0]), "splits": list(self._problem.splits), "split_sizes": sizes,
-            "protected": self._limits.clip is not None or self._draws_own_noise, "score": self._problem.score_name})
+            "protected": self._limits.clip is not None or self._draws_own_noise, "score": self._problem.score_name,
+            **({} if self._sums is None else {"card": self._sums.card()})})
 
     def _check_experiment(self, message: Message) -> None:
         expected = {"algorithm": self._fingerprint, "precision": jnp.result_type(float).name, "rounds": self._rounds}
@@ -241,6 +252,8 @@ class Party:
             raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
         if self._planned is not None:
             self._planned.check_work(*position, record.number, content["key"], float(content["effort"]))
+        if self._sums is not None:
+            self._sums.check(message)
         is_new_round = message.round > record.round
         self._count(Usage(rounds=int(is_new_round), replies=1), "reply", message, identity)
         before = _state_after(record, message)
@@ -250,7 +263,8 @@ class Party:
                                    np.int32(message.round), phase=message.phase)
         if self._limits.clip is not None:
             reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
-        sent = encode(Message("reply", record.run, *position, self._facts(identity), arrays_of(reply)))
+        facts, arrays = ({}, arrays_of(reply)) if self._sums is None else self._sums.hide(message, reply)
+        sent = encode(Message("reply", record.run, *position, {**self._facts(identity), **facts}, arrays))
         self._write(PartyRecord(record.run, record.start, before, *position, identity, after, record.number), sent)
         return self._logged("reply", message, sent)
 

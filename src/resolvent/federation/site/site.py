@@ -31,6 +31,7 @@ from resolvent.federation.protocol.requests import (
 from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 from resolvent.federation.protocol.stores import append_to_log
 from resolvent.federation.protocol.wire import run_of_message
+from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.data_sheet import write_data_sheet
 from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.planned_work import Membership
@@ -50,17 +51,18 @@ class Site:
         file: the site's table and limits.
         verify: checks the lead's signature of a plan; None, in a rehearsal within one process: there is none.
         is_rehearsal: whether all participants are on this machine. The site decides it, not a message.
+        identity: the certificate of the site, for secure sums.
 
     Raises:
         ValueError: there is no ``verify``, and this is no rehearsal.
     """
 
     def __init__(self, name: str, folder: Path, file: SiteFile, *, verify: Verifier | None,
-                 is_rehearsal: bool = False) -> None:
+                 is_rehearsal: bool = False, identity: Identity | None = None) -> None:
         if verify is None and not is_rehearsal:
             raise ValueError("a site acts on signed plans only: give the function that verifies signatures")
         self.name, self._folder, self._file, self._is_rehearsal = name, folder, file, is_rehearsal
-        self._verify, self._plan, self._lead = verify, "", ""
+        self._verify, self._plan, self._lead, self._identity = verify, "", "", identity
         self._run: SiteRun | None = None
         self._run_name = ""
 
@@ -143,7 +145,8 @@ class Site:
         if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         Plans(self._folder / PLANS).admit(plan, lead, run, experiment, self._file.approval)
-        site_run = SiteRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan)
+        site_run = SiteRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
+                           identity=self._identity)
         site_run.check_limits()
         report = site_run.report()
         self._run = site_run  # last: a run that was refused answers nothing

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.comparisons.after.refit_folder import write_refit_of_site
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.comparisons.judgement.row_values import RowValues, baseline_name, measure_models
@@ -40,6 +41,9 @@ from resolvent.federation.protocol.results import (
     write_run_folder,
 )
 from resolvent.federation.protocol.stores import PartyStore
+from resolvent.federation.secure.primitives import Identity
+from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.budgets import DELTA, has_private_work, reasons_of_budgets
 from resolvent.federation.site.departures import Departure
 from resolvent.federation.site.ledger import Ledger, Usage
@@ -85,7 +89,7 @@ class SiteRun:
     """
 
     def __init__(self, folder: Path, site: SiteFile, experiment: FederatedExperiment, membership: Membership, *,
-                 lead: str = "", plan: str = "") -> None:
+                 lead: str = "", plan: str = "", identity: Identity | None = None) -> None:
         """Read the table.
 
         Args:
@@ -95,6 +99,7 @@ class SiteRun:
             membership: the site among the sites of the run.
             lead: name of the lead of the plan.
             plan: the digest of the plan.
+            identity: the certificate of the site, for secure sums.
 
         Raises:
             Refusal: the table cannot be used.
@@ -105,6 +110,7 @@ class SiteRun:
             site, experiment.table, self._name, self._party,
             folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
             held_out=experiment.held_out(with_test=not site.limits.refit_with_test_rows))
+        self._identity = identity
         self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
@@ -132,6 +138,8 @@ class SiteRun:
                     rounds=self.experiment.rounds_of(label), samples=self.table.training_rows)
                 needed += [self._needed(label, algorithm, seed) for seed in self.experiment.seeds]
         limits, label = self._site.limits, self.experiment.table.label
+        if limits.secure_sums and self.experiment.privacy is None:
+            reasons["secure_sums"] = "the replies of the plan would leave the site outside secure sums"
         sites = len(self._membership.sites)
         if sites < limits.min_sites:
             reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
@@ -218,11 +226,19 @@ class SiteRun:
 
     def _add_party(self, label: str, seed: int, problem: LearningProblem) -> None:
         experiment, algorithm = self.experiment, self.experiment.algorithm(label)
-        self._stores.append(_open_store(self._folder / "stores" / f"{len(self._stores):02d}"))
+        number = len(self._stores)
+        self._stores.append(_open_store(self._folder / "stores" / f"{number:02d}"))
+        secure, rules = None, SumRules.of_plan(experiment.privacy, min_sites=max(2, self._site.limits.min_sites))
+        if rules is not None and isinstance(algorithm, FixedPointSums):
+            if self._identity is None:
+                raise Refusal(RefusalCode.EXPERIMENT, "secure sums need a certificate of the site, which its kit does "
+                              "not have: make new kits")
+            secure = SecureSite(self._name, run_of_method(self._folder.name, number, self._plan),
+                                self._stores[-1].folder, self._identity, rules, self._membership.sites)
         party = Party(algorithm, problem, self._stores[-1], rounds=experiment.rounds_of(label),
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
                       ledger=self._ledger, lead=self._lead, planned=self._planned(label, algorithm, seed),
-                      rehearsal=experiment.is_rehearsal, metrics=self._metrics)
+                      rehearsal=experiment.is_rehearsal, metrics=self._metrics, secure=secure)
         party.check()
         self._parties.append(party)
 

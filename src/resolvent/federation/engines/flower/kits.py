@@ -17,10 +17,11 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.kits import SERVER_KIT, write_kit_note
 
 __all__ = ["AUTHORITY_FILE", "NODE_KEY", "SECRET_FILE", "SERVER_CERTIFICATE", "SERVER_KEY", "SITES_FILE",
-           "make_flower_kits", "public_key_of"]
+           "SITE_CERTIFICATE", "SITE_KEY", "make_flower_kits", "public_key_of"]
 
 # Files of the folder ``startup`` of a kit.
 AUTHORITY_FILE, SERVER_CERTIFICATE, SERVER_KEY = "authority.pem", "server.pem", "server.key"
+SITE_CERTIFICATE, SITE_KEY = "site.pem", "site.key"
 NODE_KEY, SECRET_FILE, SITES_FILE = "node.key", "secret", "sites.json"
 _AUTHORITY_FOLDER, _AUTHORITY_KEY = "authority", "authority.key"
 _CERTIFICATE_DAYS = 360
@@ -55,7 +56,7 @@ def make_flower_kits(folder: Path, *, name: str, host: str, port: int, sites: Se
     server = folder / SERVER_KIT
     if not server.exists():
         _begin_kit(server, authority)
-        authority.certify(host, server / "startup")
+        authority.certify(SERVER_KIT, server / "startup", (SERVER_KEY, SERVER_CERTIFICATE), (host, *_LOOPBACK))
         _write_private(server / "startup" / SECRET_FILE, secrets.token_bytes(32))
         write_kit_note(server, kind="server", name=SERVER_KIT, address=address)
         kits[SERVER_KIT] = server
@@ -66,6 +67,7 @@ def make_flower_kits(folder: Path, *, name: str, host: str, port: int, sites: Se
         if not kit.exists():
             _begin_kit(kit, authority)
             keys[site] = _write_node_key(kit / "startup" / NODE_KEY)
+            authority.certify(site, kit / "startup", (SITE_KEY, SITE_CERTIFICATE))
             write_kit_note(kit, kind="site", name=site, address=address)
             kits[site] = kit
         elif site not in keys:  # the site was removed from the list, or an earlier command did not finish
@@ -147,19 +149,27 @@ class _Authority:
         self._key: Any = load_pem_private_key(key_file.read_bytes(), None)
         self.certificate_text = certificate_file.read_text("utf-8")
 
-    def certify(self, host: str, folder: Path) -> None:
-        """Write a private key and its certificate for the server."""
+    def certify(self, name: str, folder: Path, files: tuple[str, str], hosts: Sequence[str] = ()) -> None:
+        """Write a private key and its certificate for a participant.
+
+        Args:
+            name: name of the participant.
+            folder: where the files are written.
+            files: names of the key's and of the certificate's file.
+            hosts: names and addresses of the server, whose identity the certificate proves; none for a site, which
+                signs with it.
+        """
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
 
         key = ec.generate_private_key(ec.SECP256R1())
-        _write_private(folder / SERVER_KEY, _private_text(key))
-        names = x509.SubjectAlternativeName([_general_name(name) for name in dict.fromkeys((host, *_LOOPBACK))])
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, SERVER_KIT)])
-        write_text(folder / SERVER_CERTIFICATE, _certificate(
-            subject, self._name, key.public_key(), self._key, _CERTIFICATE_DAYS, [
-                (names, False), (x509.BasicConstraints(ca=False, path_length=None), True),
-                (x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), False)]))
+        _write_private(folder / files[0], _private_text(key))
+        names = x509.SubjectAlternativeName([_general_name(host) for host in dict.fromkeys(hosts)])
+        of_server = [(names, False), (x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH]), False)]
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        write_text(folder / files[1], _certificate(
+            subject, self._name, key.public_key(), self._key, _CERTIFICATE_DAYS,
+            [(x509.BasicConstraints(ca=False, path_length=None), True), *(of_server if hosts else [])]))
 
 
 def _general_name(name: str) -> Any:

@@ -130,6 +130,7 @@ def _run_site(note: KitNote) -> None:
     """Run a site: its SuperNode in a process of its own, and the party in this process."""
     from resolvent.federation.engines.flower.adapter import client_app
     from resolvent.federation.engines.flower.site import answer_messages
+    from resolvent.federation.secure.primitives import Identity
     from resolvent.federation.site.site import Site
     from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 
@@ -143,7 +144,8 @@ def _run_site(note: KitNote) -> None:
     secret_file.touch(mode=0o600)
     secret_file.write_bytes(secret)
     site = Site(note.name, runs_of(note.kit), file, verify=note.verify,
-                is_rehearsal=os.environ.get(REHEARSAL) == "1")
+                is_rehearsal=os.environ.get(REHEARSAL) == "1",
+                identity=Identity(note.sign, note.verify_participant))
     supernode = subprocess.Popen(
         [sys.executable, "-u", "-m", f"{_PACKAGE}.start", str(os.getpid()), str(note.kit), str(port), str(secret_file)],
         stdin=subprocess.DEVNULL)

@@ -18,6 +18,7 @@ from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
 from resolvent.federation.protocol.requests import check_run_name
 from resolvent.federation.protocol.transport import PartyHandler, Transport
+from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
 from resolvent.simulator.checkpoint.cache import enable_compilation_cache
@@ -73,7 +74,9 @@ class FederationSite(SiteProgram):
             raise InputError("this process has no site file: start the site with resolvent party start")
         file = read_site(Path(path))
         file = replace(file, folder=_code_folder() or file.folder)
-        self._site = Site(site, runs_of(kit), file, verify=KitNote(kit).verify, is_rehearsal=_is_rehearsal())
+        note = KitNote(kit)
+        self._site = Site(site, runs_of(kit), file, verify=note.verify, is_rehearsal=_is_rehearsal(),
+                          identity=Identity(note.sign, note.verify_participant))
         return self._site.handle
 
     @override

@@ -1,0 +1,116 @@
+"""How the steps of secure sums travel in the messages of the rounds: the site's answers, and replies as vectors.
+
+.. code-block:: text
+
+    ready    card of the site                            roster   cards of all sites             -> accepted
+    work     asked sites                                 -> reply: masked integers, sealed shares, commitment
+    list     sites whose replies arrived                 -> signed: signature
+    reveal   list, its signatures, shares for this site  -> revealed: own seed, shares, seeds of common masks
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+
+from resolvent.algorithms.combinators.fixed_point_sums import IntegerReply
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.federation.protocol.wire import Message
+from resolvent.federation.secure.site import SecureSite
+from resolvent.simulator.storage.tree_files import digest
+
+__all__ = ["MASKED", "SUM_KINDS", "SecureAnswers", "integers_of", "reply_of_integers"]
+
+MASKED = "masked"
+SUM_KINDS = {"roster": "accepted", "list": "signed", "reveal": "revealed"}
+"""Kind of a message -> kind of the answer."""
+
+
+class SecureAnswers:
+    """What a party answers in secure sums.
+
+    Args:
+        site: the site's side of the protocol.
+    """
+
+    def __init__(self, site: SecureSite) -> None:
+        self._site = site
+
+    def card(self) -> dict[str, Any]:
+        """The site's public keys, for its answer to the start."""
+        return self._site.card()
+
+    def check(self, message: Message) -> None:
+        """Check that the site may reply to the message of a phase, before it works.
+
+        Raises:
+            Refusal: it may not.
+        """
+        self._site.check_asked((message.round, message.phase), message.facts.get("asked"), _digest(message))
+
+    def hide(self, message: Message, reply: IntegerReply) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The facts and arrays of a masked reply.
+
+        Raises:
+            Refusal: a number is out of range.
+        """
+        if not np.isfinite(np.asarray(reply.check)):
+            raise Refusal(RefusalCode.RANGE, "a number of the reply is not finite, or beyond the range of the integers")
+        integers = integers_of(reply)
+        mask = self._site.mask((message.round, message.phase), message.facts.get("asked"), _digest(message),
+                               len(integers), integers.dtype.str)
+        return {"shares": mask.shares, "commitment": mask.commitment}, {MASKED: integers + mask.values}
+
+    def answer(self, message: Message) -> dict[str, Any]:
+        """The facts of the answer to a step after the replies, or to the cards.
+
+        Raises:
+            Refusal: the site's rules forbid it.
+        """
+        position, facts = (message.round, message.phase), message.facts
+        if message.kind == "roster":
+            self._site.accept(facts.get("cards"))
+            return {}
+        if message.kind == "list":
+            return {"signature": self._site.sign(position, facts.get("listed"))}
+        return self._site.reveal(position, facts.get("listed"), facts.get("signatures"), facts.get("shares"))
+
+
+def integers_of(reply: IntegerReply) -> NDArray[np.unsignedinteger]:
+    """[n] the integers of a reply and its weight, of 32 or 64 bits."""
+    leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves((reply.words, reply.weight))]
+    return np.concatenate([leaf.reshape(-1) for leaf in leaves]).view(f"<u{4 * leaves[-1].shape[-1]}")
+
+
+def reply_of_integers(integers: NDArray[np.unsignedinteger], like: IntegerReply) -> IntegerReply:
+    """The reply of ``integers_of``, with one row: leaves [1, ...].
+
+    Args:
+        integers: [n] such as a sum of replies.
+        like: the shapes of a reply.
+    """
+    words, parts, start = integers.view("<u4"), [], 0
+    shapes, structure = jax.tree.flatten((like.words, like.weight))
+    for shape in shapes:
+        size = math.prod(shape.shape)
+        parts.append(words[start:start + size].reshape(1, *shape.shape))
+        start += size
+    of_words, weight = jax.tree.unflatten(structure, parts)
+    zeros = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape), leaf.dtype), (like.kinds, like.check))
+    return IntegerReply(of_words, weight, *zeros)
+
+
+def count_of(like: PyTree[Any]) -> int:
+    """Number of integers of ``integers_of``, from the shapes of a reply."""
+    leaves = jax.tree.leaves((like.words, like.weight))
+    return sum(math.prod(leaf.shape) for leaf in leaves) // int(leaves[-1].shape[-1])
+
+
+def _digest(message: Message) -> str:
+    """What identifies what the server sent, without keys and efforts, which differ by round."""
+    payload: Mapping[str, Any] = {name: array for name, array in message.arrays.items() if name.startswith("payload")}
+    return digest(dict(payload))[:32]

@@ -1,0 +1,214 @@
+"""The server's part of secure sums in the rounds: cards, masked replies, the list with its signatures, and the sum.
+
+The sum of the masked replies is stored with the list before the list is sent, so that a server that is started again
+continues with the same list.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums, IntegerReply
+from resolvent.algorithms.round import CollectedReplies, summed_replies
+from resolvent.data.files.atomic_files import write_text
+from resolvent.errors import InputError
+from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
+from resolvent.federation.protocol.server_messages import check_kind
+from resolvent.federation.protocol.stores import ServerRecord, ServerStore
+from resolvent.federation.protocol.transport import Transport
+from resolvent.federation.protocol.wire import Message, WireError, encode
+from resolvent.federation.secure.answers import MASKED, SUM_KINDS, count_of, reply_of_integers
+from resolvent.federation.secure.rules import Position, SumRules
+from resolvent.federation.secure.server import SecureSum, VoidSumError
+from resolvent.simulator.storage.tree_files import digest
+
+__all__ = ["MaskedReply", "SecurePhases", "read_masked"]
+
+_CARDS, _SUM, _VOID = "cards.json", "sum.record", "void.json"
+
+
+class MaskedReply(NamedTuple):
+    """A masked reply as it has arrived.
+
+    Attributes:
+        integers: [n] uniform integers.
+        shares: other site -> sealed share.
+        commitment: a digest of the seed of the site's own mask.
+    """
+
+    integers: NDArray[np.unsignedinteger]
+    shares: Mapping[str, str]
+    commitment: str
+
+
+class SecurePhases:
+    """The secure sums of one run at the server.
+
+    Args:
+        transport: sends messages to the sites.
+        store: the server's folder of the run.
+        rounds: quorum and times.
+        rules: of how many sites a sum must consist.
+        algorithm: the algorithm; its replies must be integers.
+
+    Raises:
+        InputError: the algorithm has no ``FixedPointSums`` around it.
+    """
+
+    def __init__(self, transport: Transport, store: ServerStore, rounds: RoundRules, rules: SumRules,
+                 algorithm: object) -> None:
+        if not isinstance(algorithm, FixedPointSums):
+            raise InputError(f"secure sums need integers, and the replies of {type(algorithm).__name__} are none: use "
+                             "rv.combinators.FixedPointSums(...)")
+        self._transport, self._store, self._rounds, self._rules = transport, store, rounds, rules
+        self._asked: list[str] = []
+
+    def begin(self, run: str, cards: Mapping[str, Any], answers: Answers) -> None:
+        """Let every site accept the cards of all sites; they are stored. ``answers`` gets the bytes.
+
+        Raises:
+            FederationStoppedError: a site does not accept them.
+        """
+        messages = {name: encode(Message("roster", run, facts={"party": name, "cards": dict(cards)})) for name in cards}
+        accepted = exchange(self._transport, messages, partial(_read, "roster"), replace(self._rounds, quorum=None))
+        answers.bytes_down += accepted.bytes_down
+        answers.bytes_up += accepted.bytes_up
+        if accepted.absent:
+            raise FederationStoppedError("; ".join(f"{name}: {why}" for name, why in accepted.absent.items()))
+        write_text(self._store.folder / _CARDS, json.dumps(cards))
+
+    def ask(self, names: list[str], quorum: int) -> tuple[int, Callable[..., MaskedReply], RoundRules]:
+        """The sites of the next sum are asked: how many must reply, how a reply is read, and how long the server waits.
+
+        Args:
+            names: the asked sites.
+            quorum: the number of replies that the run needs in any case.
+        """
+        self._asked, needed = sorted(names), max(quorum, self._rules.smallest(len(names)))
+        return needed, read_masked, replace(self._rounds, quorum=None if self._rounds.quorum is None else needed)
+
+    def stored(self, position: Position) -> SecureSum | None:
+        """The sum of a phase whose list was stored before an interruption."""
+        message = self._store.read_file(_SUM)
+        if message is None or (message.round, message.phase) != position:
+            return None
+        return SecureSum.from_message(message, self._rules, self._cards)
+
+    def collect(self, record: ServerRecord, answers: Answers, expected: IntegerReply,
+                cohort: Cohort) -> CollectedReplies:
+        """The sum of the masked replies of a phase, or of those that were stored before an interruption.
+
+        Args:
+            record: the server's record.
+            answers: the masked replies, which are removed from it; it gets the bytes of the exchanges, and why a sum
+                has no effect.
+            expected: the shapes of a reply.
+            cohort: the cohort of the round.
+
+        Raises:
+            FederationStoppedError: a site of the list does not answer, and the run has no quorum: it can be continued.
+        """
+        position = (record.round, record.phase)
+        total = self.stored(position)
+        if total is None:
+            total = SecureSum(record.run, position, self._asked, self._rules, self._cards)
+            for name in self._summed(record, answers):
+                reply: MaskedReply = answers.values.pop(name)
+                total.add(name, reply.integers, reply.shares, reply.commitment)
+            if total.has_enough_sites:
+                self._store.write_file(_SUM, total.message())
+        result = self._unmask(total, expected, answers)
+        if result is None and total.has_enough_signatures:
+            void = {"phase": record.phase, "state": digest(record.state), "listed": total.listed}
+            write_text(self._store.folder / _VOID, json.dumps(void))
+        return summed_replies(result, expected, cohort, [record.parties.index(name) for name in total.listed])
+
+    def _summed(self, record: ServerRecord, answers: Answers) -> list[str]:
+        """The sites whose replies are summed: if a sum of replies to the same message had no result, the same ones."""
+        path, names = self._store.folder / _VOID, sorted(answers.values)
+        if not path.is_file():
+            return names
+        void = json.loads(path.read_text("utf-8"))
+        if (void["phase"], void["state"]) != (record.phase, digest(record.state)):
+            return names
+        missing = [name for name in void["listed"] if name not in names]
+        reason = f"its reply does not count: the same message is summed again only over {', '.join(void['listed'])}"
+        answers.absent |= dict.fromkeys([name for name in names if missing or name not in void["listed"]], reason)
+        return [] if missing else list(void["listed"])
+
+    def _unmask(self, total: SecureSum, expected: IntegerReply, answers: Answers) -> IntegerReply | None:
+        """The sum as a reply of one row; None if the phase has no effect."""
+        listed, needed = total.listed, self._rules.smallest(len(total.asked))
+        if not total.has_enough_sites:
+            return self._void(f"the sum needs {needed} sites, and {len(listed)} have replied", total, answers)
+        signed = self._ask("list", total, lambda name: {"listed": listed}, answers, needed)
+        for name, facts in signed.items():
+            total.accept_signature(name, facts.get("signature"))
+        if not total.has_enough_signatures:
+            return self._void(f"{len(total.signatures)} of {', '.join(listed)} have signed the list", total, answers)
+        revealed = self._ask("reveal", total, lambda name: {
+            "listed": listed, "signatures": total.signatures, "shares": total.shares_for(name)}, answers, len(listed))
+        try:
+            return reply_of_integers(total.unmask(revealed), expected)
+        except VoidSumError as error:
+            return self._void(str(error), total, answers)
+
+    def _ask(self, kind: str, total: SecureSum, facts: Callable[[str], dict[str, Any]], answers: Answers,
+             quorum: int) -> dict[str, dict[str, Any]]:
+        rounds = self._rounds
+        if rounds.quorum is not None:
+            is_timed = rounds.deadline is not None or not math.isinf(rounds.grace)
+            rounds = replace(rounds, quorum=quorum, retries=0 if is_timed else rounds.retries)
+        messages = {name: encode(Message(kind, total.run, *total.position, {"party": name, **facts(name)}))
+                    for name in total.listed if name in self._transport.parties}
+        received = exchange(self._transport, messages, partial(_read, kind), rounds)
+        answers.bytes_down += received.bytes_down
+        answers.bytes_up += received.bytes_up
+        answers.absent |= {name: f"step '{kind}' of the secure sum: {why}" for name, why in received.absent.items()}
+        return received.values
+
+    def _void(self, reason: str, total: SecureSum, answers: Answers) -> None:
+        """A phase without effect; without a quorum the run stops instead, and continues with the same list.
+
+        Raises:
+            FederationStoppedError: the run has no quorum.
+        """
+        if self._rounds.quorum is None:
+            details = "; ".join(f"{name}: {why}" for name, why in answers.absent.items())
+            raise FederationStoppedError(f"the secure sum has no result: {reason}. {details}. Everything is stored in "
+                                         f"{self._store.folder}: start the run again to continue")
+        answers.absent |= dict.fromkeys(total.listed, reason)
+
+    @property
+    def _cards(self) -> Mapping[str, Mapping[str, Any]]:
+        cards: Mapping[str, Mapping[str, Any]] = json.loads((self._store.folder / _CARDS).read_text("utf-8"))
+        return cards
+
+
+def read_masked(party: str, message: Message, like: IntegerReply) -> MaskedReply:
+    """Read the answer to the message of a phase.
+
+    Raises:
+        WireError: it is not the expected answer.
+    """
+    check_kind(message, "reply")
+    integers, shares = message.arrays.get(MASKED), message.fact("shares", dict)
+    expected = (count_of(like),)
+    words = int(like.weight.shape[0])
+    if len(message.arrays) != 1 or integers is None or integers.shape != expected or integers.dtype != f"<u{4 * words}":
+        raise WireError(f"the masked reply is not {expected[0]} integers of {32 * words} bits")
+    if not all(isinstance(value, str) for value in shares.values()):
+        raise WireError("the sealed shares are not valid")
+    return MaskedReply(integers, shares, message.fact("commitment", str))
+
+
+def _read(kind: str, party: str, message: Message) -> dict[str, Any]:
+    check_kind(message, SUM_KINDS[kind])
+    return dict(message.facts)

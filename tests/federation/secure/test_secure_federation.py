@@ -1,0 +1,144 @@
+"""Federations with secure sums: the simulation's numbers to the bit, absent sites, kills, and what the server has."""
+
+from typing import ClassVar
+
+import jax
+import numpy as np
+import pytest
+
+import nightly
+import resolvent as rv
+from federation.parts import SEED, classification, limits
+from resolvent.errors import InputError
+from resolvent.federation.engines.in_process import InProcess, run_in_process
+from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
+from resolvent.federation.protocol.reports import PhaseReport
+from resolvent.federation.protocol.wire import decode
+from resolvent.federation.secure.rules import SumRules
+
+pytest.importorskip("cryptography")
+pytest.importorskip("Crypto")
+
+GD = rv.solvers.GD(0.05, steps=3)
+RULES = SumRules()
+FixedPointSums = rv.combinators.FixedPointSums
+METHODS = {
+    "fedavg": lambda: rv.fedavg(GD),
+    "robust, several phases": lambda: rv.combinators.CentreFromSums(
+        rv.fedgeomed_plus(GD, sigma=0.5, delta=0.4), steps=2),
+    "scaffold, which adds totals": lambda: rv.scaffold(GD),
+    "two phases": lambda: rv.feddane(GD, mu=1.0),
+}
+
+
+def same(a, b):
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes()
+               for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+@nightly.parametrize("name", METHODS, per_commit=2)
+def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_path):
+    algorithm, problem = FixedPointSums(METHODS[name]()), classification(double=False)
+    secure = run_in_process(algorithm, problem, rounds=3, folder=tmp_path, seed=SEED, secure=RULES)
+    plain = run_in_process(algorithm, problem, rounds=3, seed=SEED)
+    simulated = rv.simulate(algorithm, problem, rounds=3, seed=SEED, progress=False)
+    assert same(secure.state, plain.state)
+    assert same(secure.shared, simulated.server_model)
+    reports = [report for report in secure.reports if isinstance(report, PhaseReport)]
+    assert all(report.counted == (0, 1, 2, 3, 4) and not report.absent for report in reports)
+
+
+class Recorder(InProcess):
+    """A transport that keeps what passes, loses the messages of a kind to some sites, and can end the server."""
+
+    messages: ClassVar[list] = []
+    lost: ClassVar[dict] = {}
+    end_at = None
+
+    def broadcast(self, messages, **times):
+        replies = {}
+        for name, message in messages.items():
+            head = decode(message)
+            if (head.kind, head.round) in self.lost.get(name, ()):
+                continue
+            replies[name] = self.handlers[name](message)
+            Recorder.messages.append((name, head, decode(replies[name])))
+            if self.end_at is not None and len(Recorder.messages) == self.end_at:
+                raise KeyboardInterrupt
+        return replies
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    monkeypatch.setattr("resolvent.federation.engines.in_process.InProcess", Recorder)
+    monkeypatch.setattr(Recorder, "messages", [])
+    monkeypatch.setattr(Recorder, "lost", {})
+    monkeypatch.setattr(Recorder, "end_at", None)
+    return Recorder
+
+
+def test_absent_sites_are_left_out_or_the_phase_has_no_effect(recorder, tmp_path):
+    algorithm, problem = FixedPointSums(rv.fedavg(GD)), classification(double=False)
+    recorder.lost = {"party 1": {("work", 0)}, "party 2": {("reveal", 1)},
+                     "party 3": {("work", 2)}, "party 4": {("reveal", 2)}}
+    result = run_in_process(algorithm, problem, rounds=5, folder=tmp_path, seed=SEED, secure=RULES,
+                            rules=RoundRules(quorum=4, grace=0, deadline=5, retries=0))
+    counted = [report.counted for report in result.reports if isinstance(report, PhaseReport)]
+    # Round 2: the shares recover the mask of party 2. Round 3: party 4 knows its mask with party 3, and is away.
+    # Round 4 has the same message as round 3, whose sum the server could have: it must have the same sites.
+    assert counted == [(0, 2, 3, 4), (0, 1, 2, 3, 4), (), (0, 1, 2, 4), (0, 1, 2, 3, 4)]
+    recorder.lost = {"party 1": {("work", 0)}}
+    plain = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=None,
+                           rules=RoundRules(quorum=4, grace=0, deadline=5, retries=0))
+    after_two = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=RULES,
+                               rules=RoundRules(quorum=4, grace=0, deadline=5, retries=0))
+    assert same(plain.state, after_two.state)
+
+
+@nightly.parametrize("ends", [[9, 17, 24, 33], [*range(6, 56)]])
+def test_a_server_that_is_killed_at_any_message_continues_with_the_same_sums(ends, recorder, tmp_path):
+    """The parties start again, too, from their folders."""
+    algorithm, problem = FixedPointSums(rv.fedavg(GD)), classification(double=False)
+    expected = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=RULES).state
+    recorder.messages.clear()
+    for end in ends:
+        recorder.end_at = end
+        with pytest.raises(KeyboardInterrupt):
+            run_in_process(algorithm, problem, rounds=2, folder=tmp_path / str(end), seed=SEED, secure=RULES)
+        recorder.end_at = None
+        recorder.messages.clear()
+        result = run_in_process(algorithm, problem, rounds=2, folder=tmp_path / str(end), seed=SEED, secure=RULES)
+        assert same(result.state, expected)
+        recorder.messages.clear()
+
+
+def test_the_server_gets_masked_integers_and_no_number_of_a_reply(recorder, tmp_path):
+    algorithm, problem = FixedPointSums(rv.fedavg(GD)), classification(double=False)
+    run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "plain", seed=SEED)
+    plain = {name: reply for name, head, reply in recorder.messages if head.kind == "work"}
+    recorder.messages.clear()
+    run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "secure", seed=SEED, secure=RULES)
+    for name, head, reply in recorder.messages:
+        if head.kind == "work":
+            assert {*reply.arrays} == {"masked"}
+            integers = reply.arrays["masked"]
+            shown = {int(v) for array in plain[name].arrays.values() if array.dtype == np.uint32
+                     for v in array.reshape(-1, 2).copy().view("<u8").ravel()}
+            assert not shown & {*integers.tolist()}
+
+
+def test_a_reply_out_of_range_leaves_no_site(tmp_path):
+    algorithm = FixedPointSums(rv.fedavg(GD), largest=2.0**-20)
+    with pytest.raises(FederationStoppedError, match="out of range"):
+        run_in_process(algorithm, classification(double=False), rounds=1, folder=tmp_path, secure=RULES)
+
+
+def test_what_secure_sums_need_is_checked_at_once(tmp_path):
+    problem = classification(double=False)
+    with pytest.raises(InputError, match="FixedPointSums"):
+        run_in_process(rv.fedavg(GD), problem, rounds=1, secure=RULES)
+    with pytest.raises(InputError, match="do not fit together"):
+        run_in_process(FixedPointSums(rv.fedavg(GD)), problem, rounds=1, secure=RULES,
+                       participation=rv.participation.Full("uniform"))
+    with pytest.raises(FederationStoppedError, match="clips updates"):
+        run_in_process(FixedPointSums(rv.fedavg(GD)), problem, rounds=1, secure=RULES, limits=limits(clip=1.0))

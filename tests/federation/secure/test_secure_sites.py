@@ -1,0 +1,82 @@
+"""Secure sums between sites and a server, without an engine: models, what sites require, and what a check says."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from federation.test_federation_cli import EXPERIMENT, LIMITS, SITES, Consortium, lead_of
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.data.tables.encoding_files import read_encoding
+from resolvent.data.tables.party_tables import from_frame
+from resolvent.errors import InputError
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.visibility import visibility
+from resolvent.federation.site.check import check_site
+from resolvent.federation.site.site import Site
+from resolvent.simulator.record.model_folder import ModelFolder
+from resolvent.simulator.run import simulate
+
+pytest.importorskip("cryptography")
+pytest.importorskip("Crypto")
+
+SECURE = EXPERIMENT + "privacy: {secure_sums: true, min_sites: 2, threshold: 0.5}\n"
+
+
+class Certified(Consortium):
+    """A consortium whose sites have certificates."""
+
+    def site(self, name):
+        return Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal,
+                    identity=local_identities(SITES)[name])
+
+
+def test_models_are_those_of_the_simulation(tmp_path):
+    consortium = Certified(tmp_path, text=SECURE, is_rehearsal=True)
+    assert consortium.serve() == {"status": "complete"}
+    encoding = read_encoding(tmp_path / "aachen" / "mine-1" / "encoding.json")
+    data = from_frame(consortium.frame, "site", "ill", encoding=encoding, test=0.3)
+    result = simulate(consortium.experiment.algorithm("FedAvg"), consortium.experiment.model(encoding), data, rounds=3,
+                      progress=False)
+    shared = ModelFolder(tmp_path / "out" / "models" / "FedAvg").parameters(None)
+    assert all(np.asarray(shared[name]).tobytes() == np.asarray(leaf).tobytes()
+               for name, leaf in result.server_model.items())
+    assert jax.tree.leaves(result.server_model)
+
+
+def test_a_site_requires_secure_sums(tmp_path):
+    files = {"berlin": {"limits": replace(LIMITS, secure_sums=True)}}
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "secure").mkdir()
+    (tmp_path / "without").mkdir()
+    outcome = Certified(tmp_path / "plain", files).serve()
+    assert outcome["status"] == "refused"
+    assert "berlin: refused (limits): the site takes part in secure sums only" in outcome["message"]
+    assert Certified(tmp_path / "secure", files, text=SECURE).serve() == {"status": "complete"}
+    outcome = Consortium(tmp_path / "without", text=SECURE).serve()
+    assert outcome["status"] == "refused"
+
+
+def test_a_method_that_needs_single_replies_is_refused_at_the_file():
+    text = SECURE.replace("FedAvg: fedavg", "FedAvg: fedavg, median: coordinate_median")
+    with pytest.raises(InputError, match=r"experiment.yaml:5: .*median: .*CentreFromSums around a robust method"):
+        experiment_from_text(text, "mine")
+    with pytest.raises(InputError, match="a secure sum has at least 2 sites"):
+        experiment_from_text(SECURE.replace("min_sites: 2", "min_sites: 1"), "mine")
+    with pytest.raises(InputError, match=r"privacy\.delta: a federation does not measure epsilon"):
+        experiment_from_text(SECURE.replace("secure_sums: true", "secure_sums: true, delta: 1e-5"), "mine")
+    ExperimentFile.parse(text.replace("ill,", "ill, party: site, table: t.csv,"), "simulation.yaml", "simulation")
+
+
+def test_a_check_says_who_learns_what(tmp_path):
+    consortium = Certified(tmp_path, text=SECURE)
+    (tmp_path / "plan.yaml").write_text(SECURE)
+    lines = "\n".join(check_site(consortium.files["aachen"], "aachen", tmp_path / "plan.yaml"))
+    assert "alone: the site trains alone, and sends no reply" in lines
+    assert "FedAvg: the server sees the sum of the replies of at least 2 sites" in lines
+    assert "fewer than 33% of the asked sites" in "\n".join(visibility(experiment_from_text(
+        EXPERIMENT + "privacy: {secure_sums: true}\n", "mine")))
+    plain = "\n".join(visibility(experiment_from_text(EXPERIMENT, "mine")))
+    assert "FedAvg: the server sees each reply of this site" in plain
