@@ -23,7 +23,7 @@ from resolvent.federation.protocol.wire import Message
 from resolvent.federation.secure.site import SecureSite
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["MASKED", "SUM_KINDS", "SecureAnswers", "integers_of", "reply_of_integers"]
+__all__ = ["MASKED", "SUM_KINDS", "SecureAnswers", "count_of", "integers_of", "reply_of_integers"]
 
 MASKED = "masked"
 SUM_KINDS = {"roster": "accepted", "list": "signed", "reveal": "revealed"}
@@ -107,7 +107,8 @@ def reply_of_integers(integers: NDArray[np.unsignedinteger], like: IntegerReply)
 def count_of(like: PyTree[Any]) -> int:
     """Number of integers of ``integers_of``, from the shapes of a reply."""
     leaves = jax.tree.leaves((like.words, like.weight))
-    return sum(math.prod(leaf.shape) for leaf in leaves) // int(leaves[-1].shape[-1])
+    words = sum(int(math.prod(leaf.shape)) for leaf in leaves)
+    return words // int(leaves[-1].shape[-1])
 
 
 def _digest(message: Message) -> str:

@@ -147,18 +147,21 @@ class SecurePhases:
         """The sum as a reply of one row; None if the phase has no effect."""
         listed, needed = total.listed, self._rules.smallest(len(total.asked))
         if not total.has_enough_sites:
-            return self._void(f"the sum needs {needed} sites, and {len(listed)} have replied", total, answers)
+            self._void(f"the sum needs {needed} sites, and {len(listed)} have replied", total, answers)
+            return None
         signed = self._ask("list", total, lambda name: {"listed": listed}, answers, needed)
         for name, facts in signed.items():
             total.accept_signature(name, facts.get("signature"))
         if not total.has_enough_signatures:
-            return self._void(f"{len(total.signatures)} of {', '.join(listed)} have signed the list", total, answers)
+            self._void(f"{len(total.signatures)} of {', '.join(listed)} have signed the list", total, answers)
+            return None
         revealed = self._ask("reveal", total, lambda name: {
             "listed": listed, "signatures": total.signatures, "shares": total.shares_for(name)}, answers, len(listed))
         try:
             return reply_of_integers(total.unmask(revealed), expected)
         except VoidSumError as error:
-            return self._void(str(error), total, answers)
+            self._void(str(error), total, answers)
+            return None
 
     def _ask(self, kind: str, total: SecureSum, facts: Callable[[str], dict[str, Any]], answers: Answers,
              quorum: int) -> dict[str, dict[str, Any]]:
