@@ -60,8 +60,8 @@ def page_of(name: str) -> str:
     recipe = read(name)
     text = LINK.sub("](../", recipe.text)
     return "\n".join([
-        f"# {recipe.title}", "", text, "", f"![{recipe.picture}](../images/recipes/{name}.webp){{ .recipe }}", "",
-        f"*{recipe.picture}*", "", "```py", recipe.code.rstrip(), "```", "",
+        f"# {recipe.title}", "", text, "", f"![](../images/recipes/{name}.webp){{ .recipe }}", "",
+        f"*Picture: {recipe.picture}*", "", "```py", recipe.code.rstrip(), "```", "",
         f"The script: [{name}.py](../examples/{name}.py). [All recipes](../gallery.md)", ""])
 
 
