@@ -1,4 +1,4 @@
-"""The time of a round on a GPU: the schedulers on four workloads, and models as users write them beside PyTorch.
+"""The time of a round on a GPU: the schedulers on four workloads, and models that users write, also in PyTorch.
 
     python benchmarks/accelerator.py [--workloads W1 W2 ...] [--models mlp cnn ...] [--out benchmarks/accelerator.json]
 

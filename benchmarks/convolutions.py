@@ -1,4 +1,4 @@
-"""Convolutions and their gradients inside a compiled loop on one core, beside PyTorch: a grid of shapes.
+"""Convolutions and their gradients inside a compiled loop on one core, here and in PyTorch: a grid of shapes.
 
     python benchmarks/convolutions.py [--only 3-D transposed ...] [--repeats 5] [--out benchmarks/convolutions.json]
     python benchmarks/convolutions.py --plain        # also XLA's convolution with nothing replaced (slow)

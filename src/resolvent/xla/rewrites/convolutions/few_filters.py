@@ -24,8 +24,8 @@ def few_filters(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolv
     if geometry.groups > 1 or not is_plain or rhs.shape[-3] == 1:
         return None
     has_few_features = rhs.shape[-2] in _FEW_FEATURES and filters <= _MAX_FILTERS
-    most = _MAX_NEIGHBOURS if has_few_features else _MIN_FILTERS // filters
-    fitting = [m for m in (2, _MAX_NEIGHBOURS) if columns % m == 0 and m <= most]
+    limit = _MAX_NEIGHBOURS if has_few_features else _MIN_FILTERS // filters
+    fitting = [m for m in (2, _MAX_NEIGHBOURS) if columns % m == 0 and m <= limit]
     if not fitting:
         return None
     neighbours = max(fitting)
