@@ -2,8 +2,8 @@
 
 A secure sum adds masks to the replies that cancel in the sum, modulo a power of two. Masks need integers, so
 `FixedPointSums` makes replies fixed-point numbers, with a resolution that follows from the range, the number of parties
-and the bits. The masks here are drawn by hand; [between real sites](federation-security.md) they come from keys. More:
-[combinators](api/combinators.md).
+and the bits. The masks here are drawn by hand; between real sites they come from keys. More:
+[secure sums](secure-sums.md), [combinators](api/combinators.md).
 
 Picture: distance of the shared model from that of FedAvg with floating-point replies, with 32 and with 64 bits.
 """
