@@ -104,12 +104,12 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 
 .venv-federation/installed: pyproject.toml
 	test -x .venv-federation/bin/python || $(PYTHON) -m venv .venv-federation
-	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[nvflare]'
+	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[nvflare,statistics]'
 	@touch $@
 
 .venv-flower/installed: pyproject.toml
 	test -x .venv-flower/bin/python || $(PYTHON) -m venv .venv-flower
-	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[flower]'
+	.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[flower,statistics]'
 	@touch $@
 
 .venv-build/installed: pyproject.toml

@@ -11,6 +11,7 @@ The packages of the extra ``test`` are needed, and lifelines and palmerpenguins,
 
 import argparse
 import json
+import resource
 import time
 import warnings
 from pathlib import Path
@@ -74,7 +75,7 @@ def _compare(name: str, folder: Path) -> dict[str, Any]:
     clustered = pooled.fit(tol=1e-15, maxiter=200, cov_type="cluster",
                            cov_kwds={"groups": frame["site"].astype("category").cat.codes})
     difference = np.abs(fit.estimates - reference.params[names]) / np.maximum(1, np.abs(reference.params[names]))
-    return {"fit": name, "rows": fit.count, "sites": len(fit.rows.sites), "rounds": fit.rounds,
+    return {"fit": name, "rows": fit.count, "sites": len(fit.model.sites), "rounds": fit.rounds,
             "estimates": _largest(difference),
             "errors": _largest(fit.table["standard error"] / reference.bse[names] - 1),
             "clustered": _largest(fit.with_errors("clustered").table["standard error"] / clustered.bse[names] - 1)}
@@ -105,22 +106,24 @@ def _largest(difference: Any) -> float:
 
 def _speed(sites: int = 100, rows: int = 10_000, columns: int = 100) -> dict[str, Any]:
     """The time of a logistic regression, from numbers in memory to estimates and standard errors."""
-    from resolvent.comparisons.regression.formula import Design, parse_formula
+    from resolvent.comparisons.regression.model import RegressionModel
     from resolvent.comparisons.regression.regress import fit_rows
     from resolvent.comparisons.regression.rows import RegressionRows
-    from resolvent.problem.regression.families import Binomial
+    from resolvent.comparisons.regression.settings import RegressionSettings
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=(sites * rows, columns))
     x[:, 0] = 1
     y = (rng.random(len(x)) < 1 / (1 + np.exp(-x @ rng.normal(0, 0.1, columns)))).astype(float)
     names = ("Intercept", *(f"x{j}" for j in range(1, columns)))
-    data = RegressionRows(parse_formula("y ~ x"), Design(names, x), Binomial(), y, None, ("0", "1"), None,
-                          tuple(f"site {k}" for k in range(sites)), np.full(sites, rows), 0)
+    model = RegressionModel("y ~ x", names, "binomial", ("0", "1"), (int((1 - y).sum()), int(y.sum())), float(y.mean()),
+                            tuple(f"site {k}" for k in range(sites)), (rows,) * sites, 0)
+    data = RegressionRows(model, model.sizes, x, y)
     start, cpu = time.perf_counter(), time.process_time()
-    fit = fit_rows(data)
+    fit = fit_rows(data, RegressionSettings(formula="y ~ x"))
     return {"sites": sites, "rows": rows, "columns": columns, "rounds": fit.rounds,
-            "seconds": round(time.perf_counter() - start, 2), "cpu": round(time.process_time() - cpu, 2)}
+            "seconds": round(time.perf_counter() - start, 2), "cpu": round(time.process_time() - cpu, 2),
+            "memory_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)}
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def test_multinomial_and_negative_binomial(patients):
     fit = rv.regress(patients, "grade ~ age + sex", party="site")
     x = sm.add_constant(np.c_[patients["age"], patients["sex"] == "m"].astype(float))
     reference = MNLogit(patients["grade"].astype("category").cat.codes, x).fit(disp=0, method="newton", tol=1e-14)
-    by_name = fit.table["estimate"].to_numpy().reshape(2, 3)[:, [fit.rows.design.names.index(n) for n in (
+    by_name = fit.table["estimate"].to_numpy().reshape(2, 3)[:, [fit.model.columns.index(n) for n in (
         "Intercept", "age", "sex[T.m]")]]
     np.testing.assert_allclose(by_name, np.asarray(reference.params).T, atol=1e-8)
     np.testing.assert_allclose(fit.log_likelihood, reference.llf, rtol=1e-10)
@@ -126,7 +126,7 @@ def test_cox_residuals_add_up_to_the_gradient(arrests):
         rows = arrests.sort_values("state", kind="stable")
         problem = CoxRegression(rows[["fin", "age"]], rows["week"], rows["arrest"], [240])
         oracle, w = problem.oracle(jnp.array(0)), jnp.array([0.3, -0.02])
-        scores = oracle._row_scores(oracle._risks(w))
+        scores = oracle._row_scores(oracle.risks(w))
         np.testing.assert_allclose(-scores.sum(0) / 240, jax.grad(oracle.mean_value)(w), atol=1e-12)
         np.testing.assert_allclose(oracle.mean_second_order(w).hessian, jax.hessian(oracle.mean_value)(w), atol=1e-12)
 

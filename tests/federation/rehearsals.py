@@ -15,7 +15,7 @@ from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.lead.refit import RefitOrder, refit_federation
-from resolvent.federation.lead.rehearsal import _federation, prepare_rehearsal
+from resolvent.federation.lead.rehearsal import prepare_rehearsal, rehearsed_federation
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.simulator.run import simulate
@@ -41,7 +41,7 @@ def two_sites(folder, engine, rounds):
                   "ill": np.where(age + rng.normal(0, 5, 80) > 50, "yes", "no")}).to_csv(table, index=False)
     path.write_text(EXPERIMENT.format(table=table, rounds=rounds))
     rehearsal = prepare_rehearsal(ExperimentFile.load(str(path)))
-    with chdir(folder), _federation(rehearsal, Path("work"), print, engine) as kits:
+    with chdir(folder), rehearsed_federation(rehearsal, Path("work"), print, engine) as kits:
         yield rehearsal, kits, folder
 
 

@@ -580,10 +580,10 @@ def test_a_site_waits_for_the_store_of_an_earlier_job(tmp_path, monkeypatch):
     """Its engine ends the process of an earlier job some seconds after the next job may have begun."""
     earlier = PartyStore(tmp_path / "00")
     threading.Timer(0.2, earlier.close).start()
-    with site_run._open_store(tmp_path / "00"):
+    with site_run.open_store(tmp_path / "00"):
         monkeypatch.setattr(site_run, "_LOCK_SECONDS", 0.0)
         with pytest.raises(Refusal, match="is being written by process"):
-            site_run._open_store(tmp_path / "00")
+            site_run.open_store(tmp_path / "00")
 
 
 def test_sites_of_a_kit(tmp_path):

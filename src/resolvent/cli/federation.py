@@ -292,6 +292,8 @@ def federate(
     no party: `data: {label: outcome}`. The sites agree on columns, categories and scaling first; nothing starts while
     their tables do not fit together.
 
+    A file with `regression: {formula: ill ~ age}` is that of `resolvent regress`: the table and the page are the same.
+
     The folder has the shared models, the scores that sites let out, and who answered. Every site has its personal
     model. If a process ends, the run continues from the server's checkpoint. If this command ends, run it again with
     the same --out.
@@ -322,6 +324,7 @@ def federate(
     from resolvent.federation.lead.engines import ENGINES, require_engine
     from resolvent.federation.protocol.job import FederationJob
     from resolvent.federation.protocol.kits import KitNote, kit_note
+    from resolvent.federation.protocol.plan import is_regression_file
 
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
@@ -330,6 +333,11 @@ def federate(
                              "lost_state": lost_state}
     name = Path(experiment).stem if experiment.endswith((".yaml", ".yml")) else experiment
     folder = Path("runs") / f"{name}-{'rehearsal' if rehearse else 'federation'}" if out is None else out
+    if is_regression_file(experiment):
+        from resolvent.cli.regress import federate_file
+
+        federate_file(experiment, changes, folder, rules, None if rehearse else kit, sites, engine, live)
+        return
     if rehearse:
         summary = _rehearse(experiment, changes, folder, rules, engine)
     else:

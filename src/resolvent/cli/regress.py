@@ -1,22 +1,33 @@
 """The command regress: a regression over sites, as statisticians read it."""
 
 import sys
+from dataclasses import replace
 from json import loads
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from resolvent.cli.options import OptionalPath, OptionalText, TextOptions, Texts
 from resolvent.cli.output import print_json
 
-__all__ = ["regress"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from resolvent.comparisons.regression.regression_file import RegressionTable
+    from resolvent.comparisons.regression.settings import RegressionSettings
+    from resolvent.data.tables.text_formats import TextFormat
+    from resolvent.federation.protocol.kits import Engine
+
+__all__ = ["federate_file", "regress"]
+
+_TOLERANCE = 1e-9  # between a federation's estimates and those of a simulation, relative to the largest
 
 
 def regress(
     rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS|FILE.yaml")],
     *,
-    formula: str,
+    formula: OptionalText = None,
     party: OptionalText = None,
     family: Literal["auto", "gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
                     "cox"] = "auto",
@@ -38,9 +49,12 @@ def regress(
 
     The sites send sums only. The page shows whether, where and by how much the coefficients differ between sites.
 
+    A file with `data: {table: visits.csv, party: hospital}` and `regression: {formula: ill ~ age}` has the options;
+    those of the command replace them. `resolvent federate` runs the same file between real sites.
+
     Args:
-        rows: a .csv, .csv.gz, .tsv or .parquet file with a row for each subject; or an experiment's YAML file, whose
-            `data` names the table and the column of the site.
+        rows: a .csv, .csv.gz, .tsv or .parquet file with a row for each subject; or the YAML file of a regression or
+            an experiment, whose `data` names the table and the column of the site.
         formula: such as "ill ~ age + C(ward) + age:sex", or "Surv(days, died) ~ age" for times to an event. Text
             columns are categories; C(column) makes a number one.
         party: the column that names the site; an experiment's file has it.
@@ -57,11 +71,13 @@ def regress(
         json: print JSON instead of the table.
     """
     from resolvent.cli import terminal
-    from resolvent.comparisons.regression.regress import regress as fit_regression
+    from resolvent.comparisons.regression.regress import fit_rows
+    from resolvent.comparisons.regression.rows import read_rows
 
-    path, column = _table_of(rows, party)
-    fit = fit_regression(path, formula, party=column, family=family, errors=errors, level=level, l1=l1, l2=l2,
-                         offset=offset, exposure=exposure, reference=_levels(reference), text_format=text.format)
+    options = {"formula": formula, "family": family, "errors": errors, "level": level, "l1": l1, "l2": l2,
+               "offset": offset, "exposure": exposure, "reference": _levels(reference) or None}
+    settings, data = _settings_of(rows, party, options, text.format)
+    fit = fit_rows(read_rows(data.table, settings, party=data.party, format=data.format), settings)
     if json:
         estimates = fit.table.reset_index().to_json(orient="records", double_precision=15)
         print_json({**fit.facts(), "estimates": loads(estimates)})
@@ -69,6 +85,77 @@ def regress(
         sys.stdout.write(fit.summary() + "\n")  # not wrapped: a table
     if out is not None:
         terminal.print_path("Report", fit.save(out, overwrite=overwrite))
+
+
+def federate_file(source: str, changes: "Sequence[str]", out: Path, rules: "Mapping[str, Any]", kit: Path | None,
+                  sites: "Sequence[str]", engine: "Engine", live: str | None) -> None:
+    """Run the file of a regression between sites, or rehearse it; prints the table."""
+    from resolvent.cli import supervision, terminal
+    from resolvent.cli.exit_codes import FAILURE
+    from resolvent.cli.federation_events import federation_observer
+    from resolvent.comparisons.regression.regression_file import RegressionFile
+    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.lead.lead import read_sites
+    from resolvent.federation.lead.regression import federate_regression, prepare_regression, rehearse_regression
+    from resolvent.federation.protocol.job import FederationJob
+    from resolvent.federation.protocol.kits import KitNote, kit_note
+    from resolvent.federation.protocol.regression import FederatedRegression
+
+    file, difference = RegressionFile.load(source, changes), 0.0
+    if kit is None:
+        require_engine(engine)
+        rehearsal = prepare_regression(file)
+        job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
+        with federation_observer() as observe:
+            fit, difference = rehearse_regression(rehearsal, out, job, observe, notify=terminal.print_note,
+                                                  folder=out.with_name(f"{out.name}.rehearsal"), engine=engine)
+    else:
+        note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
+        require_engine(note.engine)
+        regression = FederatedRegression(file, is_rehearsal=False)
+        job = FederationJob("", regression.text, read_sites(note.kit, sites), **rules)
+        with (federation_observer() as show,
+              supervision.lead_page(live, note, file.name, job.sites, show) as observe):
+            fit = federate_regression(note, regression, out, job, observe, notify=terminal.print_note)
+    sys.stdout.write(fit.summary() + "\n")
+    terminal.print_path("Report", out / "report.html")
+    if kit is None:
+        is_equal = difference <= _TOLERANCE * max(1.0, float(abs(fit.estimates).max()))
+        verdict = "the estimates of the simulation" if is_equal else "OTHER ESTIMATES THAN THE SIMULATION"
+        terminal.print_line(f"{verdict}; largest difference {difference:.1e}")
+        if not is_equal:
+            sys.exit(FAILURE)
+
+
+def _settings_of(rows: str, party: str | None, options: "Mapping[str, Any]",
+                 text: "TextFormat") -> "tuple[RegressionSettings, RegressionTable]":
+    """The settings and the table, from a file and the options that differ from their defaults.
+
+    Raises:
+        InputError: there is no formula, or no column of the site.
+    """
+    from resolvent.comparisons.experiment.yaml_files import read_text
+    from resolvent.comparisons.regression.regression_file import RegressionFile, RegressionTable, is_regression
+    from resolvent.comparisons.regression.settings import RegressionSettings
+    from resolvent.data.tables.text_formats import TextFormat
+    from resolvent.errors import InputError
+
+    defaults = vars(RegressionSettings(formula=""))
+    changed = {name: value for name, value in options.items() if value != defaults[name] and value is not None}
+    is_file = Path(rows).suffix.lower() in (".yaml", ".yml")
+    if is_file and is_regression(read_text(Path(rows)), rows):
+        file = RegressionFile.load(rows)
+        data = replace(file.data, party=party or file.data.party)
+        if text != TextFormat():
+            data = replace(data, separator=text.separator, decimal=text.decimal, encoding=text.encoding)
+        if not data.table:
+            raise InputError(f"{rows}: data.table: missing; write data: {{table: visits.csv, party: hospital}}")
+        return replace(file.settings, **changed), data
+    if "formula" not in changed:
+        raise InputError('--formula is missing: write such as --formula "ill ~ age + C(ward)"')
+    table, column = _table_of(rows, party)
+    return RegressionSettings(**changed), RegressionTable(table=table, party=column, separator=text.separator,
+                                                          decimal=text.decimal, encoding=text.encoding)
 
 
 def _table_of(rows: str, party: str | None) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, Int
@@ -14,7 +15,7 @@ from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["FederatedNewton", "FederatedNewtonState"]
+__all__ = ["FederatedNewton", "FederatedNewtonState", "NewtonReply"]
 
 _TOLERANCE_POWER = 1.5  # of the rounding error; that of the predicted decrease is about its square
 
@@ -33,6 +34,18 @@ class FederatedNewtonState(NamedTuple):
     candidate: Vector
 
 
+class NewtonReply(NamedTuple):
+    """A party's reply.
+
+    Attributes:
+        evaluation: its objective at the candidate; zeros if a number is not finite.
+        has_failed: 1 if a number is not finite, otherwise 0: a step of the server can be far too long for one party.
+    """
+
+    evaluation: SecondOrder
+    has_failed: Float[Array, ""]
+
+
 class FederatedNewton(OnePhaseMethod):
     r"""Newton's method with a line search on the average objective, exact for any division of the rows.
 
@@ -40,9 +53,10 @@ class FederatedNewton(OnePhaseMethod):
               w \leftarrow w + t d
 
     A round is one evaluation of f, its gradient and its Hessian at a candidate w + t d, t = 1, 1/2, ...; the server
-    accepts it if f has fallen enough (Armijo). For a generalised linear model with its canonical link this is
-    iteratively reweighted least squares. With ``l1`` it is the proximal Newton method, for the lasso and the elastic
-    net. The server needs sums only. All parties must take part: sums over other cohorts are of other objectives.
+    accepts it if f has fallen enough (Armijo) and is finite at every party. For a generalised linear model with its
+    canonical link this is iteratively reweighted least squares. With ``l1`` it is the proximal Newton method, for the
+    lasso and the elastic net. The server needs sums only. All parties must take part: sums over other cohorts are of
+    other objectives.
 
     Attributes:
         l1: [P] weights of the absolute values of the parameters, as one vector; None: zero.
@@ -54,6 +68,7 @@ class FederatedNewton(OnePhaseMethod):
     tolerance: ArrayLike | None = None
     replies_models: ClassVar[bool] = False
     needs_individual_replies: ClassVar[bool] = False
+    norm_multiple: ClassVar[float | None] = None  # the Hessian of one party can be far larger than those of others
 
     def __check_init__(self) -> None:
         check_range(self, "(0, inf)", tolerance=self.tolerance)
@@ -70,13 +85,19 @@ class FederatedNewton(OnePhaseMethod):
 
     @override
     def party(self, state: PartyState, message: Vector, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PartyState, SecondOrder, Info]:
-        return state, oracle.second_order(message), {"model": message, "steps": jnp.ones((), tree.dtype(message))}
+              effort: Float[Array, ""]) -> tuple[PartyState, NewtonReply, Info]:
+        evaluation = oracle.second_order(message)
+        is_finite = tree.finite(evaluation)
+        sent: SecondOrder = jax.tree.map(lambda leaf: jnp.where(is_finite, leaf, 0), evaluation)
+        unit = jnp.ones((), tree.dtype(message))
+        return state, NewtonReply(sent, jnp.where(is_finite, 0, unit)), {"model": message, "steps": unit}
 
     @override
     def server(self, state: FederatedNewtonState, replies: Replies, key: Array) -> tuple[FederatedNewtonState, Info]:
         tolerance = newton.precision(state.search.point)**_TOLERANCE_POWER if self.tolerance is None else self.tolerance
-        search = newton.advance(state.search, replies.mean(), tolerance, self.l1)
+        mean: NewtonReply = replies.mean()
+        value = jnp.where(mean.has_failed > 0, jnp.inf, mean.evaluation.value)
+        search = newton.advance(state.search, mean.evaluation._replace(value=value), tolerance, self.l1)
         restore = ravel_pytree(state.model)[1]
         return FederatedNewtonState(search, restore(search.point), restore(search.candidate)), {}
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from resolvent.comparisons.regression.fit import Fit, rows_of
 from resolvent.math import newton
 from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.problem.problem import shares_by_size
@@ -17,8 +18,6 @@ from resolvent.problem.regression.objective import RegressionProblem
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from resolvent.comparisons.regression.fit import Fit
 
 __all__ = ["Differences", "sparse_differences"]
 
@@ -47,7 +46,7 @@ class Differences:
     path: "pd.DataFrame"
 
 
-def sparse_differences(fit: "Fit") -> Differences:
+def sparse_differences(fit: Fit) -> Differences:
     r"""Find which coefficients differ at which site.
 
     .. math:: \min_{c, z_1, \dots, z_N} \sum_k \lambda_k f_k(c + z_k) + \sigma \sum_k \sum_j s_j |z_{kj}|
@@ -58,8 +57,8 @@ def sparse_differences(fit: "Fit") -> Differences:
     """
     import pandas as pd
 
-    rows, count = fit.rows, fit.count
-    parameters, sites = len(fit.names), len(rows.sites)
+    rows, count = rows_of(fit), fit.count
+    parameters, sites = len(fit.names), len(fit.model.sites)
     with jax.enable_x64(True):
         problem = rows.problem()
         scale = np.sqrt(np.maximum(np.diag(np.asarray(fit.sums.information)) / count, 1e-300))
@@ -79,7 +78,7 @@ def sparse_differences(fit: "Fit") -> Differences:
                 best = (bic, theta, float(weight))
     z = np.asarray(best[1])[parameters:].reshape(sites, parameters)
     z = np.where(_nonzero(best[1], parameters, scale), z, 0.0)
-    frame = pd.DataFrame(z, index=pd.Index(rows.sites, name="site"), columns=list(fit.names))
+    frame = pd.DataFrame(z, index=pd.Index(fit.model.sites, name="site"), columns=list(fit.names))
     return Differences(np.asarray(best[1])[:parameters], frame, frame * scale, best[2],
                        pd.DataFrame(path, columns=["weight", "differences", "BIC"]))
 

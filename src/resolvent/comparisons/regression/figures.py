@@ -25,8 +25,7 @@ _LABEL = 30  # characters
 def estimates_figure(fit: "Fit") -> "Figure":
     """A point and an interval for each coefficient but intercepts; as ratios on a logarithmic axis if there are any."""
     table = fit.table
-    extra = () if fit.rows.family is None else fit.rows.family.extra
-    table = table[[not str(name).endswith("Intercept") and name not in extra for name in table.index]]
+    table = table[[not str(name).endswith("Intercept") and name not in fit.model.extra for name in table.index]]
     figure, axes = new_figure(5.6, 1.0 + _ROW * max(len(table), 1))
     columns = ("estimate", "low", "high") if fit.effect is None else (
         fit.effect, f"{fit.effect} low", f"{fit.effect} high")
@@ -49,7 +48,7 @@ def forest_figure(fit: "Fit", sites: "SiteFits", line: "Mapping[Any, Any]", para
 
     j = fit.names.index(parameter)
     common = fit.table.loc[parameter]
-    is_ratio = fit.effect is not None and parameter not in (() if fit.rows.family is None else fit.rows.family.extra)
+    is_ratio = fit.effect is not None and parameter not in fit.model.extra
     b = np.append(sites.estimates[:, j], common["estimate"])
     error = np.append(sites.errors[:, j], common["standard error"])
     half = stats.norm.ppf((1 + fit.level) / 2) * error
@@ -57,7 +56,7 @@ def forest_figure(fit: "Fit", sites: "SiteFits", line: "Mapping[Any, Any]", para
     shown = np.exp if is_ratio else np.asarray
     with np.errstate(divide="ignore", invalid="ignore"):
         weight = 1 / error**2
-    _intervals(axes, [*fit.rows.sites, "common"], shown(b), shown(b - half), shown(b + half), is_ratio=is_ratio,
+    _intervals(axes, [*fit.model.sites, "common"], shown(b), shown(b - half), shown(b + half), is_ratio=is_ratio,
                sizes=np.append(weight[:-1] / np.nanmax(weight[:-1]), 1.0))
     axes.axvline(float(shown(b[-1])), color=COLOURS[4], linewidth=0.8, linestyle=":")
     axes.set_title(f"{parameter}: I² {line['I2']:.0%}, Q {line['Q']:.1f}, p {line['p']:.2g}", loc="left")

@@ -3,22 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.identification import Identification, directions, few_events, identify
+from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
+from resolvent.comparisons.regression.settings import Errors
+from resolvent.comparisons.regression.site_fits import SiteFits
 from resolvent.errors import InputError, alternatives, check_range, count_of, quote
 from resolvent.problem.regression.objective import FitSums
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Errors", "Fit"]
-
-Errors: TypeAlias = Literal["model", "robust", "clustered"]
+__all__ = ["Fit", "rows_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,7 @@ class Fit:
     """A regression that was fitted over all sites by sums.
 
     Attributes:
-        rows: the rows, for further fits.
+        model: what was fitted.
         estimates: [P] the estimates, in the order of ``names``; NaN for what the rows cannot tell.
         sums: totals over all rows at the estimates.
         rounds: number of rounds that the fit took.
@@ -35,9 +36,11 @@ class Fit:
         errors: kind of the standard errors: ``model`` from the information, ``robust`` to a wrong variance (HC1), or
             ``clustered`` by site.
         level: level of the intervals.
+        rows: the rows, for further fits; None in a federation, whose rows are at the sites.
+        site_fits: the sites' own fits, if they are known.
     """
 
-    rows: RegressionRows
+    model: RegressionModel
     estimates: NDArray[np.float64]
     sums: FitSums
     rounds: int
@@ -45,6 +48,8 @@ class Fit:
     penalties: tuple[float, float] = (0.0, 0.0)
     errors: Errors = "model"
     level: float = 0.95
+    rows: RegressionRows | None = None
+    site_fits: SiteFits | None = None
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):
@@ -54,22 +59,22 @@ class Fit:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the P parameters."""
-        return self.rows.names
+        return self.model.names
 
     @property
     def count(self) -> int:
         """n, the number of rows."""
-        return int(self.rows.sizes.sum())
+        return sum(self.model.site_rows)
 
     @property
     def family(self) -> str:
         """The name of the family."""
-        return "cox" if self.rows.family is None else self.rows.family.name
+        return self.model.family_name
 
     @property
     def effect(self) -> str | None:
         """What the exponential of a coefficient is."""
-        return "hazard ratio" if self.rows.family is None else self.rows.family.effect
+        return "hazard ratio" if self.model.family is None else self.model.family.effect
 
     @property
     def deviance(self) -> float:
@@ -79,7 +84,7 @@ class Fit:
     @property
     def dispersion(self) -> float:
         """Pearson's statistic over the degrees of freedom, for families that have a dispersion; otherwise 1."""
-        if self.rows.family is None or not self.rows.family.has_dispersion:
+        if self.model.family is None or not self.model.family.has_dispersion:
             return 1.0
         return float(self.sums.terms.pearson) / self.degrees_of_freedom
 
@@ -91,9 +96,9 @@ class Fit:
     @property
     def log_likelihood(self) -> float:
         """The log-likelihood; for Cox the partial one."""
-        if self.rows.family is None:
+        if self.model.family is None:
             return float(self.sums.terms.likelihood)
-        return self.rows.family.log_likelihood(self.count, self.dispersion, self.sums.terms)
+        return self.model.family.log_likelihood(self.count, self.dispersion, self.sums.terms)
 
     @property
     def aic(self) -> float:
@@ -113,14 +118,14 @@ class Fit:
         inverse = self.identification.inverse
         if self.errors == "model":
             return self.dispersion * inverse
-        n, sites = self.count, len(self.rows.sites)
+        n, sites = self.count, len(self.model.sites)
         inverse = directions(np.asarray(self.sums.gram), np.asarray(self.sums.hessian)).inverse
         if self.errors == "robust":
-            factor = 1.0 if self.rows.family is None else n / self.degrees_of_freedom
+            factor = 1.0 if self.model.family is None else n / self.degrees_of_freedom
             return np.asarray(factor * inverse @ np.asarray(self.sums.scores) @ inverse)
         if sites < 2:
             raise InputError("standard errors clustered by site need at least 2 sites: use errors=robust")
-        factor = 1.0 if self.rows.family is None else sites / (sites - 1) * (n - 1) / self.degrees_of_freedom
+        factor = 1.0 if self.model.family is None else sites / (sites - 1) * (n - 1) / self.degrees_of_freedom
         return np.asarray(factor * inverse @ np.asarray(self.sums.clusters) @ inverse)
 
     @property
@@ -135,7 +140,7 @@ class Fit:
         error = np.sqrt(np.diag(self.covariance))
         estimates = np.where(self.identification.is_identified, self.estimates, np.nan)
         error = np.where(self.identification.is_identified, error, np.nan)
-        has_t = self.rows.family is not None and self.rows.family.has_dispersion
+        has_t = self.model.family is not None and self.model.family.has_dispersion
         law = stats.t(self.degrees_of_freedom) if has_t else stats.norm()
         half = law.ppf((1 + self.level) / 2) * error
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -143,7 +148,7 @@ class Fit:
         columns = {"estimate": estimates, "standard error": error, "t" if has_t else "z": statistic,
                    "p": 2 * law.sf(np.abs(statistic)), "low": estimates - half, "high": estimates + half}
         if self.effect is not None:
-            is_ratio = [name not in (() if self.rows.family is None else self.rows.family.extra) for name in self.names]
+            is_ratio = [name not in self.model.extra for name in self.names]
             with np.errstate(over="ignore"):
                 columns |= {self.effect: np.where(is_ratio, np.exp(estimates), np.nan),
                             f"{self.effect} low": np.where(is_ratio, np.exp(estimates - half), np.nan),
@@ -153,13 +158,13 @@ class Fit:
     @property
     def findings(self) -> tuple[str, ...]:
         """What a reader must know before the table: separation, collinearity, few events, rows left out."""
-        sentences = [*self.identification.sentences, *few_events(self.rows)]
+        sentences = [*self.identification.sentences, *few_events(self.model)]
         if not self.has_converged:
             sentences.append(f"The fit has not converged after {self.rounds} rounds: its numbers are not final.")
         if any(self.penalties):
             sentences.append("Estimates with a penalty are biased on purpose: there are no standard errors.")
-        if self.rows.left_out:
-            sentences.append(f"{count_of(self.rows.left_out, 'row')} with missing values left out.")
+        if self.model.left_out:
+            sentences.append(f"{count_of(self.model.left_out, 'row')} with missing values left out.")
         return tuple(sentences)
 
     def with_errors(self, errors: Errors, *, level: float | None = None) -> Self:
@@ -168,7 +173,19 @@ class Fit:
 
     def facts(self) -> Mapping[str, Any]:
         """The numbers about the whole fit, by name."""
-        return {"formula": self.rows.formula.text, "family": self.family, "rows": self.count,
-                "sites": len(self.rows.sites), "rounds": self.rounds, "converged": self.has_converged,
+        return {"formula": self.model.formula, "family": self.family, "rows": self.count,
+                "sites": len(self.model.sites), "rounds": self.rounds, "converged": self.has_converged,
                 "errors": self.errors, "level": self.level, "deviance": self.deviance, "dispersion": self.dispersion,
                 "log_likelihood": self.log_likelihood, "aic": self.aic, "findings": list(self.findings)}
+
+
+def rows_of(fit: Fit) -> RegressionRows:
+    """The rows of a fit.
+
+    Raises:
+        InputError: they are at the sites of a federation.
+    """
+    if fit.rows is None:
+        raise InputError("this needs further rounds over the rows of all sites, which a federation has not made: it is "
+                         "computed where all rows are in one table")
+    return fit.rows

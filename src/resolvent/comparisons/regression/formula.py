@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,16 +55,17 @@ class Formula:
         response: its left side.
         right: its right side.
         variables: the columns of the right side.
+        categories: those in ``C()``.
     """
 
     text: str
     response: Response
     right: Any
     variables: tuple[str, ...]
+    categories: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Design:
+class Design(NamedTuple):
     """The columns of a regression.
 
     Attributes:
@@ -74,11 +75,6 @@ class Design:
 
     names: tuple[str, ...]
     x: NDArray[np.float64]
-
-    @property
-    def has_intercept(self) -> bool:
-        """Whether one of the columns is the intercept."""
-        return "Intercept" in self.names
 
 
 def parse_formula(text: str) -> Formula:
@@ -109,12 +105,19 @@ def parse_formula(text: str) -> Formula:
         raise InputError(f"the formula {quote(text)} cannot be read: use + : * ( ) and C(column)") from error
     factors = [factor for term in terms for factor in term.factors]
     variables: dict[str, None] = {}
+    categories, numbers = set[str](), set[str]()  # in C(), and in other calls and arithmetic
     for factor in factors:
         if factor.eval_method.value == "lookup":
             variables[factor.expr] = None
         elif factor.eval_method.value == "python":
-            variables.update(dict.fromkeys(_check_factor(factor.expr, text)))
-    return Formula(text, _response(left.strip()), parsed, tuple(variables))
+            columns, is_category = _check_factor(factor.expr, text)
+            variables.update(dict.fromkeys(columns))
+            (categories if is_category else numbers).update(columns)
+    numbers |= {factor.expr for factor in factors if factor.eval_method.value == "lookup"}
+    if both := sorted(categories & numbers):
+        raise InputError(f"{quote(both[0])} is a category in C() and a number elsewhere in {quote(text)}: make a copy "
+                         "of the column in the table")
+    return Formula(text, _response(left.strip()), parsed, tuple(variables), frozenset(categories))
 
 
 def design_of(formula: Formula, frame: "pd.DataFrame") -> Design:
@@ -176,8 +179,8 @@ def _response(left: str) -> Response:
     return Response(left.strip("`"))
 
 
-def _check_factor(expression: str, text: str) -> list[str]:
-    """The columns of a factor.
+def _check_factor(expression: str, text: str) -> tuple[list[str], bool]:
+    """The columns of a factor, and whether it is a category: ``C(column)``.
 
     Raises:
         InputError: it contains something that a formula may not contain.
@@ -203,7 +206,17 @@ def _check_factor(expression: str, text: str) -> list[str]:
         if isinstance(node, ast.Name) and not is_function:
             match = re.fullmatch(r"quoted_(\d+)", node.id)
             columns.append(quoted[int(match[1])] if match else node.id)
-    return columns
+    has_category = any(isinstance(node.func, ast.Name) and node.func.id == "C"
+                       for node in ast.walk(tree) if isinstance(node, ast.Call))
+    if has_category and not _is_plain_category(tree.body):
+        raise InputError(f"{quote(expression)} in the formula {quote(text)}: C() has the name of one column, such as "
+                         "C(ward)")
+    return columns, has_category
+
+
+def _is_plain_category(node: ast.expr) -> bool:
+    return (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "C"
+            and len(node.args) == 1 and isinstance(node.args[0], ast.Name) and not node.keywords)
 
 
 def _one_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from resolvent.comparisons.regression.differences import Differences, sparse_differences
 from resolvent.comparisons.regression.figures import differences_figure, forest_figure
-from resolvent.comparisons.regression.fit import Fit
+from resolvent.comparisons.regression.fit import Fit, rows_of
 from resolvent.comparisons.regression.random_intercepts import RandomInterceptFit, fit_random_intercept
 from resolvent.comparisons.regression.site_fits import SiteFits, fit_sites
 from resolvent.errors import InputError, alternatives, quote
@@ -46,7 +46,7 @@ class Heterogeneity:
         """
         from scipy import stats
 
-        family, sums = self.fit.rows.family, self.fit.sums.terms
+        family, sums = self.fit.model.family, self.fit.sums.terms
         freedom = int(self.sites.ranks.sum()) - int(self.fit.identification.is_identified.sum())
         if freedom <= 0:
             return {"statistic": np.nan, "degrees of freedom": 0, "p": np.nan}
@@ -91,7 +91,7 @@ class Heterogeneity:
         """A row for each site and parameter: estimate and standard error of the site's own fit."""
         import pandas as pd
 
-        index = pd.MultiIndex.from_product([self.fit.rows.sites, self.fit.names], names=["site", "parameter"])
+        index = pd.MultiIndex.from_product([self.fit.model.sites, self.fit.names], names=["site", "parameter"])
         return pd.DataFrame({"estimate": self.sites.estimates.ravel(), "standard error": self.sites.errors.ravel()},
                             index=index)
 
@@ -124,9 +124,13 @@ class Heterogeneity:
 
 
 def heterogeneity(fit: Fit) -> Heterogeneity:
-    """Fit every site on its own, next to the common fit.
+    """Every site's own fit, next to the common fit.
 
     Raises:
-        InputError: the fit has a penalty, or there is one site.
+        InputError: the fit has a penalty, there is one site, or the sites of a federation have not sent their fits.
     """
-    return Heterogeneity(fit, fit_sites(fit))
+    if any(fit.penalties):
+        raise InputError("heterogeneity is about fits without a penalty: leave l1 and l2 out")
+    if len(fit.model.sites) < 2:
+        raise InputError("differences between sites need at least 2 sites")
+    return Heterogeneity(fit, fit_sites(rows_of(fit), fit.estimates) if fit.site_fits is None else fit.site_fits)

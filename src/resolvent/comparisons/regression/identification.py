@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.regression.rows import RegressionRows
+from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.errors import quote
 
 __all__ = ["Directions", "Identification", "directions", "few_events", "identify"]
@@ -95,16 +95,16 @@ def _involved(null_space: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.asarray(loadings > _LOADING * loadings.max())
 
 
-def few_events(rows: RegressionRows) -> list[str]:
+def few_events(model: RegressionModel) -> list[str]:
     """A sentence if there are fewer than five events for each coefficient."""
-    if rows.event is not None:
-        events, unit = int(rows.event.sum()), "events"
-    elif rows.classes:
-        counts = np.bincount(rows.y.astype(int), minlength=len(rows.classes))
-        events, unit = int(counts.min()), f"rows of {quote(rows.classes[int(counts.argmin())])}"
+    if model.family_name == "cox":
+        events, unit = model.counts[1], "events"
+    elif model.classes:
+        events, name = min(zip(model.counts, model.classes, strict=True))
+        unit = f"rows of {quote(name)}"
     else:
-        events, unit = len(rows.y), "rows"
-    coefficients = len(rows.design.names)
+        events, unit = sum(model.site_rows), "rows"
+    coefficients = len(model.columns)
     if events >= _FEW * coefficients:
         return []
     return [f"Few events: {events} {unit} for {coefficients} coefficients. With fewer than {_FEW} for each, estimates "

@@ -42,7 +42,8 @@ def write_regression(fit: "Fit", differences: "Heterogeneity | None", folder: Pa
     if differences is not None:
         facts["heterogeneity"] = {name: _plain(value) for name, value in differences.test.items()}
         write_text(folder / "heterogeneity.csv", differences.table.to_csv())
-        write_text(folder / "differences.csv", differences.differences.differences.to_csv())
+        if fit.rows is not None:
+            write_text(folder / "differences.csv", differences.differences.differences.to_csv())
     write_text(folder / "regression.json", json.dumps({name: _plain(value) for name, value in facts.items()}, indent=1))
     _write_page(fit, differences, folder / "report.html")
     return folder / "report.html"
@@ -56,7 +57,7 @@ def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> 
         if differences is not None:
             shown = [name for name in fit.names if not name.endswith("Intercept")][:_FORESTS]
             forests = [svg_of(differences.forest(name), f"Forest plot of {name}") for name in shown]
-            if differences.differences.differences.to_numpy().any():
+            if fit.rows is not None and differences.differences.differences.to_numpy().any():
                 map_ = svg_of(differences.plot(), "Which coefficients differ at which site")
     write_page(path, "regression", fit=fit, facts=facts_in_words(fit), head=head, rows=rows, estimates=estimates,
                forests=forests, differences=differences, map=map_, sentence=_test_in_words(differences),

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.methods.newton import FederatedNewton
+from resolvent.comparisons.regression.fit import Fit, rows_of
+from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.errors import DivergedError, InputError
 from resolvent.problem.regression.families import Gaussian
 from resolvent.problem.regression.objective import RowRegression
@@ -17,8 +19,6 @@ from resolvent.simulator.run import simulate
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from resolvent.comparisons.regression.fit import Fit
 
 __all__ = ["RandomInterceptFit", "fit_random_intercept"]
 
@@ -58,7 +58,7 @@ class RandomInterceptFit:
                             index=pd.Index(self.names, name="parameter"))
 
 
-def fit_random_intercept(fit: "Fit") -> RandomInterceptFit:
+def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
     """Fit the regression again with a random intercept for each site, by sums.
 
     Raises:
@@ -67,17 +67,17 @@ def fit_random_intercept(fit: "Fit") -> RandomInterceptFit:
     """
     from scipy import stats
 
-    rows = fit.rows
-    if rows.family is None:
+    rows, model = rows_of(fit), fit.model
+    if model.family is None:
         raise InputError("a Cox model stratified by site has a baseline hazard for each site instead of an intercept")
-    if not rows.design.has_intercept:
+    if not model.has_intercept:
         raise InputError("a random intercept needs an intercept: leave -1 out of the formula")
     with jax.enable_x64(True):
-        family, start, names = rows.family, np.nan_to_num(fit.estimates), rows.names
+        family, start, names = model.family, np.nan_to_num(fit.estimates), model.names
         if isinstance(family, Gaussian):
             family, names = ScaledGaussian(), (*names, "log_sigma")
             start = np.append(start, np.log(fit.deviance / fit.count) / 2)
-        plain = RowRegression(family, rows.design.x, rows.y, rows.sizes, offsets=rows.offsets)
+        plain = RowRegression(family, rows.x, rows.y, rows.sizes, offsets=rows.offsets, block=model.block)
         problem = RandomIntercept(plain, np.append(start, np.log(0.3)))
         result = simulate(FederatedNewton(), problem, rounds=_ROUNDS, evaluate_every=4, progress=False, name="Newton",
                           on_evaluation=lambda e: e.stop("converged") if _has_ended(e.result()) else None)
@@ -90,7 +90,7 @@ def fit_random_intercept(fit: "Fit") -> RandomInterceptFit:
         shares = rows.sizes / fit.count
         terms = [problem.oracle(jnp.array(k)).second_order(result.server_model) for k in range(len(shares))]
         information = fit.count * sum(share * np.asarray(s.hessian) for share, s in zip(shares, terms, strict=True))
-        constant = _label_part(fit, w[:len(names)])
+        constant = _label_part(fit.family, rows)
         likelihood = -fit.count * float(sum(share * float(s.value) for share, s in zip(shares, terms, strict=True)))
     if tau <= _SMALL:
         information, tau, likelihood = information[:-1, :-1], 0.0, fit.log_likelihood - constant
@@ -106,9 +106,8 @@ def _has_ended(result: "object") -> bool:
     return bool(server.search.has_converged) or float(server.search.point[-1]) < np.log(_SMALL)
 
 
-def _label_part(fit: "Fit", w: NDArray[np.float64]) -> float:
+def _label_part(family: str, rows: RegressionRows) -> float:
     """The part of the log-likelihood that depends on the labels alone, which losses leave out."""
     from scipy.special import gammaln
 
-    is_count = fit.family in ("poisson", "negative_binomial")
-    return -float(gammaln(fit.rows.y + 1).sum()) if is_count else 0.0
+    return -float(gammaln(rows.y + 1).sum()) if family in ("poisson", "negative_binomial") else 0.0

@@ -1,7 +1,7 @@
 """``regress``: fit a regression over sites by sums."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,22 +9,19 @@ import numpy as np
 
 from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.arguments import checked
-from resolvent.comparisons.regression.fit import Errors
+from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regression import Regression
-from resolvent.comparisons.regression.rows import FamilyName, RegressionRows, read_rows
+from resolvent.comparisons.regression.rows import RegressionRows, read_rows
+from resolvent.comparisons.regression.settings import Errors, FamilyName, RegressionSettings
 from resolvent.data.tables.text_formats import TextFormat
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
+from resolvent.math.newton import NewtonState
 from resolvent.problem.problem import shares_by_size
 from resolvent.problem.regression.objective import FitSums, RegressionProblem
 from resolvent.simulator.record.events import EvaluationEvent
 from resolvent.simulator.run import simulate
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["fit_rows", "regress"]
-
-_ROUNDS = 40  # a separated fit moves by about 1 a round and never ends
+__all__ = ["check_rows", "fit_rows", "newton_of", "regress", "regression_of"]
 
 
 @checked
@@ -63,35 +60,58 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         >>> fit = rv.regress(frame, "ill ~ age + C(ward)", party="hospital")  # doctest: +SKIP
         >>> print(fit.summary())  # doctest: +SKIP
     """
-    check_range("regress", "[0, inf)", l1=l1, l2=l2)
-    with jax.enable_x64(True):
-        rows = read_rows(data, formula, party=party, family=family, offset=offset, exposure=exposure,
-                         reference=reference, format=text_format)
-        return fit_rows(rows, errors=errors, level=level, l1=l1, l2=l2)
+    settings = RegressionSettings(
+        formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
+        reference=None if reference is None else {name: str(base) for name, base in reference.items()})
+    return fit_rows(read_rows(data, settings, party=party, format=text_format), settings)
 
 
-def fit_rows(rows: RegressionRows, *, errors: Errors = "model", level: float = 0.95, l1: float = 0.0,
-             l2: float = 0.0) -> Regression:
+def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
     """Fit a regression to rows that have been read.
 
     Raises:
         InputError: there are not more rows than parameters.
     """
-    count, parameters = int(rows.sizes.sum()), len(rows.names)
-    if count <= parameters:
-        raise InputError(f"{count} complete rows cannot determine {parameters} parameters: leave columns out, or join "
-                         "levels")
+    check_rows(rows.model)
     with jax.enable_x64(True):
-        problem = rows.problem(l2=l2)
-        algorithm = FederatedNewton(jnp.asarray(l1 * rows.is_penalised()) if l1 else None)
-        result = simulate(algorithm, problem, rounds=_ROUNDS, evaluate_every=2, on_evaluation=_stop_when_converged,
-                          progress=False, name="Newton")
-        search = result.state.server.search
-        estimates = jnp.asarray(result.server_model)
-        means = _mean_fit_sums(problem, estimates)
-        sums = jax.tree.map(lambda leaf: np.asarray(leaf) * count, means)
-    return Regression(rows, np.asarray(estimates), sums, int(search.evaluations), bool(search.has_converged), (l1, l2),
-                      errors, level)
+        problem = rows.problem(l2=settings.l2)
+        result = simulate(newton_of(rows.model, settings), problem, rounds=settings.rounds, evaluate_every=2,
+                          on_evaluation=_stop_when_converged, progress=False, name="Newton")
+        means = _mean_fit_sums(problem, jnp.asarray(result.server_model))
+    return regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
+
+
+def check_rows(model: RegressionModel) -> None:
+    """Refuse a model that the rows cannot determine.
+
+    Raises:
+        InputError: there are not more rows than parameters.
+    """
+    rows, parameters = sum(model.site_rows), len(model.names)
+    if rows <= parameters:
+        raise InputError(f"{rows} complete rows cannot determine {parameters} parameters: leave columns out, or join "
+                         "levels")
+
+
+def newton_of(model: RegressionModel, settings: RegressionSettings) -> FederatedNewton:
+    """The algorithm that fits a regression."""
+    return FederatedNewton(jnp.asarray(settings.l1 * model.is_penalised) if settings.l1 else None)
+
+
+def regression_of(model: RegressionModel, settings: RegressionSettings, search: NewtonState, means: FitSums,
+                  **further: Any) -> Regression:
+    """The fit as statisticians read it.
+
+    Args:
+        model: what was fitted.
+        settings: the settings.
+        search: the last state of Newton's method.
+        means: means over all rows at its point.
+        further: further attributes of ``Fit``.
+    """
+    sums = jax.tree.map(lambda leaf: np.asarray(leaf) * sum(model.site_rows), means)
+    return Regression(model, np.asarray(search.point), sums, int(search.evaluations), bool(search.has_converged),
+                      (settings.l1, settings.l2), settings.errors, settings.level, **further)
 
 
 def _stop_when_converged(event: EvaluationEvent) -> None:

@@ -49,7 +49,8 @@ class Regression(Fit):
         """
         from resolvent.comparisons.regression.page import write_regression
 
-        can_differ = len(self.rows.sites) > 1 and not any(self.penalties)
+        can_differ = len(self.model.sites) > 1 and not any(self.penalties) and (
+            self.rows is not None or self.site_fits is not None)
         return write_regression(self, self.heterogeneity() if can_differ else None, Path(folder), overwrite=overwrite)
 
     @override

@@ -18,7 +18,7 @@ def summary(fit: "Fit") -> str:
     """The facts, the table of estimates and the findings."""
     head, rows = table_rows(fit)
     widths = [max(len(row[j]) for row in [head, *rows]) for j in range(len(head))]
-    lines = [fit.rows.formula.text, "", *facts_in_words(fit), ""]
+    lines = [fit.model.formula, "", *facts_in_words(fit), ""]
     for row in [head, *rows]:
         lines.append(row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width)
                                                        for cell, width in zip(row[1:], widths[1:], strict=True)))
@@ -27,16 +27,16 @@ def summary(fit: "Fit") -> str:
 
 def facts_in_words(fit: "Fit") -> list[str]:
     """What was fitted, to what, and how well; a sentence each."""
-    rows = fit.rows
-    family = "Cox regression, stratified by site, ties by Efron" if rows.family is None else f"family {fit.family}"
-    sentences = [f"{fit.count} rows of {len(rows.sites)} sites; {family}; fitted in {fit.rounds} rounds."]
-    if rows.event is not None:
-        sentences.append(f"{int(rows.event.sum())} events.")
-    if rows.classes:
-        others = ", ".join(quote(name) for name in rows.classes[1:])
-        sentences.append(f"The odds are those of {others} against {quote(rows.classes[0])}.")
-    dispersion = f", dispersion {number(fit.dispersion)}" if rows.family and rows.family.has_dispersion else ""
-    deviance = "" if rows.family is None else f", deviance {fit.deviance:.2f}{dispersion}"
+    model = fit.model
+    family = "Cox regression, stratified by site, ties by Efron" if model.family is None else f"family {fit.family}"
+    sentences = [f"{fit.count} rows of {len(model.sites)} sites; {family}; fitted in {fit.rounds} rounds."]
+    if model.family is None:
+        sentences.append(f"{model.counts[1]} events.")
+    if model.classes:
+        others = ", ".join(quote(name) for name in model.classes[1:])
+        sentences.append(f"The odds are those of {others} against {quote(model.classes[0])}.")
+    dispersion = f", dispersion {number(fit.dispersion)}" if model.family and model.family.has_dispersion else ""
+    deviance = "" if model.family is None else f", deviance {fit.deviance:.2f}{dispersion}"
     sentences.append(f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}{deviance}. "
                      f"Standard errors {_ERRORS[fit.errors]}; intervals of {fit.level:.0%}.")
     return sentences

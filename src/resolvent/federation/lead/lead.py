@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.runs.run_folder import check_folder, finished_summary, is_complete, open_folder
@@ -23,8 +23,11 @@ from resolvent.federation.lead.watchdog import FederationEndedError, Watchdog
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.plan import Plan
 
-__all__ = ["FederationEndedError", "federate", "has_sites", "read_sites", "write_sites"]
+__all__ = ["FederationEndedError", "ResultFolder", "federate", "has_sites", "read_sites", "run_plan", "write_sites"]
+
+_Result = TypeVar("_Result")
 
 _SITES_FILE, _NOTE_FILE = "federation.json", "job.json"
 _ANOTHER_RUN = "give --out another folder for another run"
@@ -84,35 +87,75 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
         InputError: the folder is in use, or the server cannot be reached.
         FederationEndedError: the sites refuse, or too few of them have answered.
     """
+    def write(work: Path, order: FederationJob) -> dict[str, Any]:
+        from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
+
+        write_report(work)
+        if order.refit is None:
+            from resolvent.federation.lead.model_card import write_model_card
+
+            write_model_card(work, job=order, lead=note.name, experiment=experiment, sign=note.sign)
+        return read_summary(work)
+
+    folder = ResultFolder(is_complete, lambda path: finished_summary(path, experiment.file, _ANOTHER_RUN), write)
+    return run_plan(note, experiment, out, job, observe, folder, notify=notify, has_sites=has_sites)
+
+
+class ResultFolder(NamedTuple, Generic[_Result]):
+    """The folder of a kind of results.
+
+    Attributes:
+        is_complete: whether a folder has complete results.
+        read: reads them; it raises ``InputError`` if they are of another plan.
+        write: (folder with the server's files, the order) -> the results, after the lead's files are written as well.
+    """
+
+    is_complete: Callable[[Path], bool]
+    read: Callable[[Path], _Result]
+    write: Callable[[Path, FederationJob], _Result]
+
+
+def run_plan(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: Observer,
+             folder: ResultFolder[_Result], *, notify: Callable[[str], None], has_sites: bool = False) -> _Result:
+    """Let the sites run a plan, and write its results; see ``federate``.
+
+    Args:
+        note: as in ``federate``.
+        plan: the experiment or the regression.
+        out: the folder of the results.
+        job: as in ``federate``.
+        observe: as in ``federate``.
+        folder: what the folder has.
+        notify: as in ``federate``.
+        has_sites: as in ``federate``.
+
+    Raises:
+        InputError: the folder is in use, or the server cannot be reached.
+        FederationEndedError: the sites refuse, or too few of them have answered.
+    """
     with locked(out):
-        if is_complete(out) and not job.rehearsal:
-            summary = finished_summary(out, experiment.file, _ANOTHER_RUN)
+        is_done = folder.is_complete(out)
+        if is_done and not job.rehearsal:
+            result = folder.read(out)
             (out.resolve() / _NOTE_FILE).unlink(missing_ok=True)
             notify(f"{out} is a complete run of this experiment, and nothing is started: {_ANOTHER_RUN}. A complete "
                    "run cannot be extended; one with more rounds, such as --set rounds=100, is another run")
-            return summary
-        check_folder(out, resume=True, overwrite=False, advice=_ANOTHER_RUN)
+            return result
+        check_folder(out, resume=True, overwrite=is_done, advice=_ANOTHER_RUN)
         with open_folder(out, resume=True) as work:
-            progress = _continue_or_begin(work / _NOTE_FILE, job, experiment, has_sites=has_sites)
+            progress = _continue_or_begin(work / _NOTE_FILE, job, plan, has_sites=has_sites)
             for change in progress.changes():
                 notify(f"{change}: from the next round on")
             job = replace(progress.job, signature=note.sign(progress.job.signed_content))
-            outcome = _outcome(note, experiment, job, progress, work, observe, notify)
+            outcome = _outcome(note, plan, job, progress, work, observe, notify)
             if outcome["status"] == "refused":
                 _restore_note(work / _NOTE_FILE, progress)
             if outcome["status"] != "complete":
                 raise FederationEndedError(str(outcome["message"]))
-            from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
-
-            write_report(work)
-            if job.refit is None:
-                from resolvent.federation.lead.model_card import write_model_card
-
-                write_model_card(work, job=job, lead=note.name, experiment=experiment, sign=note.sign)
-            summary = read_summary(work)
+            result = folder.write(work, job)
         # Last: without the note, a command that is started again would begin a new run.
         (out.resolve() / _NOTE_FILE).unlink(missing_ok=True)
-    return summary
+    return result
 
 
 class _Progress(NamedTuple):
@@ -145,30 +188,30 @@ class _Progress(NamedTuple):
         return [*(f"{', '.join(names)} {verb}" for names, verb in members if names), *rules]
 
 
-def _outcome(note: KitNote, experiment: FederatedExperiment, job: FederationJob, progress: _Progress, work: Path,
+def _outcome(note: KitNote, plan: Plan, job: FederationJob, progress: _Progress, work: Path,
              observe: Observer, notify: Callable[[str], None]) -> Mapping[str, Any]:
     if note.engine == "flower":
         from resolvent.federation.engines.flower.programs import FlowerServer
 
         # A run of Flower has no number that outlives the command.
         _write_note(work / _NOTE_FILE, progress.job, progress.jobs or [progress.job.run])
-        return FlowerServer(note, experiment, job, work, observe, notify).run()
+        return FlowerServer(note, plan, job, work, observe, notify).run()
     return Watchdog(note, job, progress.jobs, is_changed=progress.is_changed, work=work, observe=observe,
                     notify=notify, save=lambda jobs: _write_note(work / _NOTE_FILE, progress.job, jobs)).run()
 
 
-def new_run_name(experiment: FederatedExperiment) -> str:
+def new_run_name(plan: Plan) -> str:
     """A name for a run that no other run has."""
-    name = folder_name(experiment.file.name).replace(".", "-")[:40].strip("-_") or "run"
+    name = folder_name(plan.file.name).replace(".", "-")[:40].strip("-_") or "run"
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
-def _continue_or_begin(path: Path, job: FederationJob, experiment: FederatedExperiment, *,
+def _continue_or_begin(path: Path, job: FederationJob, plan: Plan, *,
                        has_sites: bool) -> _Progress:
     """The folder's unfinished run, or a new run. The participants of an unfinished rehearsal do not exist any more."""
     content = json.loads(path.read_text("utf-8")) if path.is_file() else None
     if content is None or (job.rehearsal and content["job"].get("rehearsal")):
-        job = job if job.refit is not None else replace(job, run=new_run_name(experiment))
+        job = job if job.refit is not None else replace(job, run=new_run_name(plan))
         _write_note(path, job, [])
         return _Progress(job)
     earlier = FederationJob.from_plain(content["job"])

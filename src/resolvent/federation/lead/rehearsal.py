@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -35,6 +35,7 @@ from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.plan import Plan
 from resolvent.math import tree
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
@@ -42,9 +43,11 @@ from resolvent.simulator.run import simulate
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Parity", "Rehearsal", "prepare_rehearsal", "rehearse", "shipped_changes"]
+__all__ = ["LEAD", "Parity", "Rehearsal", "name_sites", "prepare_rehearsal", "rehearse", "rehearsed_federation",
+           "shipped_changes"]
 
-_HOST, _LEAD = "localhost", "lead@example.org"
+_Plan = TypeVar("_Plan", bound=Plan)
+_HOST, LEAD = "localhost", "lead@example.org"
 _JOIN_SECONDS = 120.0
 _TOLERANCE = 1e-4  # relative to the largest parameter: float32 rounding, amplified by the rounds
 # The changes that make a shipped experiment small enough for a rehearsal.
@@ -80,7 +83,7 @@ class Parity(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class Rehearsal(Generic[_Plan]):
     """An experiment whose table is divided among sites of this machine.
 
     Attributes:
@@ -89,12 +92,12 @@ class Rehearsal:
         sites: name of a site -> name of its party in the table, in the order of the parties.
     """
 
-    experiment: FederatedExperiment
+    experiment: _Plan
     frame: "pd.DataFrame"
     sites: Mapping[str, str]
 
 
-def prepare_rehearsal(file: ExperimentFile) -> Rehearsal:
+def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
     """Divide the table of an experiment among sites; data in memory are converted to a table first.
 
     Raises:
@@ -116,7 +119,7 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal:
                                                       "scale": "none", **shares}}
     experiment = experiment_from_text(write_yaml(settings), file.name, rehearsal=True)
     names = sorted(set(frame[party].astype(str)), key=natural_order)
-    return Rehearsal(experiment, frame, _site_names(names))
+    return Rehearsal(experiment, frame, name_sites(names))
 
 
 def _as_table(data: Any, file: ExperimentFile) -> "tuple[pd.DataFrame, str]":
@@ -135,7 +138,7 @@ def _as_table(data: Any, file: ExperimentFile) -> "tuple[pd.DataFrame, str]":
     return pd.concat(blocks, ignore_index=True), "party"
 
 
-def _site_names(parties: Sequence[str]) -> dict[str, str]:
+def name_sites(parties: Sequence[str]) -> dict[str, str]:
     """Name of a site, which a certificate can contain -> name of its party."""
     sites: dict[str, str] = {}
     for party in parties:
@@ -145,8 +148,9 @@ def _site_names(parties: Sequence[str]) -> dict[str, str]:
     return sites
 
 
-def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Observer, *, folder: Path,
-             notify: Callable[[str], None], engine: Engine = "nvflare") -> tuple[dict[str, Any], list[Parity]]:
+def rehearse(rehearsal: Rehearsal[FederatedExperiment], out: Path, job: FederationJob, observe: Observer, *,
+             folder: Path, notify: Callable[[str], None],
+             engine: Engine = "nvflare") -> tuple[dict[str, Any], list[Parity]]:
     """Run an experiment in a federation on this machine, then simulate it and compare.
 
     Args:
@@ -164,28 +168,25 @@ def rehearse(rehearsal: Rehearsal, out: Path, job: FederationJob, observe: Obser
     Raises:
         InputError: a process does not start, or a site refuses.
     """
-    with _federation(rehearsal, folder, notify, engine) as kits:
-        try:
-            summary = federate(KitNote(kits[_LEAD]), rehearsal.experiment, out, job, observe, notify=notify)
-        except InputError:
-            notify(f"the participants' logs: {folder / 'kits' / '*' / ENGINE_LOG}")
-            raise
+    experiment = rehearsal.experiment
+    with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
+        summary = federate(KitNote(kits[LEAD]), experiment, out, job, observe, notify=notify)
     notify("simulating the same experiment in one process")
-    return summary, _compare(rehearsal, out, {site: kits[site] for site in rehearsal.sites})
+    return summary, _compare(rehearsal, experiment, out, {site: kits[site] for site in rehearsal.sites})
 
 
 @contextlib.contextmanager
-def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None],
-                engine: Engine = "nvflare") -> Iterator[dict[str, Path]]:
+def rehearsed_federation(rehearsal: Rehearsal[Any], folder: Path, notify: Callable[[str], None],
+                         engine: Engine = "nvflare") -> Iterator[dict[str, Path]]:
     """Start the server and the sites and wait until the sites have joined; yields the folder of each kit."""
     folder = folder.resolve()  # the participants' processes have working folders of their own
     remove_folder(folder)
     folder.mkdir(parents=True)
     folder.chmod(0o700)  # it has copies of the rows
     sites, facts = (*rehearsal.sites,), ENGINES[engine]
-    plan = Consortium(name="rehearsal", host=_HOST, port=free_port(), sites=sites, lead=_LEAD, engine=engine)
+    plan = Consortium(name="rehearsal", host=_HOST, port=free_port(), sites=sites, lead=LEAD, engine=engine)
     kits = make_federation_kits(folder / "kits", plan)
-    kits[_LEAD] = lead_kit(folder / "kits", plan)
+    kits[LEAD] = lead_kit(folder / "kits", plan)
     files = _write_tables(rehearsal, folder / "sites")
     common = {REHEARSAL: "1", CODE_FOLDER: str(Path.cwd())}
     with contextlib.ExitStack() as stack:
@@ -197,10 +198,14 @@ def _federation(rehearsal: Rehearsal, folder: Path, notify: Callable[[str], None
         for process in processes:
             process.wait_for(facts.site_ready, _JOIN_SECONDS)
         notify(f"server and {len(sites)} sites run on this machine and are connected over {facts.title} (TLS)")
-        yield kits
+        try:
+            yield kits
+        except InputError:
+            notify(f"the participants' logs: {folder / 'kits' / '*' / ENGINE_LOG}")
+            raise
 
 
-def _write_tables(rehearsal: Rehearsal, folder: Path) -> dict[str, Path]:
+def _write_tables(rehearsal: Rehearsal[Any], folder: Path) -> dict[str, Path]:
     """The table and the site file of each site."""
     party = rehearsal.experiment.table.party
     owners, files = rehearsal.frame[party].astype(str), {}
@@ -216,9 +221,9 @@ def _write_tables(rehearsal: Rehearsal, folder: Path) -> dict[str, Path]:
     return files
 
 
-def _compare(rehearsal: Rehearsal, out: Path, kits: Mapping[str, Path]) -> list[Parity]:
+def _compare(rehearsal: Rehearsal[FederatedExperiment], experiment: FederatedExperiment, out: Path,
+             kits: Mapping[str, Path]) -> list[Parity]:
     """Simulate with the agreed encoding, and compare the models."""
-    experiment = rehearsal.experiment
     runs = {site: max(p.parent for p in runs_of(kit).glob("*/encoding.json")) for site, kit in kits.items()}
     encoding = read_encoding(next(iter(runs.values())) / "encoding.json")
     assert isinstance(encoding, TableEncoding)

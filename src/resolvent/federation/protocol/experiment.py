@@ -154,6 +154,11 @@ class FederatedExperiment:
         labels = self.file.bound.labelled("algorithms")
         return tuple(label for label in labels if self.refit is None or label in self.refit)
 
+    @property
+    def presets(self) -> list[str]:
+        """The names of the algorithms, as the limits of a site have them."""
+        return [self.file.preset_of(label) for label in self.labels]
+
     def algorithm(self, label: str) -> Algorithm:
         """The algorithm of a label."""
         bound = self.file.bound

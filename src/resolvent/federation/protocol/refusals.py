@@ -129,6 +129,7 @@ _LIMITS: Mapping[str, str] = {
     "max_lead_epsilon": "the site allows the epsilon {} on its table to one lead, and the plan needs more",
     "max_local_steps": "the site allows at most {} local steps",
     "labels": "the site allows the labels {}",
+    "min_cell": "the site lets out no sum to which fewer rows than {} contribute: join levels, or leave columns out",
     "min_batch": "the site allows no minibatches of fewer rows than {}",
     "min_sites": "the site takes part only with at least {} sites",
     "max_parameters_per_row": "the site allows at most {} parameters of a model for each training row, or noise",

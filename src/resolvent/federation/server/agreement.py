@@ -18,6 +18,7 @@ from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.requests import FederationRefusedError, ask_all, library_version, request_bytes
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, misfits
@@ -25,7 +26,7 @@ from resolvent.federation.protocol.site_findings import compare_sites
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.protocol.transport import Transport
 
-__all__ = ["RunAgreement", "agree_on_run"]
+__all__ = ["RunAgreement", "agree_on_run", "ask_for_reports"]
 
 _TABLES = "tables.json"
 
@@ -82,7 +83,7 @@ def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport:
             began.
     """
     known = _Tables.read(folder)
-    reports = _ask_for_reports(job, experiment, transport)
+    reports = {site: _read_report(site, table) for site, table in ask_for_reports(job, experiment, transport).items()}
     tables = _Tables(job.sites, {}) if known is None else known
     changed = [site for site in job.sites if site in tables.reports and tables.reports[site] != reports[site]]
     if changed:
@@ -123,19 +124,25 @@ def _notes(reports: Mapping[str, TableReport], settings: TableSettings) -> Itera
                    "rows have no level")
 
 
-def _ask_for_reports(job: FederationJob, experiment: FederatedExperiment,
-                     transport: Transport) -> dict[str, TableReport]:
+def ask_for_reports(job: FederationJob, experiment: Plan, transport: Transport) -> dict[str, Any]:
+    """Site -> its report on its table, as it has arrived.
+
+    Raises:
+        FederationRefusedError: a site refuses.
+        FederationStoppedError: a site does not answer.
+    """
     requests = {site: request_bytes("describe", run=job.run, party=job.numbered.index(site), experiment=job.experiment,
                                     version=library_version(), sites=list(job.sites), roster=list(job.roster),
                                     signature=job.signature, refit=experiment.refit,
                                     keeps_validation=experiment.keeps_validation) for site in job.sites}
-    reports = {}
-    for site, answer in ask_all(transport, requests, job.deadline).items():
-        try:
-            reports[site] = TableReport.from_plain(answer.get("table"))
-        except InputError as error:
-            raise FederationRefusedError(f"{site}: {error}") from error
-    return reports
+    return {site: answer.get("table") for site, answer in ask_all(transport, requests, job.deadline).items()}
+
+
+def _read_report(site: str, content: Any) -> TableReport:
+    try:
+        return TableReport.from_plain(content)
+    except InputError as error:
+        raise FederationRefusedError(f"{site}: {error}") from error
 
 
 def _found_encoding(reports: Mapping[str, TableReport], experiment: FederatedExperiment) -> TableEncoding:

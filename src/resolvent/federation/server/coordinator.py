@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
 from resolvent.algorithms.combinators.persistent_memory import prepare
@@ -67,7 +67,7 @@ from resolvent.federation.server.record_metrics import metrics_of_reports
 from resolvent.federation.server.recovery import LOST, Recovery
 from resolvent.federation.server.result import FederationResult
 from resolvent.federation.server.secure_phases import SecurePhases
-from resolvent.federation.server.steps import first_state, next_state
+from resolvent.federation.server.steps import first_state, is_over, next_state
 from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
@@ -102,6 +102,7 @@ class Coordinator:
             noise is simulated.
         run: name of a new run in all of its messages; default: a random one.
         secure: of how many sites a secure sum must consist; None: the server sees the replies.
+        has_ended: (the server's state) -> whether the run ends before ``rounds``; such a run has no evaluations.
 
     Raises:
         InputError: the arguments do not fit together.
@@ -110,8 +111,8 @@ class Coordinator:
     def __init__(self, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], transport: Transport,
                  store: ServerStore, *, rounds: int, seed: int = 0, participation: Participation | None = None,
                  evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
-                 lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False,
-                 run: str | None = None, secure: SumRules | None = None) -> None:
+                 lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False, run: str | None = None,
+                 secure: SumRules | None = None, has_ended: Callable[[ServerState], bool] | None = None) -> None:
         check_parts(algorithm, rehearsal=rehearsal)
         if rounds < 1:
             raise InputError(f"rounds={rounds} must be at least 1")
@@ -135,7 +136,7 @@ class Coordinator:
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
         if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only
             self._identity |= {"code": code, **{f"version of {name}": v for name, v in versions_of_code().items()}}
-        self._run, self._parties = run, transport.parties
+        self._run, self._parties, self._has_ended = run, transport.parties, has_ended
         self._reports: list[Report] = []
         self._observe: Callable[[Report], None] = lambda report: None
 
@@ -156,7 +157,7 @@ class Coordinator:
         """
         self._observe = observe or self._observe
         records = [self._evaluate_if_due(self._begin())]
-        while records[0].round < self._rounds:  # a popped record has no other reference, so that its state is freed
+        while not is_over(records[0], self._rounds, self._has_ended):  # a popped record frees its state
             records.append(self._evaluate_if_due(self._run_phase(records.pop())))
         record = self._finish(records.pop())
         metrics = metrics_of_reports(self._method, self._reports, record)
@@ -352,7 +353,7 @@ class Coordinator:
     def _evaluate_if_due(self, record: ServerRecord) -> ServerRecord:
         t = record.round
         is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
-        if not is_due:
+        if not is_due or self._has_ended is not None:
             return record
         # An absent party must not stop the run: only its scores are missing.
         rules = self._rules if self._rules.quorum is None else replace(self._rules, retries=0)

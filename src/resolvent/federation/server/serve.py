@@ -21,16 +21,12 @@ from resolvent.comparisons.judgement.verdict import judge, refusals
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import FederationStoppedError
 from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.federation.protocol.fitted_regression import write_fit
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.judgement import join_judgements, read_judgement
-from resolvent.federation.protocol.reports import (
-    EvaluationReport,
-    FinishReport,
-    MembersReport,
-    PhaseReport,
-    Report,
-    StartReport,
-)
+from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.regression import FederatedRegression
+from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report
 from resolvent.federation.protocol.requests import FederationRefusedError, ask_each, request_bytes, run_of_method
 from resolvent.federation.protocol.results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
 from resolvent.federation.protocol.run_status import STATUS_FILE
@@ -39,6 +35,8 @@ from resolvent.federation.protocol.transport import Transport, TransportError
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.agreement import RunAgreement, agree_on_run
 from resolvent.federation.server.coordinator import Coordinator
+from resolvent.federation.server.events import event_of_report
+from resolvent.federation.server.regression import fit_regression
 from resolvent.federation.server.result import FederationResult
 from resolvent.federation.server.status_file import StatusFile
 from resolvent.federation.server.waits import WatchedTransport
@@ -54,7 +52,7 @@ __all__ = ["serve_federation", "titles_of_runs"]
 _log = logging.getLogger(__name__)
 
 
-def serve_federation(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
+def serve_federation(job: FederationJob, experiment: Plan, transport: Transport, folder: Path,
                      results: Path, observe: Observer, *, kit: Path | None = None,
                      expect: Callable[[Callable[[], Mapping[str, Any]]], None] | None = None) -> dict[str, Any]:
     """Run an experiment over a transport.
@@ -89,16 +87,14 @@ def serve_federation(job: FederationJob, experiment: FederatedExperiment, transp
     return outcome
 
 
-def _serve(job: FederationJob, experiment: FederatedExperiment, transport: WatchedTransport, folder: Path,
+def _serve(job: FederationJob, experiment: Plan, transport: WatchedTransport, folder: Path,
            results: Path, observe: Observer) -> dict[str, Any]:
     try:
         experiment = experiment.with_refit(job.refit, job.keeps_validation)
-        agreement = agree_on_run(job, experiment, transport, folder, observe)
-        with experiment.file.precision():
-            rounds = _Rounds(job, experiment, transport, folder, agreement, observe)
-            methods = rounds.run()
-            ends = _finish(job, transport, agreement, experiment, rounds.without_models)
-            write_run_folder(results, _joined(job.run, experiment, agreement, rounds, methods, ends))
+        if isinstance(experiment, FederatedRegression):
+            write_fit(results, fit_regression(job, experiment, transport, folder, observe))
+        else:
+            _compare_methods(job, experiment, transport, folder, results, observe)
     except FederationRefusedError as error:
         return {"status": "refused", "message": str(error)}
     except (FederationStoppedError, InputError) as error:
@@ -116,7 +112,18 @@ def _serve(job: FederationJob, experiment: FederatedExperiment, transport: Watch
     return {"status": "complete"}
 
 
-def titles_of_runs(job: FederationJob, experiment: FederatedExperiment) -> dict[str, str]:
+def _compare_methods(job: FederationJob, experiment: FederatedExperiment, transport: WatchedTransport, folder: Path,
+                     results: Path, observe: Observer) -> None:
+    """Run all methods of an experiment, and write the run folder for the lead."""
+    agreement = agree_on_run(job, experiment, transport, folder, observe)
+    with experiment.file.precision():
+        rounds = _Rounds(job, experiment, transport, folder, agreement, observe)
+        methods = rounds.run()
+        ends = _finish(job, transport, agreement, experiment, rounds.without_models)
+        write_run_folder(results, _joined(job.run, experiment, agreement, rounds, methods, ends))
+
+
+def titles_of_runs(job: FederationJob, experiment: Plan) -> dict[str, str]:
     """The name in the messages of each method with each seed, see ``run_of_method`` -> its title for the lead."""
     titles = [label if len(experiment.seeds) == 1 else f"{label}, seed {seed}"
               for seed in experiment.seeds for label in experiment.labels]
@@ -155,8 +162,8 @@ class _Rounds:
         def report_event(report: Report) -> None:
             if isinstance(report, PhaseReport):
                 ends.append(time.monotonic())
-            self._observe(_event(title, experiment.rounds_of(label), coordinator.parties,
-                                 self._agreement.decisive.name, report))
+            self._observe(event_of_report(title, experiment.rounds_of(label), coordinator.parties,
+                                        self._agreement.decisive.name, report))
 
         with ServerStore(self._folder / "stores" / f"{number:02d}") as store:
             # A method that has begun keeps its parties: those whose key is revoked are absent.
@@ -287,27 +294,3 @@ def _joined(run: str, experiment: FederatedExperiment, agreement: RunAgreement, 
     not_counted = [line for label, method in methods.items() if (line := refusals(label, method.refused)) is not None]
     return FederationRun(experiment, agreement.sites, train, test, methods, verdict, notes,
                          [*not_counted, *ends.warnings], name=run)
-
-
-def _event(label: str, rounds: int, names: Sequence[str], score: str, report: Report) -> dict[str, Any]:
-    """A report as an event for the lead, with the names of the sites."""
-    if isinstance(report, MembersReport):
-        return {"event": "members", "method": label, "round": report.round + 1, "joined": list(report.joined),
-                "left": list(report.left)}
-    if isinstance(report, StartReport):
-        return {"event": "start", "method": label, "resumed": report.resumed, "rounds": rounds}
-    if isinstance(report, PhaseReport):
-        return {"event": "round", "method": label, "round": report.round + 1, "phase": report.phase, "rounds": rounds,
-                "attempts": report.attempts, "asked": [names[k] for k in report.asked],
-                "counted": [names[k] for k in report.counted],
-                "refused": {names[k]: reason for k, reason in report.refused.items()},
-                "norms": {names[k]: norm for k, norm in report.norms.items()},
-                "absent": {names[k]: reason for k, reason in report.absent.items()},
-                "late": [names[k] for k in report.late]}
-    if isinstance(report, EvaluationReport):
-        values = [scores[score].get("test") for scores in report.personal.values() if score in scores]
-        finite = [value for value in values if value is not None]
-        return {"event": "scores", "method": label, "round": report.round, "score": score,
-                "mean": float(np.mean(finite)) if finite else None,
-                "withheld": [names[k] for k in report.withheld]}
-    return {"event": "finish", "method": label, "absent": {names[k]: why for k, why in report.absent.items()}}

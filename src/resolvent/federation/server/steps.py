@@ -1,5 +1,6 @@
 """The server's computations, compiled: its first state, and its step of a phase."""
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -9,9 +10,10 @@ from jaxtyping import Array, Float
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState, algorithm_of_round
 from resolvent.algorithms.round import initial_server, server_step
+from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.math.tree import Vector
 
-__all__ = ["first_state", "next_state"]
+__all__ = ["first_state", "is_over", "next_state"]
 
 
 @jax.jit
@@ -35,3 +37,8 @@ def next_state(algorithm: Algorithm, state: ServerState, replies: Replies, round
     """
     of_round = algorithm_of_round(algorithm, jnp.asarray(t))
     return server_step(of_round, phase, state, replies, keys.server_key(keys.phase_key(round_key, phase)))[0]
+
+
+def is_over(record: ServerRecord, rounds: int, has_ended: Callable[[ServerState], bool] | None) -> bool:
+    """Whether a run has no further round: after ``rounds``, or after the round in which its algorithm has ended."""
+    return record.round >= rounds or (record.phase == 0 and has_ended is not None and has_ended(record.state))

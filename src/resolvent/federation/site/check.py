@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.data.checks.finding import Finding, in_order, text_of
 from resolvent.data.checks.table_check import check_frame
 from resolvent.data.tables.table_files import read_table_file
@@ -13,8 +14,10 @@ from resolvent.errors import count_of
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import WHY
+from resolvent.federation.protocol.plan import is_regression_file
+from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
 from resolvent.federation.secure.visibility import visibility
-from resolvent.federation.site.dry_run import dry_run, read_experiment
+from resolvent.federation.site.dry_run import dry_regression, dry_run, read_experiment
 
 __all__ = ["check_site"]
 
@@ -34,6 +37,8 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
     yield f"site {name}: {file.table}"
     if experiment is None:
         yield from _table_lines(file)
+    elif is_regression_file(str(experiment)):
+        yield from _regression_lines(file, name, RegressionFile.load(str(experiment)), runs)
     else:
         yield from _experiment_lines(file, name, read_experiment(file, experiment), runs)
     yield "The limits of this site; each has the reason for it, which is what a change would cost:"
@@ -85,6 +90,23 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
         if file.limits.scores:
             yield ("The site would send at the end: for each method the score on the test rows and the gain over "
                    "training alone, each with an interval; and the method that the site should use")
+
+
+def _regression_lines(file: SiteFile, name: str, regression: RegressionFile, runs: Path | None) -> Iterator[str]:
+    with dry_regression(file, name, FederatedRegression(regression, is_rehearsal=False), runs) as run:
+        yield f"{run.row_counts['complete']} complete rows; {run.row_counts['left out']} with missing values left out"
+        yield "The site would send before the rounds:"
+        yield "  the numbers of complete rows and of those left out"
+        for column, levels in run.levels.items():
+            yield f"  {column}: the names of {len(levels)} levels with their numbers of rows"
+        yield f"  {run.experiment.table.label} (the label): its classes with their numbers of rows, or its sum"
+        yield "The site would send in the rounds (with the levels of this site alone):"
+        for message, departures in groupby(run.preview(), key=lambda departure: departure.message):
+            parts = [*departures]
+            names = "; ".join(departure.name for departure in parts)
+            yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
+        if sends_own_fits(run.experiment.settings):
+            yield "The sums of this site alone, at its own estimates, leave it with heterogeneity: true"
 
 
 def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[str]:

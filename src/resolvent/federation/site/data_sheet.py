@@ -7,6 +7,7 @@ from resolvent.federation.protocol.cards import write_card
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import WHY
 from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
 __all__ = ["DATA_SHEET", "write_data_sheet"]
@@ -14,8 +15,8 @@ __all__ = ["DATA_SHEET", "write_data_sheet"]
 DATA_SHEET = "data-sheet"
 
 
-def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun, ledger: Ledger, *, plan: str,
-                     lead: str) -> Path:
+def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun | RegressionRun, ledger: Ledger, *,
+                     plan: str, lead: str) -> Path:
     """Write the data sheet into the site's folder of a run; returns the path of the page.
 
     Args:
@@ -32,9 +33,9 @@ def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun, ledg
         "title": f"Data sheet of {name}: {folder.name}", "site": name, "run": folder.name, "plan": plan, "lead": lead,
         "label": experiment.table.label, "methods": list(experiment.labels),
         "rounds_of_the_run": experiment.total_rounds,
-        "version_of_the_table": run.table.version,
+        "version_of_the_table": run.version,
         "rows": {split: count if count == 0 or count >= fewest else f"fewer than {fewest}"
-                 for split, count in run.report()["rows"].items()},
+                 for split, count in run.row_counts.items()},
         "limits": {limit: {"value": getattr(file.limits, limit), "reason": reason} for limit, reason in WHY.items()},
         "ledger": {"lines": len(ledger.entries), "hash": ledger.head,
                    "rounds_of_all_experiments": ledger.usage().rounds},

@@ -4,20 +4,25 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from resolvent.comparisons.experiment.own_parts import limit_own_parts
+from resolvent.comparisons.regression.agreement import RowsReport, agree_on_rows
+from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import LEDGER, VERSIONS
+from resolvent.federation.protocol.plan import is_regression_file
+from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.secure.local import local_identities
 from resolvent.federation.site.planned_work import Membership
+from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
-__all__ = ["DryRun", "dry_run", "read_experiment"]
+__all__ = ["DryRun", "dry_regression", "dry_run", "read_experiment"]
 
 
 @dataclass(frozen=True)
@@ -64,16 +69,9 @@ def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Pa
     Raises:
         Refusal: the experiment is beyond the limits of the site, or does not fit its table.
     """
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        if runs is not None and (runs / VERSIONS).is_dir():
-            shutil.copytree(runs / VERSIONS, folder / VERSIONS)
-        if runs is not None and (runs / LEDGER).is_file():
-            shutil.copyfile(runs / LEDGER, folder / LEDGER)
-        # The number of sites is known when the run begins.
-        sites = (name, *(f"another site {k}" for k in range(1, file.limits.min_sites)))
+    with _copied_runs(runs) as folder:
         identity = None if experiment.privacy is None else local_identities((name,))[name]
-        run = SiteRun(folder / "check", file, experiment, Membership(name, sites, ()), identity=identity)
+        run = SiteRun(folder / "check", file, experiment, _membership(file, name), identity=identity)
         try:
             run.check_limits()
             yield DryRun(run, name, TableReport.from_plain(run.report()), folder)
@@ -81,7 +79,46 @@ def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Pa
             run.close()
 
 
+@contextmanager
+def dry_regression(file: SiteFile, name: str, regression: FederatedRegression,
+                   runs: Path | None) -> Iterator[RegressionRun]:
+    """A prepared regression with the levels of this site alone, in a temporary folder; see ``dry_run``."""
+    with _copied_runs(runs) as folder:
+        run = RegressionRun(folder / "check", file, regression, _membership(file, name))
+        try:
+            run.check_limits()
+            report = RowsReport.from_plain(run.report())
+            run.prepare(asdict(agree_on_rows({name: report}, regression.formula, regression.settings)))
+            yield run
+        finally:
+            run.close()
+
+
+@contextmanager
+def _copied_runs(runs: Path | None) -> Iterator[Path]:
+    """A temporary folder with a copy of the versions of the table and of the ledger."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        if runs is not None and (runs / VERSIONS).is_dir():
+            shutil.copytree(runs / VERSIONS, folder / VERSIONS)
+        if runs is not None and (runs / LEDGER).is_file():
+            shutil.copyfile(runs / LEDGER, folder / LEDGER)
+        yield folder
+
+
+def _membership(file: SiteFile, name: str) -> Membership:
+    """The site among as many others as it needs: their number is known when the run begins."""
+    return Membership(name, (name, *(f"another site {k}" for k in range(1, file.limits.min_sites))), ())
+
+
 def read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
-    """The lead's experiment. The site allows its own models only, as in the federation."""
+    """The lead's experiment. The site allows its own models only, as in the federation.
+
+    Raises:
+        InputError: the file is wrong, or that of a regression.
+    """
+    if is_regression_file(str(path)):
+        raise InputError(f"{path} is a regression, which trains no model that could be attacked: leave out --attack. "
+                         "The site's limits count the rows behind every sum, see docs/regression.md")
     with limit_own_parts(file.models, file.folder):
         return experiment_of_file(str(path))

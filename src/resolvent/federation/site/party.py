@@ -99,6 +99,8 @@ class Party:
         secure: the site's side of secure sums; None: its replies leave as they are.
         metrics: metrics on validation and test samples, in addition to the loss and the score; only their values
             leave the site.
+        guard: a function of the payload of a phase and the number of its round, which raises ``Refusal`` if the reply
+            would tell too much.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -114,8 +116,9 @@ class Party:
                  ledger: Ledger | None = None, lead: str = "", planned: PlannedWork | None = None,
                  rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
-                 metrics: PartyMetrics | None = None, secure: SecureSite | None = None) -> None:
-        self.name = name
+                 metrics: PartyMetrics | None = None, secure: SecureSite | None = None,
+                 guard: Callable[[Any, int], None] = lambda payload, number: None) -> None:
+        self.name, self._guard = name, guard
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
         self._ledger, self._lead, self._planned = ledger, lead, planned
@@ -252,6 +255,7 @@ class Party:
             raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
         if self._planned is not None:
             self._planned.check_work(*position, record.number, content["key"], float(content["effort"]))
+        self._guard(content["payload"], message.round)
         if self._sums is not None:
             self._sums.check(message)
         is_new_round = message.round > record.round

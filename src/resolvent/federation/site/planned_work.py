@@ -66,6 +66,7 @@ class PlannedWork:
         rounds: number of rounds.
         evaluate_every: rounds between evaluations; None: as in ``simulate``.
         rehearsal: whether all of the federation is on one machine, so that cohorts come from the seed.
+        may_end_early: whether the run may end after fewer rounds, when the algorithm has converged.
     """
 
     algorithm: Algorithm
@@ -75,6 +76,7 @@ class PlannedWork:
     rounds: int
     evaluate_every: int | None
     rehearsal: bool
+    may_end_early: bool = False
 
     @cached_property
     def evaluations(self) -> frozenset[int]:
@@ -142,7 +144,7 @@ class PlannedWork:
         Raises:
             Refusal: the plan has another number of rounds.
         """
-        if t != self.rounds:
+        if t > self.rounds or (t < self.rounds and not self.may_end_early):
             raise Refusal(RefusalCode.PLAN, f"the run ends after {t} rounds, and the plan has {self.rounds}")
 
     def _effort(self, t: int, k: int) -> float | None:

@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
-from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import Approval
+from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 
 __all__ = ["PlanDecision", "Plans", "StoredPlan", "Verifier"]
@@ -86,7 +86,7 @@ class Plans:
             raise InputError(f"{len(matching)} plans begin with '{name}': name one of those that have arrived: {known}")
         return self._write(matching[0]._replace(decision=decision, reason=reason))
 
-    def admit(self, digest: str, lead: str, run: str, experiment: FederatedExperiment, rule: Approval | None) -> None:
+    def admit(self, digest: str, lead: str, run: str, experiment: Plan, rule: Approval | None) -> None:
         """Store a plan that has arrived, and check that the site has approved it.
 
         Raises:
@@ -96,8 +96,7 @@ class Plans:
         plan = self._read(path) if path.is_file() else self._write(StoredPlan(
             digest, lead, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), run, experiment.text))
         if plan.decision == "waiting":
-            presets = [experiment.file.preset_of(label) for label in experiment.labels]
-            obstacles = [] if rule is None else rule.obstacles(lead, experiment.table.label, presets,
+            obstacles = [] if rule is None else rule.obstacles(lead, experiment.table.label, experiment.presets,
                                                                experiment.total_rounds)
             if obstacles:
                 raise Refusal(RefusalCode.WAITING, f"plan {plan.name} of {lead} waits for resolvent party approve "

@@ -15,11 +15,12 @@ from resolvent.comparisons.runs.summary import SUMMARY_FILE
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import from_plain
-from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest, signed_content
 from resolvent.federation.protocol.names import LEDGER, PLANS, refitted_run
+from resolvent.federation.protocol.plan import plan_from_text
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
+from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.requests import (
     RequestError,
     check_run_name,
@@ -36,6 +37,7 @@ from resolvent.federation.site.data_sheet import write_data_sheet
 from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.plans import Plans, Verifier
+from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
 __all__ = ["Site"]
@@ -63,7 +65,7 @@ class Site:
             raise ValueError("a site acts on signed plans only: give the function that verifies signatures")
         self.name, self._folder, self._file, self._is_rehearsal = name, folder, file, is_rehearsal
         self._verify, self._plan, self._lead, self._identity = verify, "", "", identity
-        self._run: SiteRun | None = None
+        self._run: SiteRun | RegressionRun | None = None
         self._run_name = ""
 
     def handle(self, data: bytes | memoryview) -> bytes:
@@ -108,17 +110,22 @@ class Site:
         if self._run is None or run != self._run_name or request.get("plan") != self._plan:
             raise Refusal(RefusalCode.CONFLICT, f"the run {run} has not begun at this site with this plan")
         if kind == "prepare":
-            with refusing(RefusalCode.CONFLICT):
-                encoding, choices = from_plain(_mapping(request, "encoding")), _choices(request)
-            if not isinstance(encoding, TableEncoding):
-                raise Refusal(RefusalCode.CONFLICT, "the encoding is none of a table")
-            return {"score": self._run.prepare(encoding, *choices)}
+            return self._prepare(self._run, request)
         if kind == "finish":
             answer = self._run.finish()
             write_data_sheet(self._folder / run, self.name, self._file, self._run,
                              Ledger(self._folder / LEDGER, self._file.table), plan=self._plan, lead=self._lead)
             return answer
         raise Refusal(RefusalCode.CONFLICT, f"there is no request {kind!r}")
+
+    def _prepare(self, run: SiteRun | RegressionRun, request: Mapping[str, Any]) -> dict[str, Any]:
+        if isinstance(run, RegressionRun):
+            return run.prepare(_mapping(request, "agreement"))
+        with refusing(RefusalCode.CONFLICT):
+            encoding, choices = from_plain(_mapping(request, "encoding")), _choices(request)
+        if not isinstance(encoding, TableEncoding):
+            raise Refusal(RefusalCode.CONFLICT, "the encoding is none of a table")
+        return {"score": run.prepare(encoding, *choices)}
 
     def _describe(self, run: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if request.get("version") != library_version():
@@ -139,14 +146,16 @@ class Site:
             raise Refusal(RefusalCode.PLAN, f"the number of {self.name} in the plan is another than that of the "
                           "request, or it does not take part")
         with refusing(RefusalCode.EXPERIMENT):
-            experiment = experiment_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
-                                              folder=self._file.folder)
+            experiment = plan_from_text(text, run, rehearsal=self._is_rehearsal, models=self._file.models,
+                                        folder=self._file.folder)
             experiment = experiment.with_refit(refit, keeps_validation)
         if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         Plans(self._folder / PLANS).admit(plan, lead, run, experiment, self._file.approval)
-        site_run = SiteRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
-                           identity=self._identity)
+        site_run = (RegressionRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan)
+                    if isinstance(experiment, FederatedRegression) else
+                    SiteRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
+                            identity=self._identity))
         site_run.check_limits()
         report = site_run.report()
         self._run = site_run  # last: a run that was refused answers nothing

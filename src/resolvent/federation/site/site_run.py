@@ -59,7 +59,7 @@ from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.party_metrics import PartyMetrics
 
-__all__ = ["SiteRun"]
+__all__ = ["SiteRun", "open_store"]
 
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
 
@@ -227,7 +227,7 @@ class SiteRun:
     def _add_party(self, label: str, seed: int, problem: LearningProblem) -> None:
         experiment, algorithm = self.experiment, self.experiment.algorithm(label)
         number = len(self._stores)
-        self._stores.append(_open_store(self._folder / "stores" / f"{number:02d}"))
+        self._stores.append(open_store(self._folder / "stores" / f"{number:02d}"))
         secure, rules = None, SumRules.of_plan(experiment.privacy, min_sites=max(2, self._site.limits.min_sites))
         if rules is not None and isinstance(algorithm, FixedPointSums):
             if self._identity is None:
@@ -241,6 +241,17 @@ class SiteRun:
                       rehearsal=experiment.is_rehearsal, metrics=self._metrics, secure=secure)
         party.check()
         self._parties.append(party)
+
+    @property
+    def version(self) -> int | None:
+        """Number of the version of the table; None if the split is that of a simulation."""
+        return self.table.version
+
+    @property
+    def row_counts(self) -> dict[str, int]:
+        """The number of rows of each split."""
+        counts: dict[str, int] = self.report()["rows"]
+        return counts
 
     def preview(self) -> list[Departure]:
         """The arrays and numbers that would leave the site in the rounds, by name and size."""
@@ -342,7 +353,7 @@ class SiteRun:
         self._stores, self._parties, self._seeds = [], [], []
 
 
-def _open_store(folder: Path) -> PartyStore:
+def open_store(folder: Path) -> PartyStore:
     """The store of a party. The process of an earlier job may have it: its engine ends it after some seconds.
 
     Raises:

@@ -34,6 +34,7 @@ class CoxRegression(RegressionProblem):
         event: [rows] whether the event occurred.
         sizes: [N] number of rows of each party.
         l2: weight of the squares of the coefficients; one number, or [d].
+        longest: number of rows to which every party is padded; default: of the largest party.
     """
 
     x: Float[Array, "rows d"]
@@ -42,15 +43,18 @@ class CoxRegression(RegressionProblem):
     before: Int[Array, " rows"]  # number of the party's rows with a larger time
     rank: Float[Array, " rows"]  # l_i / m_i
     first: Int[Array, " N"]
+    order: Int[Array, " rows"]  # the given number of each row in this order
     longest: int = eqx.field(static=True)
 
-    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, l2: Any = 0.0) -> None:
+    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, l2: Any = 0.0,
+                 longest: int | None = None) -> None:
         sizes = np.asarray(sizes)
         starts = np.cumsum(sizes) - sizes
         parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n])
                  for a, n in zip(starts, sizes, strict=True)]
         order = np.concatenate([a + part[0] for a, part in zip(starts, parts, strict=True)])
-        self.longest = int(sizes.max())
+        self.longest = int(sizes.max()) if longest is None else longest
+        self.order = jnp.asarray(order, jnp.int32)
         pad = partial(jnp.pad, pad_width=(0, self.longest))
         self.x = jnp.pad(jnp.asarray(np.asarray(x, float)[order]), ((0, self.longest), (0, 0)))
         self.event = pad(jnp.asarray(np.asarray(event, bool)[order]))
@@ -66,6 +70,13 @@ class CoxRegression(RegressionProblem):
                                         for array in (self.x, self.event, self.last, self.before, self.rank))
         mask = jnp.arange(self.longest) < self.sizes[k]
         return CoxOracle(self.sizes[k], self.l2, x, event & mask, last, before, rank, mask)
+
+    @override
+    def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
+        risks = self.oracle(jnp.array(0)).risks(w)
+        sorted_weights = (risks.hazard * risks.pressure)[:self.order.shape[0]]
+        weights: Array = jnp.zeros_like(sorted_weights).at[self.order].set(sorted_weights)
+        return weights[:, None]
 
 
 def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_]) -> tuple[NDArray[Any], ...]:
@@ -111,11 +122,11 @@ class CoxOracle(RegressionOracle):
 
     @override
     def mean_value(self, w: Vector) -> Float[Array, ""]:
-        return self._loss(self._risks(w)) / self.samples
+        return self._loss(self.risks(w)) / self.samples
 
     @override
     def mean_second_order(self, w: Vector) -> SecondOrder:
-        risks = self._risks(w)
+        risks = self.risks(w)
         residual = self.event - risks.hazard * risks.pressure
         means = self._mean_features(risks)
         hessian = (self.x * (risks.hazard * risks.pressure)[:, None]).T @ self.x - means.T @ means
@@ -125,7 +136,7 @@ class CoxOracle(RegressionOracle):
     @override
     def fit_sums(self, w: Vector) -> FitSums:
         _, gradient, hessian = self.mean_second_order(w)
-        risks = self._risks(w)
+        risks = self.risks(w)
         scores = self._row_scores(risks)
         zero = jnp.zeros((), self.x.dtype)
         loss = self._loss(risks) / self.samples
@@ -133,7 +144,8 @@ class CoxOracle(RegressionOracle):
                        self.samples * jnp.outer(gradient, gradient), self._centred_gram() / self.samples,
                        RowTerms(2 * loss, zero, -loss, zero))
 
-    def _risks(self, w: Vector) -> _Risks:
+    def risks(self, w: Vector) -> _Risks:
+        """The sums over the risk sets at ``w``."""
         log_hazard = jnp.where(self.mask, self.x @ w, 0)
         scale = jnp.max(jnp.where(self.mask, log_hazard, -jnp.inf))
         hazard = jnp.where(self.mask, jnp.exp(log_hazard - scale), 0)

@@ -121,6 +121,10 @@ class RegressionProblem(LikelihoodProblem):
     def oracle(self, k: Int[Array, ""]) -> RegressionOracle:
         """f_k; ``k`` may be traced."""
 
+    @abstractmethod
+    def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
+        """The weights of all rows in the second derivatives, for each linear predictor; for a problem of one party."""
+
 
 class RowRegression(RegressionProblem):
     """Regressions whose loss is a mean over rows: generalised linear models.
@@ -133,7 +137,7 @@ class RowRegression(RegressionProblem):
         y: [rows] labels.
         offsets: [rows] what is added to every linear predictor.
         first: [N] each party's first row.
-        block: rows that are computed at a time.
+        block: rows that are computed at a time; sums depend on it by rounding.
     """
 
     family: Family
@@ -149,7 +153,7 @@ class RowRegression(RegressionProblem):
         self.sizes = jnp.asarray(sizes, jnp.int32)
         self.first = jnp.cumsum(self.sizes) - self.sizes
         rows = len(y)
-        self.block = min(block, max(int(jnp.max(self.sizes)), 1))
+        self.block = block
         padding = ((0, self.block),)
         self.x = jnp.pad(jnp.asarray(x, float), (*padding, (0, 0)))
         self.y = jnp.pad(jnp.asarray(y, float), padding, mode="edge")
@@ -161,6 +165,15 @@ class RowRegression(RegressionProblem):
     @override
     def oracle(self, k: Int[Array, ""]) -> "RowsOracle":
         return RowsOracle(self.sizes[k], self.l2, self.family, self.x, self.y, self.offsets, self.first[k], self.block)
+
+    @override
+    def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
+        rows, c = self.y.shape[0] - self.block, self.family.predictors
+        x, y, count = self.x[:rows], self.y[:rows], c * self.x.shape[1]
+        z = x @ w[:count].reshape(c, -1).T + self.offsets[:rows, None]
+        z = jnp.concatenate([z, jnp.broadcast_to(w[count:], (rows, w.size - count))], axis=1)
+        second: Array = jax.vmap(lambda z, y: jnp.diag(jax.hessian(self.family.loss)(z, y))[:c])(z, y)
+        return second
 
 
 class _Block(NamedTuple):

@@ -16,11 +16,11 @@ from typing import Any
 
 from resolvent.errors import InputError, shorten
 from resolvent.federation.engines.processes import EngineProcess, end_with_parent, free_port, start_process
-from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.waits import WaitReporter
 
@@ -54,7 +54,7 @@ class FlowerServer:
         notify: a function that is called with messages about the connection.
     """
 
-    def __init__(self, note: KitNote, experiment: FederatedExperiment, job: FederationJob, results: Path,
+    def __init__(self, note: KitNote, experiment: Plan, job: FederationJob, results: Path,
                  observe: Observer, notify: Callable[[str], None]) -> None:
         self._note, self._experiment, self._job, self._results, self._notify = note, experiment, job, results, notify
         self._waits = WaitReporter(observe)

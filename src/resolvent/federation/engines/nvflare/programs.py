@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProgram
-from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.plan import plan_from_text
 from resolvent.federation.protocol.requests import check_run_name
 from resolvent.federation.protocol.transport import PartyHandler, Transport
 from resolvent.federation.secure.primitives import Identity
@@ -40,8 +40,8 @@ class FederationServer(ServerProgram):
 
         try:
             plan = FederationJob.from_plain(job)
-            experiment = experiment_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal,
-                                              models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
+            experiment = plan_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal,
+                                        models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
             experiment = experiment.with_refit(plan.refit, plan.keeps_validation)
             folder = runs_of(kit) / check_run_name(plan.run)
             outcome = serve_federation(plan, experiment, transport, folder, results, observe,

@@ -1,0 +1,269 @@
+"""What sites agree on before a regression: levels, classes, the family and the mean label, without pooling rows.
+
+A simulation makes the same agreement between its sites, so that a federation has the same columns and the same start.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from resolvent.comparisons.regression.formula import Formula
+from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
+from resolvent.data.tables.party_tables import natural_order
+from resolvent.errors import InputError, alternatives, quote, shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LabelKind", "RowsAgreement", "RowsReport", "agree_on_rows", "describe_rows", "event_flags", "is_category",
+           "level_names"]
+
+LabelKind = Literal["classes", "integer", "decimal", "time"]
+_CLASS_FAMILIES = ("binomial", "multinomial")
+_FEW_VALUES = 2  # numbers with as many different values can be classes
+
+
+@dataclass(frozen=True)
+class RowsReport:
+    """What a site says about its rows before a regression.
+
+    Attributes:
+        rows: number of complete rows.
+        left_out: number of rows with a missing value in a column that is used.
+        levels: column of categories -> its levels, in their order -> number of rows.
+        numbers: the columns of numbers.
+        label: what the label is.
+        classes: class -> number of rows, if the label is or could be one of classes; for times, of ``0`` and ``1``.
+        total: sum of the label, if it is a number.
+    """
+
+    rows: int
+    left_out: int
+    levels: Mapping[str, Mapping[str, int]]
+    numbers: tuple[str, ...]
+    label: LabelKind
+    classes: Mapping[str, int]
+    total: float
+
+    @classmethod
+    def from_plain(cls, content: Any) -> "RowsReport":
+        """The report of plain values from a site, as ``dataclasses.asdict`` gives them.
+
+        Raises:
+            InputError: they are not a report.
+        """
+        try:
+            report = cls(**{**content, "numbers": tuple(map(str, content["numbers"])),
+                            "levels": {str(name): dict(levels) for name, levels in content["levels"].items()}})
+            counts = [report.rows, report.left_out, *report.classes.values(),
+                      *(count for levels in report.levels.values() for count in levels.values())]
+            if not all(type(count) is int and count >= 0 for count in counts):
+                raise ValueError("a count is not a natural number")
+            if report.label not in get_args(LabelKind) or not math.isfinite(float(report.total)) or not report.rows:
+                raise ValueError("the label has no kind or no sum, or there are no rows")
+            return report
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise InputError(f"the site sent no report on the rows of a regression: {shorten(error)}") from error
+
+
+@dataclass(frozen=True)
+class RowsAgreement:
+    """What all sites use.
+
+    Attributes:
+        levels: column of categories -> its levels, base first.
+        family: the distribution of the label.
+        classes: class -> number of rows of all sites, base first; for times, of ``0`` and ``1``.
+        mean: mean label.
+        sites: site -> its number of rows.
+        left_out: number of rows with missing values.
+    """
+
+    levels: Mapping[str, list[str]]
+    family: str
+    classes: Mapping[str, int]
+    mean: float
+    sites: Mapping[str, int]
+    left_out: int
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> "RowsAgreement":
+        """The agreement of plain values, as ``dataclasses.asdict`` gives them.
+
+        Raises:
+            InputError: they are no agreement.
+        """
+        try:
+            agreement = cls(**{**content, "levels": {str(k): [*map(str, v)] for k, v in content["levels"].items()},
+                               "classes": {str(k): int(v) for k, v in content["classes"].items()},
+                               "sites": {str(k): int(v) for k, v in content["sites"].items()}})
+            is_finite = math.isfinite(agreement.mean + agreement.left_out)
+            if agreement.family not in get_args(FamilyName)[1:] or not is_finite:
+                raise ValueError("it has no family, or a number is not finite")
+            return agreement
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise InputError(f"the server sent no agreement on the rows of a regression: {shorten(error)}") from error
+
+
+def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, left_out: int) -> RowsReport:
+    """What a site says about its complete rows.
+
+    Raises:
+        InputError: the label or a column cannot be used.
+    """
+    levels, numbers = {}, []
+    for name in formula.variables:
+        if is_category(frame[name]) or name in formula.categories:
+            levels[name] = _count_levels(frame[name])
+        else:
+            numbers.append(name)
+    label = frame[formula.response.label]
+    if formula.response.event is not None:
+        events = event_flags(frame[formula.response.event])
+        classes = {"0": int((~events).sum()), "1": int(events.sum())}
+        return RowsReport(len(frame), left_out, levels, tuple(numbers), "time", classes, 0.0)
+    if is_category(label) or label.dtype == bool or settings.family in _CLASS_FAMILIES:
+        return RowsReport(len(frame), left_out, levels, tuple(numbers), "classes", _count_levels(label), 0.0)
+    values = np.asarray(label, np.float64)
+    total = float(values.sum()) if np.isfinite(values).all() else 0.0
+    could_be_classes = settings.family == "auto" and label.nunique() <= _FEW_VALUES
+    return RowsReport(len(frame), left_out, levels, tuple(numbers), "decimal" if np.any(values % 1) else "integer",
+                      _count_levels(label) if could_be_classes else {}, total)
+
+
+def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings: RegressionSettings) -> RowsAgreement:
+    """What all sites use.
+
+    Args:
+        reports: site -> its report, in the order of the parties.
+        formula: the formula.
+        settings: the settings.
+
+    Raises:
+        InputError: naming the column, the sites and what to do.
+    """
+    levels: dict[str, list[str]] = {}
+    for name in formula.variables:
+        texts = [site for site, report in reports.items() if name in report.levels]
+        if texts and len(texts) < len(reports):
+            others = [site for site in reports if site not in texts]
+            raise InputError(f"{quote(name)} has categories at {', '.join(texts)} and numbers at {', '.join(others)}: "
+                             f"write C({name}), or convert it")
+        if texts:
+            levels[name] = _ordered(name, [report.levels[name] for report in reports.values()], settings)
+    kinds = {report.label for report in reports.values()}
+    name = formula.response.label
+    if "classes" in kinds and len(kinds) > 1:
+        raise InputError(f"the label {quote(name)} has classes at some sites and numbers at others: convert it")
+    family = _family(formula, settings, reports)
+    counts = sum((Counter(report.classes) for report in reports.values()), Counter[str]())
+    classes = {}
+    if family in _CLASS_FAMILIES:
+        order = _ordered(name, [report.classes for report in reports.values()], settings)
+        if len(order) < 2 or (family == "binomial" and len(order) > 2):
+            raise InputError(f"{quote(name)} has {len(order)} different values, and family={family} needs "
+                             + ("2: use multinomial" if len(order) > 2 else "at least 2"))
+        classes = {level: counts[level] for level in order}
+    elif family == "cox":
+        classes = {level: counts[level] for level in ("0", "1")}
+    _check_references(formula, levels, classes, settings)
+    rows = sum(report.rows for report in reports.values())
+    mean = (classes[[*classes][1]] / rows if family == "binomial"
+            else math.fsum(report.total for report in reports.values()) / rows)
+    return RowsAgreement(levels, family, classes, mean, {site: report.rows for site, report in reports.items()},
+                         sum(report.left_out for report in reports.values()))
+
+
+def is_category(column: "pd.Series[Any]") -> bool:
+    """Whether a column has text or categories."""
+    import pandas as pd
+
+    return isinstance(column.dtype, pd.CategoricalDtype) or not pd.api.types.is_numeric_dtype(column)
+
+
+def level_names(column: "pd.Series[Any]") -> "pd.Series[str]":
+    """The levels of a column as text: whole numbers without a decimal point, whatever their dtype."""
+    import pandas as pd
+
+    if pd.api.types.is_float_dtype(column) and np.isfinite(column).all() and not np.any(column % 1):
+        column = column.astype(np.int64)
+    return column.astype(str)
+
+
+def event_flags(column: "pd.Series[Any]") -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Whether the event occurred.
+
+    Raises:
+        InputError: the column has other values than 0 and 1.
+    """
+    values = {str(value).casefold() for value in column.unique()}
+    if not values <= {"0", "1", "0.0", "1.0", "true", "false"}:
+        raise InputError(f"{quote(column.name)} says whether the event occurred, and must have 0 and 1 or true and "
+                         f"false, not {', '.join(quote(v) for v in sorted(values)[:4])}")
+    return np.array([str(value).casefold() in ("1", "1.0", "true") for value in column])
+
+
+def _count_levels(column: "pd.Series[Any]") -> dict[str, int]:
+    """Level -> number of rows, in natural order, or in that of the column's categories."""
+    import pandas as pd
+
+    counts = Counter(level_names(column))
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return {str(level): counts[str(level)] for level in column.cat.categories}
+    return {level: counts[level] for level in sorted(counts, key=natural_order)}
+
+
+def _ordered(name: str, counts: list[Mapping[str, int]], settings: RegressionSettings) -> list[str]:
+    """The levels of all sites that have rows: in the order of the sites if they agree, else naturally; base first."""
+    observed = {level for of_site in counts for level, count in of_site.items() if count}
+    orders = [[level for level in of_site if level in observed] for of_site in counts]
+    joined = [*dict.fromkeys(level for order in orders for level in order)]
+    agrees = all(order == [level for level in joined if level in order] for order in orders)
+    if not (agrees and any({*order} == observed for order in orders)):
+        joined = sorted(observed, key=natural_order)
+    base = settings.references.get(name)
+    return joined if base is None else sorted(joined, key=lambda level: level != str(base))
+
+
+def _check_references(formula: Formula, levels: Mapping[str, list[str]], classes: Mapping[str, int],
+                      settings: RegressionSettings) -> None:
+    """Refuse base levels that there are not."""
+    for name, base in settings.references.items():
+        if name not in (*formula.variables, formula.response.label):
+            raise InputError(f"reference={{{quote(name)}: ...}} is not in the formula"
+                             + alternatives(name, formula.variables))
+        known = [*classes] if name == formula.response.label else levels.get(name)
+        if known is None:
+            raise InputError(f"reference={{{quote(name)}: ...}} is a column of numbers: write C({name}) in the formula")
+        if str(base) not in known:
+            raise InputError(f"{quote(base)} is no level of {quote(name)}{alternatives(str(base), known)}")
+
+
+def _family(formula: Formula, settings: RegressionSettings, reports: Mapping[str, RowsReport]) -> str:
+    """The family, if it is certain.
+
+    Raises:
+        InputError: it could be several, or does not fit the label.
+    """
+    family, response = settings.family, formula.response
+    if (response.event is not None) != (family == "cox") and (response.event is None or family != "auto"):
+        raise InputError(f"family={family} and the label of {quote(formula.text)} do not fit together: a Cox model has "
+                         "the label Surv(time, event), and the others have one column")
+    if response.event is not None:
+        return "cox"
+    if family != "auto":
+        return family
+    can_be_classes = all(report.classes for report in reports.values())
+    levels = {level for report in reports.values() for level in report.classes}
+    if can_be_classes and len(levels) == 2:
+        return "binomial"
+    if all(report.label == "classes" for report in reports.values()):
+        return "multinomial"
+    if any(report.label == "decimal" for report in reports.values()):
+        return "gaussian"
+    raise InputError(f"{quote(response.label)} has whole numbers, which can be counts, amounts or classes: set family= "
+                     "to poisson, negative_binomial, gaussian or multinomial")

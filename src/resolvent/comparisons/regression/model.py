@@ -1,0 +1,129 @@
+"""What a regression fits, without rows: the parameters, the family and the sites."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.comparisons.regression.agreement import RowsAgreement
+from resolvent.problem.regression.families import (
+    Binomial,
+    Family,
+    Gamma,
+    Gaussian,
+    Multinomial,
+    NegativeBinomial,
+    Poisson,
+)
+
+__all__ = ["RegressionModel"]
+
+_POSITIVE_START = 1e-6  # the smallest mean label with which a fit on the logarithm begins
+_BLOCK = 2048  # rows that are computed at a time, at most
+_FAMILIES: Mapping[str, type[Family]] = {
+    family.name: family for family in (Gaussian, Binomial, Poisson, NegativeBinomial, Gamma)}
+
+
+@dataclass(frozen=True)
+class RegressionModel:
+    """What a regression fits, without rows; all values are plain.
+
+    Attributes:
+        formula: the formula.
+        columns: [d] the names of the columns.
+        family_name: the distribution of the label.
+        classes: the names of the label's classes, base first; () if it has none.
+        counts: rows of each class; of a Cox model, rows without and with an event; otherwise ().
+        mean: mean label, from which the fit begins.
+        sites: the names of the sites.
+        site_rows: their numbers of rows.
+        left_out: number of rows with missing values.
+    """
+
+    formula: str
+    columns: tuple[str, ...]
+    family_name: str
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    mean: float
+    sites: tuple[str, ...]
+    site_rows: tuple[int, ...]
+    left_out: int
+
+    @property
+    def family(self) -> Family | None:
+        """The distribution of the label; None: times to an event (Cox)."""
+        if self.family_name == "cox":
+            return None
+        if self.family_name == "multinomial":
+            return Multinomial(len(self.classes))
+        return _FAMILIES[self.family_name]()
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """[N] the sites' numbers of rows."""
+        return np.array(self.site_rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the P parameters."""
+        family = self.family
+        if family is None or family.predictors == 1:
+            return (*self.columns, *self.extra)
+        return tuple(f"{level}: {name}" for level in self.classes[1:] for name in self.columns)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The names of the parameters that are no coefficients."""
+        return () if self.family is None else self.family.extra
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether one of the columns is the intercept."""
+        return "Intercept" in self.columns
+
+    @property
+    def block(self) -> int:
+        """Rows that are computed at a time: the same at every site, so that a federation repeats a simulation."""
+        return min(_BLOCK, 1 << (max(self.site_rows) - 1).bit_length())
+
+    @property
+    def start(self) -> NDArray[np.float64]:
+        """[P] the first parameters: the intercept is that of the mean label."""
+        start, family = np.zeros(len(self.names)), self.family
+        if self.has_intercept and family is not None and family.predictors == 1:
+            mean = np.maximum(self.mean, _POSITIVE_START)
+            start[self.columns.index("Intercept")] = np.asarray(family.start(mean))
+        return start
+
+    @property
+    def is_penalised(self) -> NDArray[np.float64]:
+        """[P] 1 for coefficients, 0 for intercepts and further parameters."""
+        of_predictor = [float(name != "Intercept") for name in self.columns]
+        predictors = 1 if self.family is None else self.family.predictors
+        return np.array([*of_predictor * predictors, *[0.0] * len(self.extra)])
+
+    @classmethod
+    def of_agreement(cls, formula: str, columns: Sequence[str], agreement: RowsAgreement, *,
+                     left_out: int | None = None) -> "RegressionModel":
+        """The model on whose rows sites have agreed.
+
+        Args:
+            formula: the formula.
+            columns: the names of the columns.
+            agreement: what all sites use.
+            left_out: number of rows with missing values; default: that of the agreement.
+        """
+        classes = () if agreement.family == "cox" else tuple(agreement.classes)
+        return cls(formula, tuple(columns), agreement.family, classes, tuple(agreement.classes.values()),
+                   agreement.mean, tuple(agreement.sites), tuple(agreement.sites.values()),
+                   agreement.left_out if left_out is None else left_out)
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> "RegressionModel":
+        """The model of plain values, as ``dataclasses.asdict`` gives them."""
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
+                                  for name, value in content.items()}
+        return cls(**values)

@@ -1,0 +1,71 @@
+"""The settings of a regression, as a call, a command or a file states them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from resolvent.errors import InputError, alternatives, check_range, quote
+
+__all__ = ["Errors", "FamilyName", "RegressionSettings"]
+
+Errors: TypeAlias = Literal["model", "robust", "clustered"]
+FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
+                                "cox"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionSettings:
+    """What is fitted, and how it is reported.
+
+    Attributes:
+        formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``.
+        family: distribution of the label; ``auto``: from the label, where it is certain.
+        errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1), or ``clustered`` by site.
+        level: level of the intervals.
+        l1: weight of the absolute values of the coefficients (lasso), next to the mean loss of a row.
+        l2: weight of half their squares (ridge).
+        offset: a column that is added to the linear predictor.
+        exposure: a column whose logarithm is added, such as person-years.
+        reference: base levels of categories and of the label, such as ``{ward: A}``.
+        heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
+        rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round and never ends.
+
+    Raises:
+        InputError: a number is out of range, or a name is not known.
+    """
+
+    formula: str
+    family: FamilyName = "auto"
+    errors: Errors = "model"
+    level: float = 0.95
+    l1: float = 0.0
+    l2: float = 0.0
+    offset: str | None = None
+    exposure: str | None = None
+    reference: dict[str, str] | None = None
+    heterogeneity: bool = True
+    rounds: int = 40
+
+    def __post_init__(self) -> None:
+        check_range("regress", "[0, inf)", l1=self.l1, l2=self.l2)
+        check_range("regress", "(0, 1)", level=self.level)
+        check_range("regress", "[1, inf)", rounds=self.rounds)
+        for name, kinds in (("family", FamilyName), ("errors", Errors)):
+            value = getattr(self, name)
+            if value not in get_args(kinds):
+                raise InputError(f"{name}={quote(value)} is not known{alternatives(value, get_args(kinds))}")
+
+    @property
+    def added(self) -> list[str]:
+        """The columns of offset and exposure."""
+        return [name for name in (self.offset, self.exposure) if name is not None]
+
+    @property
+    def references(self) -> Mapping[str, Any]:
+        """The base levels."""
+        return self.reference or {}
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether the coefficients are shrunk, so that there are no standard errors."""
+        return bool(self.l1 or self.l2)

@@ -1,0 +1,99 @@
+"""The lead's side of a regression over sites, and its rehearsal on one machine."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from resolvent.comparisons.regression.regress import fit_rows
+from resolvent.comparisons.regression.regression import Regression
+from resolvent.comparisons.regression.regression_file import RegressionFile
+from resolvent.comparisons.regression.rows import read_rows
+from resolvent.data.tables.party_tables import natural_order
+from resolvent.data.tables.table_files import read_table_file
+from resolvent.errors import InputError
+from resolvent.federation.lead.lead import ResultFolder, run_plan
+from resolvent.federation.lead.rehearsal import LEAD, Rehearsal, name_sites, rehearsed_federation
+from resolvent.federation.protocol.fitted_regression import FIT_FILE, read_fit
+from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.kits import Engine, KitNote
+from resolvent.federation.protocol.regression import FederatedRegression
+
+__all__ = ["federate_regression", "prepare_regression", "rehearse_regression"]
+
+
+def federate_regression(note: KitNote, regression: FederatedRegression, out: Path, job: FederationJob,
+                        observe: Observer, *, notify: Callable[[str], None]) -> Regression:
+    """Fit a regression over sites, and write its page and tables; an interrupted run is resumed.
+
+    Args:
+        note: as in ``federate``.
+        regression: the regression.
+        out: the folder of the page and the tables.
+        job: sites and rules.
+        observe: a function that is called with the events of the run.
+        notify: a function that is called with messages.
+
+    Raises:
+        InputError: the folder is in use or has another regression, or the server cannot be reached.
+        FederationEndedError: a site refuses or has not answered.
+    """
+    def read(folder: Path) -> Regression:
+        fit = read_fit(folder)
+        if fit.settings != regression.settings:
+            raise InputError(f"{folder} has the fit of another regression: give --out another folder")
+        return fit.regression()
+
+    def write(work: Path, order: FederationJob) -> Regression:
+        fit = read_fit(work).regression()
+        fit.save(work, overwrite=True)
+        return fit
+
+    folder = ResultFolder(lambda path: (path / FIT_FILE).is_file(), read, write)
+    return run_plan(note, regression, out, job, observe, folder, notify=notify)
+
+
+def prepare_regression(file: RegressionFile) -> Rehearsal[FederatedRegression]:
+    """Divide the table of a regression among sites.
+
+    Raises:
+        InputError: the file names no table.
+    """
+    data = file.data
+    if not data.table:
+        raise InputError(f"{file.name}: data.table: a rehearsal needs a table with the rows of all sites")
+    frame, _ = read_table_file(data.table, data.format, [data.party], [data.party], lambda column: True)
+    if data.party not in frame.columns:
+        raise InputError(f"{file.name}: data.party: the table has no column {data.party!r}")
+    names = sorted(set(frame[data.party].astype(str)), key=natural_order)
+    return Rehearsal(FederatedRegression(file, is_rehearsal=True), frame, name_sites(names))
+
+
+def rehearse_regression(rehearsal: Rehearsal[FederatedRegression], out: Path, job: FederationJob, observe: Observer, *,
+                        folder: Path, notify: Callable[[str], None],
+                        engine: Engine = "nvflare") -> tuple[Regression, float]:
+    """Fit a regression in a federation on this machine, and from the pooled rows.
+
+    Args:
+        rehearsal: the regression and its table.
+        out: the folder of the page and the tables.
+        job: the rules of the run.
+        observe: a function that is called with the events of the run.
+        folder: an empty folder for the kits, the sites' tables and their runs.
+        notify: a function that is called with messages.
+        engine: the program that connects the participants.
+
+    Returns:
+        The fit, and the largest difference of an estimate from that of the simulation.
+
+    Raises:
+        InputError: a process does not start, or a site refuses.
+    """
+    regression = rehearsal.experiment
+    with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
+        fit = federate_regression(KitNote(kits[LEAD]), regression, out, job, observe, notify=notify)
+    notify("fitting the same regression in one process")
+    rows = read_rows(rehearsal.frame, regression.settings, party=regression.table.party)
+    simulated = fit_rows(rows, dataclasses.replace(regression.settings, heterogeneity=False))
+    return fit, float(np.max(np.abs(fit.estimates - simulated.estimates)))

@@ -1,0 +1,110 @@
+"""The regression of a federation: the file of ``resolvent regress``, whose rows are at the sites.
+
+A site acts on two methods: Newton's method, and one round for the sums from which the fit is reported.
+"""
+
+import contextlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.methods.regression_fits import SumsOfFit
+from resolvent.comparisons.regression.formula import Formula, parse_formula
+from resolvent.comparisons.regression.model import RegressionModel
+from resolvent.comparisons.regression.regress import newton_of
+from resolvent.comparisons.regression.regression_file import RegressionFile
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.data.tables.table_settings import TableSettings
+from resolvent.errors import InputError
+
+__all__ = ["METHOD", "FederatedRegression", "sends_own_fits"]
+
+METHOD = "regression"  # its name in the limits of a site
+
+
+@dataclass(frozen=True)
+class FederatedRegression:
+    """A regression whose rows are at the sites.
+
+    Attributes:
+        file: the checked settings.
+        is_rehearsal: whether all participants are on one machine.
+    """
+
+    file: RegressionFile
+    is_rehearsal: bool
+    refit: None = None
+    keeps_validation: bool = False
+    labels: tuple[str, ...] = ("estimates", "sums")
+    seeds: tuple[int, ...] = (0,)
+
+    def with_refit(self, refit: Any, keeps_validation: Any) -> "FederatedRegression":
+        """The same regression.
+
+        Raises:
+            InputError: a refit is asked for.
+        """
+        if refit is not None:
+            raise InputError("refit: a regression has no methods that could be trained again: remove the setting")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The text that is sent: every setting, without the path of the lead's table."""
+        return self.file.text
+
+    @property
+    def settings(self) -> RegressionSettings:
+        """What is fitted."""
+        return self.file.settings
+
+    @property
+    def formula(self) -> Formula:
+        """The formula."""
+        return parse_formula(self.settings.formula)
+
+    @property
+    def table(self) -> TableSettings:
+        """The columns that a site's table must have."""
+        formula = self.formula
+        columns = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added])
+        return TableSettings(self.file.data.party, formula.response.label, [*columns])
+
+    @property
+    def presets(self) -> list[str]:
+        """The name of what runs, as the limits of a site have it."""
+        return [METHOD]
+
+    @property
+    def rounds(self) -> int:
+        """Largest number of rounds of a method."""
+        return self.settings.rounds
+
+    def rounds_of(self, label: str) -> int:
+        """Largest number of rounds of a method."""
+        return self.settings.rounds if label == self.labels[0] else 1
+
+    @property
+    def total_rounds(self) -> int:
+        """Largest number of rounds."""
+        return self.settings.rounds + 1
+
+    def algorithms(self, model: RegressionModel) -> tuple[Algorithm, Algorithm]:
+        """The two methods."""
+        return newton_of(model, self.settings), SumsOfFit(sends_own_fits(self.settings))
+
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which numbers have 64 bits."""
+        context: contextlib.AbstractContextManager[None] = jax.enable_x64(True)
+        return context
+
+    def facts(self) -> dict[str, Any]:
+        """The settings as plain values."""
+        return asdict(self.settings)
+
+
+def sends_own_fits(settings: RegressionSettings) -> bool:
+    """Whether every site sends the fit of its own rows."""
+    return settings.heterogeneity and not settings.has_penalty

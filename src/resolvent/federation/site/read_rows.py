@@ -1,0 +1,79 @@
+"""The file of a site's table: its columns by the names of the federation, and the rows that the site uses."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resolvent.data.tables.table_files import read_table_file
+from resolvent.data.tables.table_settings import TableSettings
+from resolvent.data.tables.text_formats import TextFormat
+from resolvent.errors import nearest, shorten
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import WHY, Limits
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
+from resolvent.federation.site.table_versions import TableRows, TableVersions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["choose_columns", "read_site_rows"]
+
+
+def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | None = None,
+                   version: int | None = None) -> "tuple[pd.DataFrame, TableRows | None]":
+    """The table of a site with the names of the federation, and the rows that it uses; None: all.
+
+    Args:
+        site: the site's file.
+        settings: settings of the experiment.
+        folder: the folder of the versions of the site's tables; None: the split is that of a simulation.
+        version: the version of an earlier run; None: the present one.
+
+    Raises:
+        Refusal: the file cannot be read, or a column is absent or not allowed.
+    """
+    columns, text = site.columns or {}, TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
+    label = columns.get(settings.label, settings.label)
+    with refusing(RefusalCode.TABLE):
+        frame, _ = read_table_file(site.table, text, (label,), (), lambda column: True)
+    names = [str(c) for c in frame.columns]
+    for common, local in columns.items():
+        if local not in names:
+            raise Refusal(RefusalCode.ABSENT, f"columns.{common}: the table has no column {shorten(repr(local))}: its "
+                          f"columns are {shorten(', '.join(map(repr, names)))}{nearest(local, names)}", column=common)
+    common_names = frame.rename(columns={local: common for common, local in columns.items()})
+    rows = None
+    if folder is not None:
+        choose_columns([str(c) for c in common_names.columns], settings, site.limits)  # before there is a version
+        versions = TableVersions(folder, site.limits.min_cell)
+        rows = (versions.rows(frame, site.table, site.validation, site.test) if version is None
+                else versions.rows_of(frame, version))
+    return common_names, rows
+
+
+def choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits) -> list[str]:
+    """The columns to predict from, in the order of the table or of ``features``."""
+    weight = [] if settings.weight is None else [settings.weight]
+    for name in [settings.label, *weight, *(settings.features or [])]:
+        if name not in names:
+            raise Refusal(RefusalCode.ABSENT, f"the table has no column {shorten(repr(name))}, which the experiment "
+                          f"needs: its columns are {shorten(', '.join(map(repr, names)))}; if it has another name, set "
+                          f"columns: {{{shorten(name)}: NAME}} in the site's file{nearest(name, names)}", column=name)
+    # The other names leave the site only from here on: with its label, the first line is one of names.
+    for name, count in Counter(names).items():
+        if not is_column_name(name):
+            raise Refusal(RefusalCode.TABLE, f"the name of a column has a line break, or more than 200 characters: "
+                          f"{shorten(repr(name))}")
+        if count > 1:
+            raise Refusal(RefusalCode.TWICE, f"two columns are named {shorten(repr(name))}: give each a different "
+                          "name, or leave one out of columns", column=name)
+    allowed = names if limits.features is None else limits.features
+    for name in [*weight, *(settings.features or [])]:
+        if name not in allowed:
+            raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} is not in limits.features "
+                          f"({WHY['features']}): ask the lead to leave it out, or list it", column=name)
+    if settings.features:
+        return list(settings.features)
+    left_out = {settings.label, settings.party, *weight, *(settings.exclude or [])}
+    return [name for name in names if name in allowed and name not in left_out]

@@ -1,0 +1,212 @@
+"""One regression at a site: the rows, the agreement, and a party for each of its two methods."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from resolvent.algorithms.methods.newton import FederatedNewton
+from resolvent.algorithms.participation import Full
+from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, describe_rows
+from resolvent.comparisons.regression.rows import complete_rows, encode_rows
+from resolvent.data.files.atomic_files import write_text
+from resolvent.data.tables.column_encodings import looks_like_identifier
+from resolvent.errors import quote, shorten
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import WHY, reasons_to_refuse, refusal_of_limits
+from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSIONS
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.federation.protocol.regression import METHOD, FederatedRegression
+from resolvent.federation.site.budgets import reasons_of_budgets
+from resolvent.federation.site.departures import Departure
+from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.party import Party
+from resolvent.federation.site.planned_work import Membership, PlannedWork
+from resolvent.federation.site.read_rows import read_site_rows
+from resolvent.federation.site.regression_guard import RegressionGuard
+from resolvent.federation.site.row_sets import check_row_set
+from resolvent.federation.site.site_run import open_store
+
+__all__ = ["RegressionRun"]
+
+
+class RegressionRun:
+    """One regression at a site.
+
+    Attributes:
+        experiment: the regression.
+        version: number of the version of the table; None in a rehearsal.
+    """
+
+    def __init__(self, folder: Path, site: SiteFile, regression: FederatedRegression, membership: Membership, *,
+                 lead: str = "", plan: str = "") -> None:
+        """Read the rows.
+
+        Args:
+            folder: the folder of the run.
+            site: the site's file.
+            regression: the regression.
+            membership: the site among the sites of the run.
+            lead: name of the lead of the plan.
+            plan: the digest of the plan.
+
+        Raises:
+            Refusal: the table cannot be used.
+        """
+        self.experiment, self._folder, self._site, self._membership = regression, folder, site, membership
+        self._lead, self._formula = lead, regression.formula
+        versions = None if regression.is_rehearsal else folder.parent / VERSIONS
+        frame, rows = read_site_rows(site, regression.table, folder=versions)
+        if rows is not None:
+            frame = frame.iloc[np.concatenate([*rows.splits.values()])]
+        self.version = None if rows is None else rows.version
+        with refusing(RefusalCode.VALUES):
+            self._frame = complete_rows(frame.reset_index(drop=True), self._formula, regression.settings)
+            self._report = describe_rows(self._frame, self._formula, regression.settings,
+                                         len(frame) - len(self._frame))
+        self._used = np.isin(np.arange(len(frame)), self._frame.index)
+        self._versions = versions
+        self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
+        self._parties: list[Party] = []
+        self._stores: list[Any] = []
+
+    @property
+    def row_counts(self) -> dict[str, int]:
+        """The numbers of rows that are used and left out."""
+        return {"complete": self._report.rows, "left out": self._report.left_out}
+
+    @property
+    def levels(self) -> Mapping[str, Mapping[str, int]]:
+        """Column of categories -> its levels with their numbers of rows."""
+        return self._report.levels
+
+    def check_limits(self) -> None:
+        """Check the plan against the site's limits, before anything about the table leaves the site.
+
+        Raises:
+            Refusal: the site does not take part; the message has every reason.
+        """
+        limits, settings, report = self._site.limits, self.experiment.settings, self._report
+        label, sites = self.experiment.table.label, len(self._membership.sites)
+        planned = Usage(self.experiment.total_rounds, self.experiment.total_rounds, 1, 0, math.inf)
+        reasons = reasons_of_budgets(limits, self._ledger, self._lead, planned, without=self._folder.name)
+        for rounds in map(self.experiment.rounds_of, self.experiment.labels):
+            reasons |= reasons_to_refuse(limits, FederatedNewton(), method=METHOD, rounds=rounds, samples=report.rows)
+        if sites < limits.min_sites:
+            reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
+        if limits.labels is not None and label not in limits.labels:
+            reasons["labels"] = f"{shorten(repr(label))} may not be the label; allowed: {', '.join(limits.labels)}"
+        if limits.secure_sums:
+            reasons["secure_sums"] = "the replies of a regression would leave the site outside secure sums"
+        if few := _few_rows(report, limits.min_cell):
+            reasons["min_cell"] = few
+        if settings.errors == "clustered" and sites < 2:
+            reasons["min_sites"] = "errors clustered by site need 2 sites"
+        if reasons:
+            raise refusal_of_limits(reasons, limits)
+        self._check_columns()
+        if self._versions is not None:
+            check_row_set(self._versions, self.version or 0, self._used, limits)
+
+    def _check_columns(self) -> None:
+        """Refuse free text and identifiers that the site does not list.
+
+        Raises:
+            Refusal: naming the column.
+        """
+        limits = self._site.limits
+        listed = {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
+        for name, levels in {**self._report.levels, self.experiment.table.label: self._report.classes}.items():
+            if limits.max_levels is not None and len(levels) > limits.max_levels and name not in listed:
+                raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has {len(levels)} levels (limits.max_levels: "
+                              f"{WHY['max_levels']}): list it in limits.features", column=name)
+            allowed = (limits.levels or {}).get(name)
+            if allowed is not None and (unknown := sorted({*levels} - {*allowed})):
+                raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has the level {quote(unknown[0])}, which is not in "
+                              f"limits.levels ({WHY['levels']})", column=name)
+        for name in self._report.numbers:
+            values = np.asarray(self._frame[name], np.float64)
+            if not limits.identifiers and name not in listed and looks_like_identifier(values):
+                raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has whole numbers that all differ, as an identifier "
+                              f"has (limits.identifiers: {WHY['identifiers']}): list it in limits.features",
+                              column=name)
+
+    def report(self) -> dict[str, Any]:
+        """The report on the rows, which leaves the site."""
+        return asdict(self._report)
+
+    def prepare(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Encode the rows by the agreement of the sites, and make the parties; returns the names of the columns.
+
+        Raises:
+            Refusal: the site has been prepared otherwise, a row does not fit, or a sum would be one of few rows.
+        """
+        with refusing(RefusalCode.CONFLICT):
+            agreement = RowsAgreement.from_plain(content)
+        text, prepared = json.dumps(asdict(agreement)), self._folder / PREPARED_FILE
+        if prepared.is_file() and prepared.read_text("utf-8") != text:
+            raise Refusal(RefusalCode.PLAN, "the site has been prepared for this run with another agreement: the same "
+                          "rows would be asked twice")
+        if agreement.sites.get(self._membership.name) != self._report.rows:
+            raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
+        self.close()
+        with self.experiment.precision(), refusing(RefusalCode.ENCODING):
+            rows = encode_rows(self._frame, self._formula, self.experiment.settings, agreement, [self._report.rows])
+            problem = rows.problem(l2=self.experiment.settings.l2)
+            guard = RegressionGuard(rows, problem, self._site.limits)
+            if reasons := guard.reasons():
+                raise refusal_of_limits(reasons, self._site.limits)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for number, (label, algorithm) in enumerate(zip(
+                    self.experiment.labels, self.experiment.algorithms(rows.model), strict=True)):
+                rounds = self.experiment.rounds_of(label)
+                self._stores.append(open_store(self._folder / "stores" / f"{number:02d}"))
+                planned = PlannedWork(algorithm, Full(), self._membership, 0, rounds, rounds,
+                                      self.experiment.is_rehearsal, may_end_early=True)
+                party = Party(algorithm, problem, self._stores[-1], rounds=rounds, method=METHOD,
+                              name=self._membership.name, limits=self._site.limits, ledger=self._ledger,
+                              lead=self._lead, planned=planned, rehearsal=self.experiment.is_rehearsal,
+                              guard=guard.check)
+                party.check()
+                self._parties.append(party)
+        write_text(prepared, text)
+        return {"columns": list(rows.model.columns)}
+
+    def preview(self) -> list[Departure]:
+        """The arrays that would leave the site in the rounds, by name and size."""
+        return [departure._replace(message=f"{label}: {departure.message}")
+                for label, party in zip(self.experiment.labels, self._parties, strict=False)
+                for departure in party.preview()]
+
+    def handle(self, number: int, message: bytes | memoryview) -> bytes:
+        """Answer a message of the rounds of a method."""
+        with self.experiment.precision():
+            return self._parties[number].handle(message)
+
+    @property
+    def size(self) -> int:
+        """Number of methods."""
+        return len(self._parties)
+
+    def finish(self) -> dict[str, Any]:
+        """The site has nothing to add: the fit is the lead's."""
+        return {"methods": list(self.experiment.labels)}
+
+    def close(self) -> None:
+        """Close the stores."""
+        for store in self._stores:
+            store.close()
+        self._stores, self._parties = [], []
+
+
+def _few_rows(report: RowsReport, min_cell: int) -> str:
+    """The first level or class with too few rows; empty if there is none."""
+    for name, levels in {**report.levels, "the label": report.classes}.items():
+        for level, count in levels.items():
+            if 0 < count < min_cell:
+                return f"the level {quote(level)} of {quote(name)} has {count} rows"
+    return f"{report.rows} rows are complete" if report.rows < min_cell else ""

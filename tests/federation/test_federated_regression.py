@@ -1,0 +1,236 @@
+"""Regressions over sites: without an engine, against the simulation; and what a lead would try to read a row."""
+
+import contextlib
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+import resolvent as rv
+from federation.test_federation_cli import lead_of, signed
+from resolvent.comparisons.regression.rows import read_rows
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.errors import InputError
+from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.fitted_regression import read_fit
+from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.limits import NO_LIMITS, Limits
+from resolvent.federation.protocol.plan import plan_from_text, plan_of_file
+from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.protocol.wire import decode, encode
+from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.site.regression_guard import RegressionGuard
+from resolvent.federation.site.site import Site
+
+SITES = ("aachen", "berlin", "kiel")
+
+
+def table(rows=60, seed=0):
+    """Patients of three hospitals; sizes, levels and dtypes differ."""
+    rng = np.random.default_rng(seed)
+    n = 3 * rows + 10
+    frame = pd.DataFrame({"site": np.repeat(SITES, [rows, rows + 10, rows]), "age": rng.normal(50, 10, n),
+                          "ward": rng.choice(["A", "B", "C"], n), "grade": rng.choice([1, 2, 3], n),
+                          "sex": rng.choice(["f", "m"], n)})
+    eta = -2 + 0.03 * frame["age"] + 0.5 * (frame["ward"] == "B") - 0.4 * (frame["sex"] == "m")
+    frame["ill"] = np.where(rng.random(n) < 1 / (1 + np.exp(-eta)), "yes", "no")
+    frame["cost"], frame["visits"] = rng.gamma(2, np.exp(eta) / 2), rng.poisson(np.exp(eta))
+    frame["weeks"], frame["died"] = np.ceil(rng.exponential(30, n)), rng.integers(0, 2, n)
+    return frame
+
+
+class Hospitals:
+    """Sites with folders of their own, a lead's file and a server."""
+
+    def __init__(self, folder, frame, regression, *, limits=NO_LIMITS, is_rehearsal=True):
+        self.folder, self.frame, self.is_rehearsal, self.limits = folder, frame, is_rehearsal, limits
+        folder.mkdir(exist_ok=True)
+        (folder / "mine.yaml").write_text(f"regression: {json.dumps(regression)}\n")
+        self.plan = plan_of_file(str(folder / "mine.yaml"), rehearsal=is_rehearsal)
+        self.files, self.sent = {}, []
+        for site in SITES:
+            path = folder / f"{site}.csv"
+            frame[frame["site"] == site].drop(columns="site").to_csv(path, index=False)
+            self.files[site] = SiteFile(table=str(path), limits=limits)
+
+    def serve(self, run="mine-1", observe=lambda event: None, change=lambda message: message, **changes):
+        """Run the regression; ``change`` is what a server does to its messages."""
+        job = signed(FederationJob(**{"run": run, "experiment": self.plan.text, "sites": SITES, **changes}))
+        sites = {name: Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal)
+                 for name in SITES}
+
+        def handler(name):
+            def handle(message):
+                answer = sites[name].handle(change(message))
+                self.sent.append((name, bytes(answer)))
+                return answer
+            return handle
+
+        try:
+            plan = plan_from_text(job.experiment, job.run, rehearsal=self.is_rehearsal)
+            return serve_federation(job, plan, InProcess({name: handler(name) for name in SITES}),
+                                    self.folder / "server" / run, self.folder / "out", observe)
+        finally:
+            for site in sites.values():
+                site.close()
+
+    def fit(self):
+        return read_fit(self.folder / "out").regression()
+
+
+REGRESSIONS = {
+    "binomial": {"formula": "ill ~ age + C(grade) + ward:sex", "reference": {"ward": "B"}},
+    "cox": {"formula": "Surv(weeks, died) ~ age + ward"},
+    "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
+    "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
+    "multinomial": {"formula": "grade ~ age", "family": "multinomial", "heterogeneity": False},
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ("binomial", "cox") else pytest.mark.nightly)
+                                  for name in REGRESSIONS])
+def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, name):
+    hospitals, events = Hospitals(tmp_path, table(), REGRESSIONS[name]), []
+    assert hospitals.serve(observe=events.append) == {"status": "complete"}
+    settings = {key: value for key, value in REGRESSIONS[name].items() if key not in ("formula", "heterogeneity")}
+    fit, simulated = hospitals.fit(), rv.regress(hospitals.frame, REGRESSIONS[name]["formula"], party="site",
+                                                 **settings)
+    assert fit.names == simulated.names
+    assert fit.rounds == simulated.rounds == sum(e["event"] == "round" for e in events) - 1
+    np.testing.assert_array_equal(fit.estimates, simulated.estimates)
+    pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-9)
+    assert fit.summary() == simulated.summary()
+    if fit.site_fits is not None:
+        pd.testing.assert_frame_equal(fit.heterogeneity().table, simulated.heterogeneity().table, rtol=1e-7)
+
+
+# What a lead, or a server that it controls, would do to read a row. The sites have the default limits.
+
+
+def careful(tmp_path, formula="ill ~ age + ward", frame=None, **limits):
+    return Hospitals(tmp_path, table(120) if frame is None else frame, {"formula": formula}, is_rehearsal=False,
+                     limits=replace(Limits(), **limits))
+
+
+class Reached(KeyboardInterrupt):
+    """The run has reached the event for which a test waits."""
+
+
+def serve_until(kind, hospitals, **settings):
+    """Serve until an event of a kind; returns the outcome if the run ends before, otherwise None."""
+    def stop(event):
+        if event["event"] == kind:
+            raise Reached
+
+    try:
+        return hospitals.serve(observe=stop, **settings)
+    except Reached:
+        return None
+
+
+def with_payload(w):
+    """A server that sends other coefficients than Newton's method asks for."""
+    def change(message):
+        try:
+            content = decode(message)
+        except InputError:
+            return message  # a request
+        if content.kind != "work":
+            return message
+        return encode(replace(content, arrays={**content.arrays, "payload": np.array(w)}))
+    return change
+
+
+def messages(hospitals, site, kind):
+    """The messages of a kind that a site has sent."""
+    sent = []
+    for name, data in hospitals.sent:
+        with contextlib.suppress(InputError):
+            sent += [message for message in (decode(data),) if name == site and message.kind == kind]
+    return sent
+
+
+def test_a_regression_of_careful_sites(tmp_path):
+    """The default limits let an ordinary regression through, within its plan."""
+    hospitals = careful(tmp_path)
+    assert hospitals.serve() == {"status": "complete"}
+    simulated = rv.regress(hospitals.frame, "ill ~ age + ward", party="site")
+    np.testing.assert_allclose(hospitals.fit().estimates, simulated.estimates, rtol=1e-12)
+    sheet = json.loads((tmp_path / "aachen" / "mine-1" / "data-sheet.json").read_text())
+    assert sheet["rows"] == {"complete": 120, "left out": 0}
+
+
+def rare_level(frame):
+    frame.loc[frame.index[:4], "ward"] = "D"
+    return frame
+
+
+def one_level_per_row(frame):
+    return frame.assign(ward=[f"bed {k}" for k in range(len(frame))])
+
+
+def crossed(frame):
+    """Ward A has one woman and many men at the first site: each level alone has enough rows."""
+    first = (frame["site"] == "aachen") & (frame["ward"] == "A")
+    return frame.assign(sex=np.where(first, np.where(first.cumsum() == 1, "f", "m"), frame["sex"]))
+
+
+def with_columns(frame):
+    rng = np.random.default_rng(3)
+    return frame.assign(**{f"x{j}": rng.normal(size=len(frame)) for j in range(40)})
+
+
+@pytest.mark.parametrize(("change", "formula", "limit"), [
+    (rare_level, "ill ~ age + ward", "fewer rows than 5"), (one_level_per_row, "ill ~ age + ward", "fewer rows than 5"),
+    (crossed, "ill ~ age + ward + sex", "fewer rows than 5"), (table, "ill ~ exp(age)", "fewer rows than 5"),
+    (with_columns, "ill ~ " + " + ".join(f"x{j}" for j in range(40)), "0.333"),
+    (lambda frame: frame.assign(number=np.arange(len(frame)) * 7), "ill ~ number", "column 'number'")])
+def test_a_site_refuses_columns_whose_sums_are_of_few_rows(tmp_path, change, formula, limit):
+    frame = table(120) if change is table else change(table(120))
+    hospitals = careful(tmp_path, formula, frame)
+    outcome = hospitals.serve()
+    assert outcome["status"] == "refused"
+    assert limit in outcome["message"]
+    assert not messages(hospitals, "aachen", "reply")
+
+
+def test_a_server_cannot_choose_coefficients_that_leave_one_row(tmp_path):
+    """With a steep enough slope all probabilities but that of one patient are 0 or 1, and X'WX is her row."""
+    frame = table(120)
+    oldest = frame[frame["site"] == "aachen"]["age"].max()
+    attack = with_payload([-200.0 * oldest, 200.0, 0.0, 0.0])
+    open_sites = careful(tmp_path / "open", frame=frame, min_cell=1, max_parameters_per_row=None)
+    open_sites.serve(change=attack)
+    hessian = messages(open_sites, "aachen", "reply")[0].arrays["evaluation.hessian"]
+    np.testing.assert_allclose(hessian[0, 1] / hessian[0, 0], oldest, rtol=1e-6)
+    sites = careful(tmp_path / "careful", frame=frame)
+    assert sites.serve(change=attack)["status"] == "stopped"
+    assert not messages(sites, "aachen", "reply")
+    assert messages(sites, "aachen", "refusal")[0].facts["limits"] == {"min_cell": 5}
+
+
+def test_a_lead_cannot_subtract_two_regressions_about_nearly_the_same_rows(tmp_path):
+    """A column with few gaps leaves few rows out: the sums without it minus those with it are of these rows."""
+    frame = table(120)
+    frame["gaps"], frame["holes"] = frame["age"], frame["age"]
+    first = frame.index[frame["site"] == "aachen"]
+    frame.loc[first[:3], "gaps"] = np.nan
+    frame.loc[first[:8], "holes"] = np.nan
+    for number, (formula, is_answered) in enumerate((
+            ("ill ~ age", True), ("ill ~ gaps", False), ("ill ~ holes", True), ("ill ~ holes + gaps", True))):
+        outcome = serve_until("agreed", careful(tmp_path, formula, frame), run=f"run-{number}")
+        assert (outcome is None) == is_answered, outcome
+
+
+def test_more_evaluations_than_rows_have_values_are_refused(tmp_path):
+    with jax.enable_x64(True):
+        rows = read_rows(table(120)[:120], RegressionSettings(formula="ill ~ age + ward"), party="site")
+        guard = RegressionGuard(rows, rows.problem(), Limits())
+        assert guard.reasons() == {}
+        guard.check(np.zeros(4), 31)  # 32 times 15 numbers, and 120 rows of 4 values
+        with pytest.raises(Refusal, match="33 evaluations have 495 numbers, and the rows have 480"):
+            guard.check(np.zeros(4), 32)
