@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Functions that are imported when they are first used: few programs need them.
-_LATER = {"check": "resolvent.comparisons.experiment.data_check", "compare": "resolvent.comparisons.runs.compare",
-          "regress": "resolvent.comparisons.regression.regress", "sweep": "resolvent.comparisons.tuning.sweep",
-          "tune": "resolvent.comparisons.tuning.tune"}
+_LATER = {"Study": "resolvent.comparisons.study.study", "check": "resolvent.comparisons.experiment.data_check",
+          "compare": "resolvent.comparisons.runs.compare", "regress": "resolvent.comparisons.regression.regress",
+          "sweep": "resolvent.comparisons.tuning.sweep", "tune": "resolvent.comparisons.tuning.tune"}
 
 
 if not TYPE_CHECKING:  # for a type checker a module with a __getattr__ has every name

@@ -44,13 +44,15 @@ if TYPE_CHECKING:  # imported when they are used
     from resolvent.comparisons.experiment.data_check import check
     from resolvent.comparisons.regression.regress import regress
     from resolvent.comparisons.runs.compare import compare
+    from resolvent.comparisons.study.study import Study
     from resolvent.comparisons.tuning.sweep import sweep
     from resolvent.comparisons.tuning.tune import tune
 
 __all__ = ["SGD", "Algorithm", "DecisionRule", "DivergedError", "FederatedData", "Fitted", "InputError", "Model",
-           "OptaxSolver", "Phase", "Replies", "Result", "UnusualRowsWarning", "VirtualClock", "aggregators", "attacks",
-           "callbacks", "check", "codecs", "combinators", "compare", "datasets", "explain", "load", "losses", "metrics",
-           "models", "open_packed", "participation", "partitions", "penalties", "portfolio", "privacy", "problems",
-           "regress", "schedulers", "schedules", "shifts", "simulate", "solvers", "sweep", "tune", "write_packed"]
+           "OptaxSolver", "Phase", "Replies", "Result", "Study", "UnusualRowsWarning", "VirtualClock", "aggregators",
+           "attacks", "callbacks", "check", "codecs", "combinators", "compare", "datasets", "explain", "load",
+           "losses", "metrics", "models", "open_packed", "participation", "partitions", "penalties", "portfolio",
+           "privacy", "problems", "regress", "schedulers", "schedules", "shifts", "simulate", "solvers", "sweep",
+           "tune", "write_packed"]
 if not TYPE_CHECKING:  # a type checker takes them from the presets themselves
     __all__ += presets.__all__

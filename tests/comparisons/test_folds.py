@@ -92,7 +92,7 @@ def test_every_row_is_tested_once_with_each_seed(comparison):
         for k, start in enumerate(np.cumsum([0, *SIZES[:-1]])):
             assert sorted(rows.row[(rows.seed == seed) & (rows.party == k)]) == list(range(start, start + SIZES[k]))
     assert [site.test_rows for site in comparison.verdict.sites.sites] == SIZES
-    means = comparison.table.set_index("method")["mean"]
+    means = comparison.verdict.table.set_index("method")["mean"]
     for method in METHODS:
         sites = [site.scores[method].value for site in comparison.verdict.sites.sites]
         assert means[method] == pytest.approx(np.mean(sites))

@@ -1,6 +1,6 @@
 """The judgement of each site: the methods' scores and gains, with their intervals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,13 +12,13 @@ from resolvent.comparisons.judgement.metrics import is_share, range_of, run_colu
 from resolvent.comparisons.judgement.power_forecast import Forecast
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.problem.metrics.intervals import Interval, Pool, mean_interval
-from resolvent.problem.metrics.site_values import SEED, difference, measure_site, not_finite
+from resolvent.problem.metrics.site_values import SEED, SiteRows, SiteValues, difference, measure_site, not_finite
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["CHOSEN", "FEW_ROWS", "Advice", "Decision", "Evidence", "Means", "MethodChoice", "SiteJudgement", "Sites",
-           "judge_sites"]
+           "judge_sites", "measured_sites"]
 
 FEW_ROWS = 20  # a site with fewer test rows is marked, and one with less than half as many of a class
 
@@ -194,9 +194,7 @@ def judge_sites(evidence: Evidence) -> Sites:
         return Sites(tuple(_by_seeds(evidence)), None)
     methods = _methods_of(evidence)
     sites, pools, limits = [], (Pool(), Pool()), []
-    for party, rows in evidence.rows.sites():
-        site = measure_site(rows, methods, evidence.alone, evidence.rows.sampling, party,
-                            higher_is_better=evidence.higher_is_better, limits=range_of(evidence.score))
+    for party, rows, site in measured_sites(evidence, methods, evidence.alone):
         if site.is_finite:
             for pool, weight in zip(pools, (1.0, rows.is_tested.sum() / len(evidence.seeds)), strict=True):
                 pool.add(site.sample, weight)
@@ -211,6 +209,15 @@ def judge_sites(evidence: Evidence) -> Sites:
         return Sites(tuple(sites), None)
     low, high = (np.stack(limits)[..., i] for i in (0, 1))
     return Sites(tuple(sites), _means(evidence, pools, np.stack([low.min(axis=0), high.max(axis=0)], axis=1)))
+
+
+def measured_sites(evidence: Evidence, methods: Sequence[str],
+                   reference: str | None) -> Iterator[tuple[int, SiteRows, SiteValues]]:
+    """The id of each site with test rows, its rows, and the scores and gains over a reference there."""
+    assert evidence.rows is not None
+    for party, rows in evidence.rows.sites():
+        yield party, rows, measure_site(rows, methods, reference, evidence.rows.sampling, party,
+                                        higher_is_better=evidence.higher_is_better, limits=range_of(evidence.score))
 
 
 def _methods_of(evidence: Evidence) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class ComparedMethods:
         facts = {"methods": ", ".join(self.results), "rounds": self.experiment.rounds, "seeds": len(self.seeds),
                  **({"folds": self.experiment.folds} if self.experiment.folds > 1 else {}), "finding": self.finding}
         shown = html_facts(self.experiment.title or "Comparison", facts)
-        for table in (self.table, *([] if self.alone is None or self.rows is None else [self.recommend()])):
+        for table in (self.verdict.table, *([] if self.alone is None or self.rows is None else [self.recommend()])):
             shown += html_table([*map(str, table.columns)], table.to_numpy(object).tolist())
         return shown
 
@@ -143,11 +143,6 @@ class ComparedMethods:
     def finding(self) -> str:
         """What the comparison shows, in one or two sentences."""
         return self.verdict.finding
-
-    @property
-    def table(self) -> "pd.DataFrame":
-        """The scores of each method over the sites, see ``score_table``."""
-        return self.verdict.table
 
     @property
     def sites(self) -> "pd.DataFrame":

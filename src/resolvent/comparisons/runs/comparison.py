@@ -1,12 +1,15 @@
 """The outcome of ``compare``: the runs, their judgement, and what is done after the decision."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+from typing_extensions import override
+
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
+from resolvent.comparisons.study.readings import StudyPart, StudyReadings
 from resolvent.problem.threshold import goal_of
 from resolvent.simulator.record.progress import progress_bars
 
@@ -21,13 +24,25 @@ __all__ = ["Comparison"]
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(ComparedMethods):
-    """The outcome of ``rv.compare``: several methods on one federation. It can be saved, refitted and calibrated."""
+class Comparison(ComparedMethods, StudyReadings):
+    """The outcome of ``rv.compare``: several methods on one federation. It can be saved, refitted and calibrated.
+
+    It is also a study of one data set: ``rv.Study`` has several.
+    """
 
     @classmethod
     def of(cls, compared: ComparedMethods) -> Self:
         """The comparison of these runs."""
         return cls(**{field.name: getattr(compared, field.name) for field in fields(compared)})
+
+    @property
+    @override
+    def parts(self) -> Mapping[str, StudyPart]:
+        from resolvent.comparisons.study.study import part_of
+
+        experiment = self.experiment
+        name = experiment.title or getattr(experiment.data, "name", "") or type(experiment.problem).__name__
+        return {name: part_of(self)}
 
     def refit(self, method: str | None = None, *, rounds: int | None = None, folder: Path | str | None = None,
               progress: bool = True) -> "Refit":

@@ -18,7 +18,7 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare_runs"]
+__all__ = ["SavedRuns", "compare_runs", "read_runs"]
 
 _SAME = ("score", "split", "higher_is_better", "seeds", "folds", "baseline")
 _ADVICE = "run them with the same data, seed and number of seeds"
@@ -31,13 +31,13 @@ class _Run(NamedTuple):
         folder: the folder.
         summary: its summary.
         metrics: its table of metrics.
-        rows: the values of its test rows, sorted by seed, party and row.
+        rows: the values of its test rows, sorted by seed, party and row; None if it has none.
     """
 
     folder: Path
     summary: dict[str, Any]
     metrics: "pd.DataFrame"
-    rows: RowValues
+    rows: RowValues | None
 
 
 def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
@@ -54,30 +54,60 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
     """
     if len(folders) < 2:
         raise InputError("name at least two run folders, such as runs/mine runs/mine-2")
+    saved = read_runs(folders)
+    if saved.evidence.rows is None:
+        raise InputError(f"{folders[0]} has no values of single test rows, which a comparison of runs needs: runs on "
+                         "problems without samples and of earlier versions have none")
+    first, verdict = saved.summaries[0], judge(saved.evidence)
+    methods = {label: {"run": str(folders[number]), "method": method, "final": final_scores(verdict, label)}
+               for (number, method), label in saved.labels.items()}
+    return {"runs": [str(folder) for folder in folders], **judgement(verdict), "seeds": first["seeds"],
+            "folds": first.get("folds", 1), "data": first["data"], "methods": methods}
+
+
+class SavedRuns(NamedTuple):
+    """What is read from run folders.
+
+    Attributes:
+        evidence: the measurements of all methods, as if they were methods of one run.
+        summaries: the summary of each folder.
+        labels: number of the folder and name of its method -> label; a method that several folders have with the same
+            result has one label.
+    """
+
+    evidence: Evidence
+    summaries: list[dict[str, Any]]
+    labels: dict[tuple[int, str], str]
+
+
+def read_runs(folders: Sequence[Path]) -> SavedRuns:
+    """The measurements of the methods of one or several runs on the same test rows.
+
+    Raises:
+        InputError: a folder has no finished run, or the test rows differ.
+    """
     runs = [_read(folder) for folder in folders]
     first = runs[0]
     for run in runs[1:]:
         _check_same_rows(first, run)
     labels = _labels(runs)
-    baseline = first.summary["baseline"]
-    values = {label: runs[number].rows.values[method] for (number, method), label in labels.items()}
-    if baseline is not None:
-        values[baseline] = first.rows.values[baseline]
+    baseline, rows = first.summary["baseline"], None
+    if first.rows is not None:
+        values = {label: runs[number].rows.values[method]  # type: ignore[union-attr]
+                  for (number, method), label in labels.items()}
+        if baseline is not None:
+            values[baseline] = first.rows.values[baseline]
+        rows = replace(first.rows, values=values)
     alone = next((label for (number, method), label in labels.items() if runs[number].summary["alone"] == method), None)
     evidence = Evidence(
         first.summary["score"], first.summary["split"], first.summary["higher_is_better"], tuple(labels.values()),
         alone, first.summary["data"]["parties"], _metrics(runs, labels), tuple(first.summary["seeds"]),
-        replace(first.rows, values=values), baseline, first.summary["data"]["train"],
+        rows, baseline, first.summary["data"]["train"],
         {label: float(sum(runs[number].summary["methods"][method]["bytes"].values()))
          for (number, method), label in labels.items()},
         frozenset(label for (number, method), label in labels.items()
                   if runs[number].summary["methods"][method].get("is_bound")), first.summary.get("folds", 1))
-    verdict = judge(evidence)
-    methods = {label: {"run": str(runs[number].folder), "method": method, "final": final_scores(verdict, label)}
-               for (number, method), label in labels.items()}
-    return {"runs": [str(folder) for folder in folders], **judgement(verdict), "seeds": first.summary["seeds"],
-            "folds": first.summary.get("folds", 1),
-            "data": first.summary["data"], "methods": methods}
+    return SavedRuns(evidence, [run.summary for run in runs], labels)
 
 
 def _read(folder: Path) -> _Run:
@@ -85,13 +115,13 @@ def _read(folder: Path) -> _Run:
 
     summary = read_summary(folder)
     files = summary.get("files", {})
+    metrics = pd.read_parquet(folder / METRICS_FILE)
     if ROWS_FILE not in files:
-        raise InputError(f"{folder} has no values of single test rows, which a comparison needs: runs on problems "
-                         "without samples and of earlier versions have none")
+        return _Run(folder, summary, metrics, None)
     check_files(folder, {ROWS_FILE: files[ROWS_FILE]}, "run the experiment again")
     rows = RowValues.read(folder / ROWS_FILE)
     order = np.lexsort((rows.row, rows.party, rows.seed))
-    return _Run(folder, summary, pd.read_parquet(folder / METRICS_FILE), RowValues(
+    return _Run(folder, summary, metrics, RowValues(
         rows.seed[order], rows.party[order], rows.row[order], {m: v[order] for m, v in rows.values.items()},
         rows.sampling, None if rows.classes is None else rows.classes[order]))
 
@@ -108,10 +138,10 @@ def _check_same_rows(first: _Run, other: _Run) -> None:
         if first.summary.get(key, default) != other.summary.get(key, default):
             raise InputError(f"{both} differ in {key}, {shorten(first.summary.get(key))} and "
                              f"{shorten(other.summary.get(key))}: {_ADVICE}")
-    same_rows = all(np.array_equal(getattr(first.rows, name), getattr(other.rows, name))
-                    for name in ("seed", "party", "row"))
+    same_rows = all(np.array_equal(*(np.zeros(0) if run.rows is None else getattr(run.rows, name)
+                                     for run in (first, other))) for name in ("seed", "party", "row"))
     baseline = first.summary["baseline"]
-    same_labels = same_rows and (baseline is None or np.array_equal(
+    same_labels = same_rows and (baseline is None or first.rows is None or other.rows is None or np.array_equal(
         first.rows.values[baseline], other.rows.values[baseline], equal_nan=True))
     if first.summary["data"]["parties"] != other.summary["data"]["parties"] or not same_labels:
         raise InputError(f"{both} differ in their sites or in their test rows, so that methods cannot be paired: "

@@ -20,6 +20,7 @@ from resolvent.comparisons.judgement.sites import Means, SiteJudgement
 from resolvent.comparisons.judgement.verdict import Verdict, refusals
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun
 from resolvent.comparisons.runs.environment import device, versions
+from resolvent.comparisons.runs.settings_text import settings_text
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.errors import InputError
@@ -50,6 +51,7 @@ class Source(NamedTuple):
         problem: name of the problem, for experiments without data.
         title: heading of the report.
         code: the functions of the user's own that the file names -> digest of their code.
+        program: the settings of a program, as text; empty for a file.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Source(NamedTuple):
     problem: str
     title: str = ""
     code: Mapping[str, str] = MappingProxyType({})
+    program: str = ""
 
     @classmethod
     def of_file(cls, file: ExperimentFile) -> "Source":
@@ -71,7 +74,7 @@ class Source(NamedTuple):
         """The source of a comparison that a program made."""
         experiment = comparison.experiment
         presets = {label: type(algorithm).__name__ for label, algorithm in experiment.algorithms.items()}
-        return cls(name, None, presets, type(experiment.problem).__name__, title)
+        return cls(name, None, presets, type(experiment.problem).__name__, title, program=settings_text(experiment))
 
 
 def write_summary(folder: Path, summary: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
@@ -110,6 +113,7 @@ def summarize(source: Source, comparison: ComparedMethods) -> dict[str, Any]:
         "warnings": _warnings(comparison),
         "experiment": source.settings,
         "code": dict(source.code),
+        "program": source.program,
         "seed": experiment.seed,
         "seeds": list(comparison.seeds),
         "folds": experiment.folds,

@@ -168,15 +168,20 @@ def interval_of(sample: Sample, rng: np.random.Generator, limits: Array | None =
         rng: draws the noise.
         limits: [M, 2] the smallest and the largest possible mean, such as 0 and 1 for a share; default: none.
     """
-    draws, seeds = sample.draws, sample.by_seed.shape[1]
-    if seeds > 1:
-        between = np.maximum(sample.by_seed.var(axis=1, ddof=1) - sample.explained, 0)
-        draws = draws + np.sqrt(between / seeds)[:, None] * rng.standard_t(seeds - 1, draws.shape[1])
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
+    low, high = np.quantile(_with_seed_noise(sample, rng), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
     if limits is not None:
         low, high = np.maximum(low, limits[:, 0]), np.minimum(high, limits[:, 1])
     return [Interval(float(value), float(min(a, value)), float(max(b, value)))
             for value, a, b in zip(sample.values, low, high, strict=True)]
+
+
+def _with_seed_noise(sample: Sample, rng: np.random.Generator) -> Array:
+    """[M, RESAMPLES] the resampled means, with the noise of the seeds added."""
+    draws, seeds = sample.draws, sample.by_seed.shape[1]
+    if seeds == 1:
+        return draws
+    between = np.maximum(sample.by_seed.var(axis=1, ddof=1) - sample.explained, 0)
+    return np.asarray(draws + np.sqrt(between / seeds)[:, None] * rng.standard_t(seeds - 1, draws.shape[1]))
 
 
 class Pool:
@@ -217,12 +222,29 @@ class Pool:
             seed: seed of the noise that stands for the variance between seeds.
             limits: [M, 2] the smallest and the largest possible mean; default: none.
         """
+        both = (interval_of(sample, np.random.default_rng(seed), limits) for sample in self._samples())
+        return [Interval(a.value, min(a.low, b.low), max(a.high, b.high)) for a, b in zip(*both, strict=True)]
+
+    def p_values(self, seed: int) -> Array:
+        """[M] the two-sided p-value of the hypothesis that the mean of a quantity is zero.
+
+        It is twice the share of the resampled means on the other side of zero, the larger of those of the two
+        intervals that ``intervals`` unites; so an interval of level 0.95 excludes zero where p is below 0.05. The
+        smallest p-value is 2 / (RESAMPLES + 1).
+        """
+        shares = []
+        for sample in self._samples():
+            draws = _with_seed_noise(sample, np.random.default_rng(seed))
+            counts = np.minimum((draws <= 0).sum(axis=1), (draws >= 0).sum(axis=1))
+            shares.append(np.minimum(2 * (counts + 1) / (draws.shape[1] + 1), 1.0))
+        return np.asarray(np.maximum(*shares))
+
+    def _samples(self) -> tuple[Sample, Sample]:
+        """The resampled mean, and the same shifted back to the estimate."""
         assert self._sum is not None
         values, draws, by_seed = (part / self._weight for part in self._sum[:3])
         mean = Sample(values, draws, by_seed, self._sum.explained / self._weight**2)
-        centred = mean._replace(draws=draws + (values - draws.mean(axis=1))[:, None])
-        both = (interval_of(sample, np.random.default_rng(seed), limits) for sample in (mean, centred))
-        return [Interval(a.value, min(a.low, b.low), max(a.high, b.high)) for a, b in zip(*both, strict=True)]
+        return mean, mean._replace(draws=draws + (values - draws.mean(axis=1))[:, None])
 
 
 def mean_interval(values: Array) -> Interval:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from resolvent.simulator.record.metrics_table import means_by
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "colour_of", "learning_curves", "new_figure", "style"]
+__all__ = ["COLOURS", "colour_of", "learning_curves", "new_figure", "new_panels", "print_context",
+           "style"]
 
 # Okabe and Ito's palette, whose colours colour-blind people can distinguish; black is reserved for the axes.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6BB1", "#7F7F00")
@@ -22,6 +25,11 @@ style: dict[str, object] = {
     "font.size": 10, "axes.titlesize": 10, "axes.labelsize": 10, "legend.fontsize": 9, "legend.frameon": False,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
     "svg.fonttype": "none", "font.family": "sans-serif",
+}
+# Small type, thin lines, and fonts that are embedded as they are.
+_print_style: dict[str, object] = {
+    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7,
+    "legend.fontsize": 7, "lines.linewidth": 1.2, "axes.linewidth": 0.6, "pdf.fonttype": 42, "text.parse_math": False,
 }
 
 
@@ -57,6 +65,19 @@ def new_figure(width: float = 5.0, height: float = 3.4) -> "tuple[Figure, Axes]"
     with mpl.rc_context(style):
         figure = _picture()(figsize=(width, height), layout="constrained")
         return figure, figure.add_subplot()
+
+
+def new_panels(rows: int, columns: int, width: float, height: float) -> "tuple[Figure, list[Axes]]":
+    """A figure with several axes, which is drawn in a ``print_context``."""
+    figure = _picture()(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
+
+
+def print_context() -> "AbstractContextManager[None]":
+    """A context in which figures are drawn and written for print."""
+    import matplotlib as mpl
+
+    return mpl.rc_context(style | _print_style)
 
 
 def learning_curves(axes: "Axes", metrics: "pd.DataFrame", metric: str, split: str) -> None:

@@ -1,0 +1,150 @@
+"""The table of a study: the methods by data sets, in which the tests mark the best and the second best methods."""
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from resolvent.comparisons.judgement.metrics import format_value, title_of
+from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.study.differences import Unit, differences, holm
+from resolvent.comparisons.study.scores import seed_means
+from resolvent.problem.metrics.intervals import LEVEL
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["MarkedScore", "TableForm", "heading", "marked_scores", "score_text", "table_frame", "table_text",
+           "text_table"]
+
+TableForm = Literal["frame", "latex", "markdown", "html"]
+Mark = Literal["best", "second", ""]
+
+
+class MarkedScore(NamedTuple):
+    """The score of a method on a data set.
+
+    Attributes:
+        mean: the mean over the parties and the seeds after the last round.
+        sd: the standard deviation over the seeds of the mean over the parties; NaN for one seed.
+        mark: ``best``, ``second`` or nothing.
+    """
+
+    mean: float
+    sd: float
+    mark: Mark
+
+
+def marked_scores(evidence: Evidence, by: Unit | None = None) -> dict[str, MarkedScore]:
+    """The score of each method, with marks by the tests.
+
+    The method with the best mean is marked ``best``, and so is every method that the test does not distinguish from it:
+    Holm's p-value, over the comparisons with the best, is at least 0.05. Among the others, the best one is marked
+    ``second``, with those that are not distinguished from it. Without a test, the two best means are marked.
+    """
+    table = seed_means(evidence)
+    mean, sd = table.mean(axis=1), table.std(axis=1)
+    marks: dict[str, Mark] = dict.fromkeys(evidence.methods, "")
+    remaining = [m for m in evidence.methods if np.isfinite(mean[m])]
+    for mark in ("best", "second"):
+        if not remaining:
+            break
+        top = (mean[remaining].idxmax if evidence.higher_is_better else mean[remaining].idxmin)()
+        group = _not_distinguished(evidence, str(top), remaining, by)
+        marks |= dict.fromkeys(group, mark)
+        remaining = [m for m in remaining if m not in group]
+    return {m: MarkedScore(float(mean[m]), float(sd[m]), marks[m]) for m in evidence.methods}
+
+
+def _not_distinguished(evidence: Evidence, top: str, methods: Sequence[str], by: Unit | None) -> list[str]:
+    """The method and those of the others that the test does not distinguish from it."""
+    rows = differences(evidence, top, by)
+    rows = rows[rows["method"].isin(methods)]
+    p_values = holm(rows["p"].to_numpy(float))
+    return [top, *(str(m) for m, p in zip(rows["method"], p_values, strict=True) if p >= 1 - LEVEL)]
+
+
+def table_frame(scores: Mapping[str, Mapping[str, MarkedScore]]) -> "pd.DataFrame":
+    """A row per data set and method: the mean, the standard deviation over the seeds, and the mark."""
+    import pandas as pd
+
+    return pd.DataFrame([{"data": data, "method": method, **score._asdict()}
+                         for data, of_data in scores.items() for method, score in of_data.items()])
+
+
+def heading(data: str, evidence: Evidence) -> str:
+    """The heading of a column, such as ``digits, accuracy (%)``."""
+    unit = " (%)" if format_value(1.0, evidence.score).endswith("%") else ""
+    return f"{data}, {title_of(evidence.score)}{unit}"
+
+
+def table_text(evidences: Mapping[str, Evidence], scores: Mapping[str, Mapping[str, MarkedScore]], form: TableForm,
+               caption: str) -> str:
+    """The table in a language: the best are bold, the second best underlined (in Markdown: in italics)."""
+    methods = list(dict.fromkeys(m for of_data in scores.values() for m in of_data))
+    head = ["method", *(heading(data, evidence) for data, evidence in evidences.items())]
+    rows = []
+    for method in methods:
+        cells: list[tuple[str, Mark]] = [(method, "")]
+        for data, evidence in evidences.items():
+            score = scores[data].get(method)
+            cells.append(("–", "") if score is None else (score_text(score, evidence.score), score.mark))
+        rows.append(cells)
+    return text_table(head, rows, form, caption)
+
+
+def score_text(score: MarkedScore, name: str) -> str:
+    """``93.1 ± 0.4`` for shares in percent; otherwise as many digits as the standard deviation allows."""
+    if not np.isfinite(score.mean):
+        return "diverged"
+    if format_value(1.0, name).endswith("%"):
+        spread = "" if np.isnan(score.sd) else f" ± {100 * score.sd:.1f}"
+        return f"{100 * score.mean:.1f}{spread}"
+    return f"{score.mean:.3g}" if np.isnan(score.sd) else f"{score.mean:.3g} ± {score.sd:.1g}"
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[tuple[str, Mark]]], form: TableForm, caption: str) -> str:
+    """A table of texts with marks, in LaTeX (with booktabs), Markdown or HTML; all texts are escaped."""
+    return _WRITERS[form](head, rows, caption)
+
+
+_LATEX = str.maketrans({"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+                        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
+                        "–": "--", "−": "$-$", "ε": r"$\varepsilon$", "∞": r"$\infty$", "<": "$<$", ">": "$>$",
+                        "≥": r"$\ge$"})
+Rows = Sequence[Sequence[tuple[str, Mark]]]
+
+
+def _latex(head: Sequence[str], rows: Rows, caption: str) -> str:
+    marks = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
+    lines = [" & ".join(marks[mark] % text.translate(_LATEX) for text, mark in row) + r" \\" for row in rows]
+    return "\n".join([
+        r"\begin{table}", r"\centering", r"\small", rf"\caption{{{caption.translate(_LATEX)}}}",
+        rf"\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}", r"\toprule",
+        " & ".join(text.translate(_LATEX) for text in head) + r" \\", r"\midrule", *lines, r"\bottomrule",
+        r"\end{tabular}", r"\end{table}", ""])
+
+
+def _markdown(head: Sequence[str], rows: Rows, caption: str) -> str:
+    marks = {"best": "**%s**", "second": "*%s*", "": "%s"}
+
+    def escape(text: str) -> str:
+        return "".join(f"\\{c}" if c in r"\|*_`<>[]" else c for c in text).replace("\n", " ")
+
+    lines = [[marks[mark] % escape(text) for text, mark in row] for row in rows]
+    body = "\n".join(f"| {' | '.join(line)} |" for line in [[escape(h) for h in head],
+                                                            ["---", *["---:"] * (len(head) - 1)], *lines])
+    return f"{body}\n\n{escape(caption)}\n"
+
+
+def _html(head: Sequence[str], rows: Rows, caption: str) -> str:
+    marks = {"best": "<strong>%s</strong>", "second": "<u>%s</u>", "": "%s"}
+    lines = ["<tr>" + "".join(f"<td>{marks[mark] % html.escape(text)}</td>" for text, mark in row) + "</tr>"
+             for row in rows]
+    return "\n".join(["<table>", f"<caption>{html.escape(caption)}</caption>",
+                      "<thead><tr>" + "".join(f"<th>{html.escape(text)}</th>" for text in head) + "</tr></thead>",
+                      "<tbody>", *lines, "</tbody>", "</table>", ""])
+
+
+_WRITERS: dict[str, Callable[[Sequence[str], Rows, str], str]] = {"latex": _latex, "markdown": _markdown, "html": _html}
