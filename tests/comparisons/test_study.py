@@ -117,13 +117,13 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_the_level_says():
     """Two methods with the same chances on the same rows: p < 0.05 in about 5 % of the data sets, or in fewer."""
     from resolvent.comparisons.judgement.row_values import RowValues
 
-    rng, found, repeats = np.random.default_rng(3), 0, 60
+    rng, rejected, repeats = np.random.default_rng(3), 0, 60
     for _ in range(repeats):
         values = {m: (rng.uniform(size=200) < 0.7).astype(float) for m in ("A", "B")}
         rows = RowValues(np.zeros(200, int), np.repeat([0, 1], 100), np.arange(200), values)
         evidence = Evidence("accuracy", "test", True, ("A", "B"), None, ["a", "b"], pd.DataFrame(), (0,), rows)
-        found += differences(evidence)["p"].iloc[0] < 0.05
-    assert found <= 8
+        rejected += differences(evidence)["p"].iloc[0] < 0.05
+    assert rejected <= 8
     better = RowValues(rows.seed, rows.party, rows.row, {"A": np.ones(200), "B": values["B"]})
     shown = differences(Evidence("accuracy", "test", True, ("A", "B"), None, ["a", "b"], pd.DataFrame(), (0,), better))
     assert shown["p"].iloc[0] < 0.01

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, Self
 from typing_extensions import override
 
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
-from resolvent.comparisons.study.readings import StudyPart, StudyReadings
+from resolvent.comparisons.study.parts import StudyPart, part_of
+from resolvent.comparisons.study.readings import StudyReadings
 from resolvent.problem.threshold import goal_of
 from resolvent.simulator.record.progress import progress_bars
 
@@ -38,8 +39,6 @@ class Comparison(ComparedMethods, StudyReadings):
     @property
     @override
     def parts(self) -> Mapping[str, StudyPart]:
-        from resolvent.comparisons.study.study import part_of
-
         experiment = self.experiment
         name = experiment.title or getattr(experiment.data, "name", "") or type(experiment.problem).__name__
         return {name: part_of(self)}

@@ -32,7 +32,7 @@ class _Paired(NamedTuple):
 
 
 def unit_of(evidence: Evidence) -> Unit:
-    """What the differences are paired by unless the caller says: test rows, seeds where there are none, or parties."""
+    """What the differences are paired by unless the caller says: test rows, without them seeds, or parties."""
     if evidence.rows is not None:
         return "rows"
     return "seeds" if len(evidence.seeds) > 1 else "parties"

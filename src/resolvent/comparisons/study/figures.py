@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from resolvent.comparisons.study.differences import Unit
 
-__all__ = ["Band", "Kind", "draw", "reference_of"]
+__all__ = ["KINDS", "Band", "Kind", "draw", "reference_of"]
 
 Kind = Literal["curves", "traffic", "parties", "gains", "differences", "ranks"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Band = Literal["seeds", "parties"]
 _Draw = Callable[["Axes", Evidence], None]
 _COLUMN, _PAGE = 3.35, 6.9  # inches

@@ -3,23 +3,26 @@
 import re
 import shlex
 import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from resolvent.comparisons.judgement.metrics import format_value, title_of
-from resolvent.comparisons.study.tables import Mark, TableForm, table_frame, text_table
+from resolvent.comparisons.study.parts import StudyPart
+from resolvent.comparisons.study.tables import Mark, TableForm, text_table
 from resolvent.data.files.atomic_files import write_atomically, write_text
 from resolvent.simulator.record.plots import print_context
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from resolvent.comparisons.study.figures import Kind
-    from resolvent.comparisons.study.readings import StudyReadings
 
-__all__ = ["command_of", "write_paper"]
+__all__ = ["Paper", "command_of", "write_paper"]
 
 _ENDINGS: dict[TableForm, str] = {"latex": "tex", "markdown": "md", "html": "html"}
 _FIGURES: dict["Kind", str] = {
@@ -32,44 +35,61 @@ _FIGURES: dict["Kind", str] = {
 _PERCENT = ("difference", "low", "high", "mean", "sd", "worst decile", "worst", "target", "area")
 
 
-def write_paper(study: "StudyReadings", folder: Path, *, target: float | None = None, reference: str | None = None,
-                command: str | None = None) -> Path:
-    """Write the folder, see ``Study.paper``."""
-    from resolvent.comparisons.study.figures import reference_of
+class Paper(NamedTuple):
+    """What is written for a paper.
 
+    Attributes:
+        parts: the comparison on each data set.
+        paragraph: what the study shows.
+        reference: the method that gains and differences are over.
+        command: the command that makes the files again; None: see ``command_of``.
+        scores: the table of scores.
+        score_texts: the same in each language.
+        numbers: the other tables, by name.
+        figures: the figures.
+    """
+
+    parts: Mapping[str, StudyPart]
+    paragraph: str
+    reference: str
+    command: str | None
+    scores: "pd.DataFrame"
+    score_texts: Mapping["TableForm", str]
+    numbers: "Mapping[str, pd.DataFrame]"
+    figures: "Mapping[Kind, Figure]"
+
+
+def write_paper(folder: Path, paper: Paper) -> Path:
+    """Write the folder, see ``Study.paper``; returns the path of its page."""
     folder.mkdir(parents=True, exist_ok=True)
-    evidences = {name: part.evidence for name, part in study.parts.items()}
-    first = next(iter(evidences.values()))
-    over = reference_of(first, reference)
-    text = [f"# {', '.join(study.parts)}", "", study.paragraph(), "", "Made by", "",
-            f"    {command or command_of(study, folder)}"]
-    numbers = {"differences": study.differences(over), "pairs": study.differences(),
-               "costs": study.costs(target), "fairness": study.fairness()}
-    frame = table_frame(study.marked_scores())
-    for form, ending in _ENDINGS.items():
-        write_text(folder / f"scores.{ending}", str(study.table(form)))
-    write_atomically(folder / "scores.csv", lambda path: _csv(frame, path))
-    text += ["", "## Scores", "", str(study.table("markdown"))]
-    for name, frame_of_name in numbers.items():
-        write_atomically(folder / f"{name}.csv", lambda path, f=frame_of_name: _csv(f, path))  # type: ignore[misc]
-        shown = _rounded(frame_of_name, {data: e.score for data, e in evidences.items()})
-        caption = _CAPTIONS[name].format(reference=over)
-        for form, ending in _ENDINGS.items():
-            write_text(folder / f"{name}.{ending}", text_table(*shown, form, caption))
+    text = [f"# {', '.join(paper.parts)}", "", paper.paragraph, "", "Made by", "",
+            f"    {paper.command or command_of(paper.parts, folder)}", "", "## Scores", ""]
+    _write_table(folder, "scores", paper.scores, paper.score_texts)
+    text.append(paper.score_texts["markdown"])
+    scores = {name: part.evidence.score for name, part in paper.parts.items()}
+    for name, frame in paper.numbers.items():
+        head, rows = _rounded(frame, scores)
+        caption = _CAPTIONS[name].format(reference=paper.reference)
+        texts = {form: text_table(head, rows, form, caption) for form in _ENDINGS}
+        _write_table(folder, name, frame, texts)
         if name != "pairs":
-            text += [f"## {name.capitalize()}", "", text_table(*shown, "markdown", caption)]
+            text += [f"## {name.capitalize()}", "", texts["markdown"]]
     text += ["## Figures", ""]
-    for kind, caption in _FIGURES.items():
-        if kind == "ranks" and (len(study.parts) == 1 or len(study.ranks().mean) < 3):
-            continue
-        figure = study.plot(kind, reference=reference)
+    for kind, figure in paper.figures.items():
         with print_context():
-            write_atomically(folder / f"{kind}.pdf", lambda path, f=figure: f.savefig(  # type: ignore[misc]
-                path, format="pdf", metadata={"CreationDate": None}))
-        text.append(f"- `{kind}.pdf`: {caption.format(reference=over)}")
-    text += ["", "## Settings", "", *_settings(study)]
+            write_atomically(folder / f"{kind}.pdf", partial(figure.savefig, format="pdf",
+                                                             metadata={"CreationDate": None}))
+        text.append(f"- `{kind}.pdf`: {_FIGURES[kind].format(reference=paper.reference)}")
+    text += ["", "## Settings", "", *_settings(paper.parts)]
     write_text(folder / "paper.md", "\n".join(text) + "\n")
     return folder / "paper.md"
+
+
+def _write_table(folder: Path, name: str, frame: "pd.DataFrame", texts: Mapping["TableForm", str]) -> None:
+    """Write a table in each language, and its numbers without rounding."""
+    write_atomically(folder / f"{name}.csv", partial(frame.to_csv, index=False))
+    for form, ending in _ENDINGS.items():
+        write_text(folder / f"{name}.{ending}", texts[form])
 
 
 _CAPTIONS = {
@@ -79,17 +99,13 @@ _CAPTIONS = {
     "fairness": "The distribution of the scores over the sites; means over the seeds."}
 
 
-def command_of(study: "StudyReadings", folder: Path) -> str:
+def command_of(parts: Mapping[str, StudyPart], folder: Path) -> str:
     """The command that writes the folder again: from the run folders, or by the program that runs now."""
-    sources = {name: part.source for name, part in study.parts.items()}
+    sources = {name: part.source for name, part in parts.items()}
     if all(sources.values()):
         named = [f"{name}={','.join(folders)}" for name, folders in sources.items()]
         return shlex.join(["resolvent", "paper", *named, "--out", str(folder)])
     return shlex.join([Path(sys.executable).name, *(sys.orig_argv[1:] or ["-"])])
-
-
-def _csv(frame: "pd.DataFrame", path: Path) -> None:
-    frame.to_csv(path, index=False)
 
 
 def _rounded(frame: "pd.DataFrame", scores: dict[str, str]) -> tuple[list[str], list[list[tuple[str, Mark]]]]:
@@ -118,10 +134,10 @@ def _text(value: Any, column: str, score: str) -> str:
     return text.replace("-", "−")
 
 
-def _settings(study: "StudyReadings") -> list[str]:
+def _settings(parts: Mapping[str, StudyPart]) -> list[str]:
     """The settings of each data set."""
     lines = []
-    for name, part in study.parts.items():
+    for name, part in parts.items():
         seeds = ", ".join(map(str, part.evidence.seeds))
         fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", part.settings)), default=0))
         lines += [f"### {name}", "", f"Seeds {seeds}; sites: {', '.join(map(str, _names(part.evidence.parties)))}.", "",

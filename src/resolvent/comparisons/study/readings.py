@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.study import costs, differences, ranks, tables
+from resolvent.comparisons.study.parts import StudyPart
 from resolvent.comparisons.study.scores import last_scores, seed_means
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.simulator.record.plots import print_context
@@ -20,23 +21,9 @@ if TYPE_CHECKING:
     from resolvent.comparisons.study.ranks import Ranks
     from resolvent.comparisons.study.tables import MarkedScore, TableForm
 
-__all__ = ["StudyPart", "StudyReadings"]
+__all__ = ["StudyReadings"]
 
 Blocks = Literal["data", "parties"]
-
-
-class StudyPart(NamedTuple):
-    """The comparison on one data set of a study.
-
-    Attributes:
-        evidence: its measurements.
-        settings: how they were made, as text: the experiment file, or a description of the parts of the program.
-        source: the run folders, or nothing if the comparison is in memory.
-    """
-
-    evidence: Evidence
-    settings: str
-    source: tuple[str, ...] = ()
 
 
 class StudyReadings(ABC):
@@ -236,6 +223,15 @@ class StudyReadings(ABC):
         Returns:
             The page with the paragraph, the tables, the command and the settings, ``paper.md``.
         """
-        from resolvent.comparisons.study.paper import write_paper
+        from resolvent.comparisons.study.figures import KINDS, reference_of
+        from resolvent.comparisons.study.paper import Paper, write_paper
 
-        return write_paper(self, Path(folder), target=target, reference=reference, command=command)
+        over = reference_of(next(iter(self._evidences.values())), reference)
+        ranks_are_defined = len(self.parts) > 1 and len(self.ranks().mean) > 2
+        kinds = [kind for kind in KINDS if kind != "ranks" or ranks_are_defined]
+        forms: tuple[TableForm, ...] = ("latex", "markdown", "html")
+        return write_paper(Path(folder), Paper(
+            self.parts, self.paragraph(), over, command, tables.table_frame(self.marked_scores()),
+            {form: str(self.table(form)) for form in forms},
+            {"differences": self.differences(over), "pairs": self.differences(), "costs": self.costs(target),
+             "fairness": self.fairness()}, {kind: self.plot(kind, reference=over) for kind in kinds}))

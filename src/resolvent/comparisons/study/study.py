@@ -1,6 +1,5 @@
 """``Study``: comparisons on several data sets, which a program ran or which are read from run folders."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +8,12 @@ from typing_extensions import override
 
 from resolvent.arguments import checked
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
-from resolvent.comparisons.runs.environment import device, versions
-from resolvent.comparisons.runs.saved_runs import read_runs
-from resolvent.comparisons.runs.settings_text import settings_text
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE
-from resolvent.comparisons.study.readings import StudyPart, StudyReadings
+from resolvent.comparisons.study.parts import StudyPart, part_of, read_part
+from resolvent.comparisons.study.readings import StudyReadings
 from resolvent.data.tables.html_tables import html_facts
 from resolvent.errors import InputError, quote
 
-__all__ = ["Study", "part_of", "read_part"]
+__all__ = ["Study"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,29 +66,3 @@ def _part(run: ComparedMethods | Path | str | Sequence[Path | str]) -> StudyPart
     if isinstance(run, ComparedMethods):
         return part_of(run)
     return read_part([run] if isinstance(run, str | Path) else list(run))
-
-
-def part_of(comparison: ComparedMethods) -> StudyPart:
-    """A comparison in memory as a part of a study."""
-    settings = settings_text(comparison.experiment)
-    return StudyPart(comparison.evidence, f"{settings}\n{_environment(versions(), device())}")
-
-
-def read_part(folders: Sequence[Path | str]) -> StudyPart:
-    """One or several run folders as a part of a study.
-
-    Raises:
-        InputError: a folder has no finished run, or the runs have other test rows.
-    """
-    paths = [Path(folder) for folder in folders]
-    saved, texts = read_runs(paths), []
-    for path, summary in zip(paths, saved.summaries, strict=True):
-        settings = summary.get("program", "") if summary["experiment"] is None else (
-            path / EXPERIMENT_FILE).read_text("utf-8")
-        texts.append(f"{settings.rstrip()}\n{_environment(summary['versions'], summary['device'])}")
-    return StudyPart(saved.evidence, "\n".join(texts), tuple(map(str, paths)))
-
-
-def _environment(of_packages: Mapping[str, str], of_device: str) -> str:
-    """A line about the programs and the device of a run."""
-    return f"# versions: {json.dumps(dict(of_packages))}; device: {of_device}"
