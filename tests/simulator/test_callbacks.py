@@ -158,7 +158,8 @@ def test_a_stopped_run_stays_stopped_when_it_is_resumed(tmp_path):
         event.stop("enough")
 
     first = run(stop, checkpoint=tmp_path / "c")
-    again = run(stop, checkpoint=tmp_path / "c", resume=True)
+    with pytest.warns(UserWarning, match=r"this run was stopped after round 2 of \d+ \(enough\), so that it is not"):
+        again = run(stop, checkpoint=tmp_path / "c", resume=True)
     assert calls == [2]
     assert (again.rounds, again.facts["stopped"], again.digest) == (2, "enough", first.digest)
 

@@ -47,7 +47,9 @@ def test_a_plot_is_a_picture(result):
     assert result.plot()._repr_png_().startswith(b"\x89PNG")
 
 
-def test_progress_in_a_notebook_replaces_one_output(monkeypatch, capsys):
+@pytest.fixture
+def shown(monkeypatch):
+    """What a notebook shows, in order."""
     shown = []
 
     class Handle:
@@ -57,9 +59,25 @@ def test_progress_in_a_notebook_replaces_one_output(monkeypatch, capsys):
     display = SimpleNamespace(HTML=str, display=lambda text, display_id: shown.append(text) or Handle())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1)))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return shown
+
+
+def test_simulate_in_a_notebook_shows_the_curve_of_the_score(shown):
+    problem = rv.problems.least_squares(parties=3, samples=20, features=2)
+    result = rv.simulate(rv.fedavg(rv.solvers.GD(0.01)), problem, rounds=4, evaluate_every=1)
+    curves = [text for text in shown if "<polyline" in text]
+    assert [text.split("points='")[1].split("'")[0].count(",") for text in curves] == [2, 3, 4, 5]
+    last = result.metrics[(result.metrics["metric"] == result.score_name) & (result.metrics["round"] == 4)]
+    assert f" {last['value'].mean():.4g} (between" in curves[-1]
+    assert shown[-1] == ""
+    rv.simulate(rv.fedavg(rv.solvers.GD(0.01)), problem, rounds=4, evaluate_every=1, progress=False)
+    assert shown[-1] == ""
+
+
+def test_progress_in_a_notebook_replaces_one_output(shown, capsys):
     with progress_bars("rounds", transient=True) as show:
         show("a < b", 0, 4)
         show("a < b", 2, 4)
-    assert "a &lt; b <progress value='2' max='4'></progress> 2/4 rounds" in shown[1]
+    assert "a &lt; b <progress value='2' max='4'></progress> 2/4 rounds, about 0 s remain" in shown[1]
     assert shown[2] == ""
     assert capsys.readouterr().err == ""

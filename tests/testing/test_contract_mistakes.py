@@ -78,6 +78,25 @@ def test_a_draw_whose_bits_depend_on_the_precision_is_named():
         testing.check_dtypes(RandomParty)
 
 
+class PythonIf(WeightedMean):
+    def server(self, shared, replies, key):
+        return (replies.mean() if tree.norm(replies.mean()) > 1 else shared), {}
+
+
+class Storing(WeightedMean):
+    def server(self, shared, replies, key):
+        self.solver = None
+        return replies.mean(), {}
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (PythonIf, r"check_\w+: test_contract_mistakes.py:\d+: in server, .*Python's if.*use jnp\.where"),
+    (Storing, r"in server, .*an algorithm does not change: return what the next round needs as a part of the state")])
+def test_an_error_in_a_function_of_the_algorithm_names_the_line_and_the_likely_cause(make, message):
+    with pytest.raises(AssertionError, match=message):
+        testing.check_algorithm(make)
+
+
 @pytest.mark.nightly
 def test_a_draw_of_32_bits_passes():
     testing.check_dtypes(RandomPartyIn32Bits)

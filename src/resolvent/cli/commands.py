@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli.experiments_and_runs import check, compare, report, show
+from resolvent.cli.experiments_and_runs import check, compare, paper, report, show
 from resolvent.cli.federation import FEDERATION_COMMANDS
 from resolvent.cli.models import calibrate, evaluate, explain, predict
+from resolvent.cli.new import new
 from resolvent.cli.options import LABEL_WIDTH, Changes, Names, OptionalInt, OptionalPath, Source, Texts, flat
 from resolvent.cli.output import print_json
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
@@ -40,6 +41,7 @@ def run(
     overwrite: bool = False,
     devices: OptionalInt = None,
     processes: Processes = 1,
+    jobs: int = 1,
     scheduler: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
 ) -> None:
     """Train and compare the methods of an experiment; writes a run folder with a report.
@@ -48,6 +50,9 @@ def run(
 
     For your own table, `resolvent run mine.yaml` with the line
     `data: {table: visits.parquet, party: hospital, label: outcome}` in the file.
+
+    A file whose `data` is a list, or that has a `sweep`, is a study: each data set and each combination of the values
+    runs in a folder of its own, and one page shows all of them. `--resume` runs what is missing.
 
     Args:
         experiment: name of an experiment (see `resolvent list`) or a YAML file (see `resolvent show digits`).
@@ -67,6 +72,7 @@ def run(
             faster for convolutional and recurrent networks.
         processes: run in this many processes on this machine, each of which has the data and the states of a part of
             the parties; or cluster: this is one of the processes that Slurm or Open MPI has started.
+        jobs: number of experiments that run at the same time, of a file with several data sets or a sweep.
         scheduler: how each device runs its parties. sequential: one after the other; lanes: in parallel; queue: in
             parallel, and a lane that is done takes the next party; auto: sequential on a CPU, otherwise lanes;
             measured: time one round of each, and take the fastest.
@@ -75,6 +81,7 @@ def run(
     from resolvent.comparisons.experiment.data_check import first_lines
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.comparisons.runs.runner import run_experiment
+    from resolvent.comparisons.study.study_file import read_study, run_study
     from resolvent.errors import InputError
     from resolvent.simulator.storage.processes import is_writer
 
@@ -86,6 +93,16 @@ def run(
         connect_processes(processes)
     shortcuts = {"rounds": rounds, "seed": seed, "seeds": seeds, "folds": folds}
     changes = flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    study = read_study(experiment, changes)
+    if study is not None:
+        if processes != 1 or scheduler != "auto":
+            raise InputError("--processes and --scheduler are for a single experiment: leave them out, or give --jobs")
+        with _progress_bars("rounds") as progress:
+            folder, result = run_study(study, out, resume=resume, overwrite=overwrite, jobs=jobs, progress=progress,
+                                       notify=terminal.print_note)
+        terminal.print_line(result.paragraph())
+        terminal.print_path("Report", folder / "report.html")
+        return
     file = ExperimentFile.load(experiment, changes)
     if is_writer() and not resume:
         lines = first_lines(file)
@@ -278,5 +295,5 @@ def _set_cpu_devices(devices: int) -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "check": check, "run": run, "tune": tune, "refit": refit, "predict": predict, "evaluate": evaluate,
     "calibrate": calibrate, "explain": explain, "regress": regress, "list": list_, "show": show, "compare": compare,
-    "report": report, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
+    "report": report, "paper": paper, "new": new, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
 }

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from resolvent.cli.exit_codes import FAILURE
-from resolvent.cli.options import Changes, Run, Source, flat
+from resolvent.cli.options import Changes, OptionalNumber, OptionalText, Run, Source, flat
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
     from resolvent.data.checks.finding import Finding
 
-__all__ = ["check", "compare", "report", "shorten_groups", "show"]
+__all__ = ["check", "compare", "paper", "report", "shorten_groups", "show"]
 
 _MAX_ALIKE = 4  # findings of one kind about one column
 
@@ -132,3 +132,32 @@ def report(folder: Run) -> None:
     from resolvent.comparisons.runs.report import write_report
 
     terminal.print_path("Report", write_report(folder))
+
+
+def paper(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(
+              metavar="[NAME=]RUN[,RUN] ...", help_behavior_hint="(required)")], *,
+          out: Path = Path("paper"), target: OptionalNumber = None, reference: OptionalText = None) -> None:
+    """Write figures, tables and a paragraph for a paper from run folders.
+
+    Try `resolvent paper runs/mine --out figures`, and `resolvent paper digits=runs/a wine=runs/b` for two data sets.
+
+    Figures are PDF files as wide as a column or a page; tables are LaTeX, Markdown, HTML and CSV. The best and the
+    second best methods are marked by a test. Nothing is trained.
+
+    Args:
+        runs: the run folder of each data set, with a name for it; or the folder of a study. Several folders of one data
+            set, such as those of a colleague, are separated by commas: they must have the same test rows.
+        out: the folder of the files.
+        target: the score for which rounds, bytes and seconds are counted; default: the worst last score of a run.
+        reference: the method that gains are over; default: training alone, or the first method.
+    """
+    from resolvent.cli import terminal
+    from resolvent.comparisons.study.study_file import study_of_folders
+    from resolvent.errors import InputError
+
+    if not runs:
+        raise InputError("name at least one run folder, such as runs/mine")
+    study = study_of_folders(runs)
+    page = study.paper(out, target=target, reference=reference)
+    terminal.print_line(study.paragraph())
+    terminal.print_path("Paper", page)

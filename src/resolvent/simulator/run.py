@@ -5,6 +5,7 @@ A run has three steps: its plan is checked (``plan``), its parts are placed in m
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -46,6 +47,7 @@ from resolvent.simulator.record.events import (
     read_only,
 )
 from resolvent.simulator.record.measurements import Measurements
+from resolvent.simulator.record.notebook_progress import live_curve
 from resolvent.simulator.record.progress import Progress, progress_bar
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.run_readings import RunReadings
@@ -127,8 +129,8 @@ def simulate(
             resumed does not repeat calls.
         privacy: measure each party's epsilon at every evaluation, and stop before one exceeds a limit; see
             ``rv.privacy.PrivacyBudget``. The algorithm must be differentially private.
-        progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total),
-            about every half second.
+        progress: show a progress bar on the terminal, and in a notebook also the curve of the score; or a function that
+            is called with (rounds done, rounds in total), about every half second.
         name: name of the method, in the metrics.
 
     Returns:
@@ -219,11 +221,16 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
     done = checkpoints.restore()
     if done == 0:
         measurements.evaluate(0)
+    elif done < plan.rounds and measurements.stop_reason is not None and checkpoints.is_writer:
+        warnings.warn(f"{plan.name}: this run was stopped after round {done} of {plan.rounds} "
+                      f"({measurements.stop_reason}), so that it is not continued: to train further, give checkpoint= "
+                      "another folder, or start= its result", stacklevel=3)
     checkpoints.barrier(done)
     pace = Pace()
     callbacks = RunCallbacks(plan.callbacks, partial(_event, plan, storage, measurements, done > 0))
     with callbacks.closing(), progress_bar(progress if checkpoints.is_writer else False, plan.name,
-                                           plan.rounds) as report:
+                                           plan.rounds) as report, live_curve(
+            plan.name, is_shown=progress is True and checkpoints.is_writer) as draw_curve:
         report(done, plan.rounds)
         while done < plan.rounds and measurements.stop_reason is None:
             next_evaluation = min(done - done % every + every, plan.rounds)
@@ -240,6 +247,8 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
                     measurements.measure_line(chunk, done)
             checkpoints.write_if_due(done, must_write=measurements.stop_reason is not None)
             report(done, plan.rounds)
+            if is_evaluated and draw_curve is not None:
+                draw_curve(measurements.metrics(), storage.problem.score_name)
             if is_evaluated and (reason := callbacks.notify(done)) is not None:
                 measurements.stop_reason = reason
                 checkpoints.write_if_due(done, must_write=True)

@@ -29,6 +29,7 @@ from resolvent.simulator.engine.rounds import compiled_programs, initial_state, 
 from resolvent.simulator.engine.schedulers import Queue
 from resolvent.simulator.engine.states import Federation
 from resolvent.simulator.storage.tree_files import digest
+from resolvent.simulator.user_errors import USER_ERRORS, message_of
 from resolvent.testing.example import (
     PARTICIPATION,
     ROUNDS,
@@ -290,13 +291,21 @@ def check_algorithm(make: Make) -> None:
         make: builds the algorithm with a local solver, as a preset does. Numbers of the solver can be traced.
 
     Raises:
-        AssertionError: a clause does not hold. The message says what was expected and what to do.
+        AssertionError: a clause does not hold, or a function of the algorithm raised an error. The message says what
+            was expected, the likely cause, and what to do.
 
     Example:
         >>> check_algorithm(lambda solver: rv.fedprox(solver, mu=0.5))
     """
     for check in CHECKS:
-        check(make)
+        try:
+            check(make)
+        except AssertionError:
+            raise
+        except USER_ERRORS as error:  # of Python or JAX, in a function of the algorithm
+            if (message := message_of(error)) is None:
+                raise
+            raise AssertionError(f"{check.__name__}: {message}") from error
 
 
 def _rows(parties: PyTree[Any], index: NDArray[np.intp]) -> PyTree[Any]:

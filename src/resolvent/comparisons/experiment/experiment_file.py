@@ -162,7 +162,15 @@ class ExperimentFile:
         Raises:
             InputError: it is wrong. The message has the source, the line, the key and the allowed values.
         """
-        settings = read_yaml(text, source)
+        return cls.of_settings(read_yaml(text, source), source, name, changes)
+
+    @classmethod
+    def of_settings(cls, settings: Any, source: str, name: str, changes: Sequence[str] = ()) -> "ExperimentFile":
+        """Check the settings of an experiment as they were read; the changes are made in place.
+
+        Raises:
+            InputError: they are wrong, see ``parse``.
+        """
         if not isinstance(settings, Mapping):
             raise InputError(f"{source}:1: expected a mapping with keys {', '.join(parameters(Experiment))}")
         location = Locations(source, settings, apply_changes(settings, changes))

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
@@ -24,6 +25,7 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import SGD
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.record.events import OnEvaluation, as_callbacks
 from resolvent.simulator.record.progress import progress_bars
 from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.task import Task
@@ -43,6 +45,7 @@ def compare(
     seeds: int = 1,
     folds: int = 1,
     seed: int = 0,
+    start: Any = None,
     participation: Participation | None = None,
     evaluate_every: int | None = None,
     diagnostics: Sequence[str] = (),
@@ -52,6 +55,7 @@ def compare(
     privacy: PrivacyBudget | None = None,
     decision: DecisionRule | None = None,
     scheduler: SchedulerChoice = "auto",
+    on_evaluation: OnEvaluation | Sequence[OnEvaluation] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -76,6 +80,7 @@ def compare(
             without the rows of its fold; every seed has other folds. Each fold chooses the method by its own validation
             rows, and a table is encoded again in each. The cost is that of as many runs.
         seed: the first seed. Its run has the data as they are.
+        start: a trained model with which every run begins, see ``simulate``.
         participation: which parties take part in a round; default: all, weighted by size.
         evaluate_every: rounds between evaluations, see ``simulate``.
         diagnostics: what is measured in addition to losses and scores, see ``simulate``.
@@ -87,6 +92,7 @@ def compare(
             All methods must be differentially private.
         decision: how a site weighs gains and losses; default: the same.
         scheduler: how the work is distributed on the machine, see ``simulate``.
+        on_evaluation: a function, or several, that is called after every evaluation of every run, see ``simulate``.
         out: a folder for models, metrics, summary and report; it is complete when the function returns. Without it
             nothing is written; ``Comparison.save`` writes it later.
         resume: continue an interrupted run in ``out``: every method and seed continues from its own checkpoint.
@@ -129,7 +135,8 @@ def compare(
         folds=folds, evaluate_every=evaluate_every,
         diagnostics=tuple(diagnostics),  # type: ignore[arg-type]
         clock=clock, metrics=extra or None,
-        decide_by=decide_by, title=title, privacy=privacy, decision=decision)
+        decide_by=decide_by, title=title, privacy=privacy, decision=decision, start=start,
+        callbacks={str(i): f for i, f in enumerate(as_callbacks(on_evaluation))})  # type: ignore[misc]
     data_of_seed = _same_shapes(data, samples) if callable(data) and samples is not None else None
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
     notify = partial(print, file=sys.stderr) if progress is True else ignore

@@ -129,9 +129,10 @@ class _Runner:
         assert isinstance(subject, Model | Problem)
         self._experiment, self._subject, self._search = experiment, subject, search
         self._checkpoints, self._resume, self._progress, self._scheduler = checkpoints, resume, progress, scheduler
-        self._start = None if experiment.start is None else load_start(
-            Path(experiment.start).expanduser(), subject if isinstance(subject, Model) else None,
-            is_private=experiment.privacy is not None)
+        self._start: Any = experiment.start  # of a program, the model itself
+        if isinstance(experiment.start, str):
+            self._start = load_start(Path(experiment.start).expanduser(), subject if isinstance(subject, Model) else
+                                     None, is_private=experiment.privacy is not None)
 
     def run(self, samples: Samples, seed: int, fold: int) -> tuple[dict[str, Result], dict[str, MethodRun]]:
         """The result and the measurements of every method, with one seed and one fold."""

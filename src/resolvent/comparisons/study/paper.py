@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from resolvent.comparisons.judgement.metrics import format_value, title_of
+from resolvent.comparisons.study.number_texts import CAPTIONS, number_texts
 from resolvent.comparisons.study.parts import StudyPart
-from resolvent.comparisons.study.tables import Mark, TableForm, text_table
+from resolvent.comparisons.study.tables import TableForm, text_table
 from resolvent.data.files.atomic_files import write_atomically, write_text
 from resolvent.simulator.record.plots import print_context
 
@@ -32,7 +30,6 @@ _FIGURES: dict["Kind", str] = {
     "gains": "The gain at each site over {reference}.",
     "differences": "Differences from {reference} with intervals of level 0.95; a filled point differs by Holm's test.",
     "ranks": "Mean ranks; a bar joins methods that Nemenyi's test of level 0.05 does not distinguish."}
-_PERCENT = ("difference", "low", "high", "mean", "sd", "worst decile", "worst", "target", "area")
 
 
 class Paper(NamedTuple):
@@ -68,8 +65,8 @@ def write_paper(folder: Path, paper: Paper) -> Path:
     text.append(paper.score_texts["markdown"])
     scores = {name: part.evidence.score for name, part in paper.parts.items()}
     for name, frame in paper.numbers.items():
-        head, rows = _rounded(frame, scores)
-        caption = _CAPTIONS[name].format(reference=paper.reference)
+        head, rows = number_texts(frame, scores)
+        caption = CAPTIONS[name].format(reference=paper.reference)
         texts = {form: text_table(head, rows, form, caption) for form in _ENDINGS}
         _write_table(folder, name, frame, texts)
         if name != "pairs":
@@ -92,13 +89,6 @@ def _write_table(folder: Path, name: str, frame: "pd.DataFrame", texts: Mapping[
         write_text(folder / f"{name}.{ending}", texts[form])
 
 
-_CAPTIONS = {
-    "differences": "Differences from {reference}; positive is better.",
-    "pairs": "Differences of all pairs of methods; positive: the first method is better.",
-    "costs": "What a method spends until the target; the median over the seeds.",
-    "fairness": "The distribution of the scores over the sites; means over the seeds."}
-
-
 def command_of(parts: Mapping[str, StudyPart], folder: Path) -> str:
     """The command that writes the folder again: from the run folders, or by the program that runs now."""
     sources = {name: part.source for name, part in parts.items()}
@@ -106,32 +96,6 @@ def command_of(parts: Mapping[str, StudyPart], folder: Path) -> str:
         named = [f"{name}={','.join(folders)}" for name, folders in sources.items()]
         return shlex.join(["resolvent", "paper", *named, "--out", str(folder)])
     return shlex.join([Path(sys.executable).name, *(sys.orig_argv[1:] or ["-"])])
-
-
-def _rounded(frame: "pd.DataFrame", scores: dict[str, str]) -> tuple[list[str], list[list[tuple[str, Mark]]]]:
-    """The head and the rows of a table with rounded numbers: shares and their differences in percent."""
-    columns = [str(c) for c in frame.columns if not (c == "data" and len(scores) == 1)]
-    is_empty = {c for c in columns if frame[c].dtype.kind == "f" and frame[c].isna().all()}
-    columns = [c for c in columns if c not in is_empty]
-    rows: list[list[tuple[str, Mark]]] = []
-    for row in frame.to_dict("records"):
-        rows.append([(_text(row[c], c, scores[row["data"]]), "") for c in columns])
-    return [title_of(c) for c in columns], rows
-
-
-def _text(value: Any, column: str, score: str) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float) and not np.isfinite(value):
-        return "–" if np.isnan(value) else "not reached" if column != "mean" else "diverged"
-    if column in _PERCENT and format_value(1.0, score).endswith("%"):
-        return f"{100 * value:.1f}".replace("-", "−")
-    if column == "bytes":
-        return f"{value / 1e6:.3g} MB"
-    if column in ("p", "holm", "bh"):
-        return "<0.001" if value < 0.001 else f"{value:.3f}"
-    text = f"{value:.3g}" if isinstance(value, float) else f"{value:,}"
-    return text.replace("-", "−")
 
 
 def _settings(parts: Mapping[str, StudyPart]) -> list[str]:

@@ -38,23 +38,22 @@ def progress_bar(progress: bool | Progress, name: str, rounds: int) -> Iterator[
     elif not progress:
         yield lambda done, total: None
     else:
-        with progress_bars("rounds", remaining_time=True, transient=True) as show:
+        with progress_bars("rounds", transient=True) as show:
             show(name, 0, rounds)
             yield lambda done, total: show(name, done, total)
 
 
 @contextlib.contextmanager
-def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
-                  transient: bool = False) -> Iterator[LabelledProgress]:
+def progress_bars(unit: str, *, width: int = 0, transient: bool = False) -> Iterator[LabelledProgress]:
     """A function to call with (label, done, total): a bar per label on standard error, added at its first call.
 
-    In a notebook the bars are part of the output of the cell.
+    It shows the time that has passed, and an estimate of the remaining time. In a notebook the bars are part of the
+    output of the cell.
 
     Args:
         unit: what is counted, such as ``rounds``; a label may have another one. ``bytes`` are shown as sizes. An
             unknown total is 0.
         width: minimum width of the labels.
-        remaining_time: show an estimate of the remaining time.
         transient: remove the bars at the end.
     """
     if is_notebook():
@@ -69,7 +68,7 @@ def progress_bars(unit: str, *, width: int = 0, remaining_time: bool = False,
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
-    columns = _columns(width, sizes=unit == "bytes", remaining_time=remaining_time)
+    columns = _columns(width, sizes=unit == "bytes")
     console = Console(file=cast("TextIO", _Display(sys.stderr)))
     # A pipe gets what is printed to standard output while the bars are shown; a terminal shows it above them.
     bars = RichProgress(*columns, console=console, transient=transient, redirect_stdout=sys.stdout.isatty())
@@ -109,7 +108,7 @@ class _Display:
         return getattr(self._stream, name)
 
 
-def _columns(width: int, *, sizes: bool, remaining_time: bool) -> "list[ProgressColumn]":
+def _columns(width: int, *, sizes: bool) -> "list[ProgressColumn]":
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -121,4 +120,4 @@ def _columns(width: int, *, sizes: bool, remaining_time: bool) -> "list[Progress
 
     counts = [DownloadColumn()] if sizes else [MofNCompleteColumn(), TextColumn("{task.fields[unit]}")]
     return [TextColumn(f"{{task.description:>{width}}}" if width else "{task.description}"), BarColumn(), *counts,
-            TimeElapsedColumn(), *([TimeRemainingColumn()] if remaining_time else [])]
+            TimeElapsedColumn(), TimeRemainingColumn()]
