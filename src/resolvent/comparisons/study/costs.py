@@ -43,7 +43,7 @@ def _median(values: list[float]) -> float:
 def _until(evidence: Evidence, method: str, seed: int, curve: "pd.Series[float]", target: float) -> dict[str, float]:
     """What one run spends until the first evaluation that reaches the target; infinite if none does."""
     reaches = (curve >= target) if evidence.higher_is_better else (curve <= target)
-    round_ = int(reaches.idxmax()) if reaches.any() else None
+    round_ = int(str(reaches.idxmax())) if reaches.any() else None
     seconds = cost_by_round(evidence, method, seed, ("simulated_seconds",))
     traffic = bytes_by_round(evidence, method, seed)
     epsilons = _epsilons(evidence, method, seed)

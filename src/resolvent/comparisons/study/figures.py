@@ -219,7 +219,7 @@ def _draw_ranks(ranks: Ranks, order: Sequence[str]) -> "Figure":
     return figure
 
 
-def _line(axes: "Axes", x: NDArray[np.float64], mean: "pd.Series[float]", evidence: Evidence, colour: str, dashes: str,
+def _line(axes: "Axes", x: NDArray[np.floating], mean: "pd.Series[float]", evidence: Evidence, colour: str, dashes: str,
           method: str) -> None:
     axes.plot(x, _shown(mean, evidence), dashes, color=colour, label=method)
 
