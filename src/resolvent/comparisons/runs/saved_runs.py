@@ -138,8 +138,10 @@ def _check_same_rows(first: _Run, other: _Run) -> None:
         if first.summary.get(key, default) != other.summary.get(key, default):
             raise InputError(f"{both} differ in {key}, {shorten(first.summary.get(key))} and "
                              f"{shorten(other.summary.get(key))}: {_ADVICE}")
-    same_rows = all(np.array_equal(*(np.zeros(0) if run.rows is None else getattr(run.rows, name)
-                                     for run in (first, other))) for name in ("seed", "party", "row"))
+    def keys(run: _Run, name: str) -> "np.ndarray[Any, Any]":
+        return np.zeros(0) if run.rows is None else getattr(run.rows, name)
+
+    same_rows = all(np.array_equal(keys(first, name), keys(other, name)) for name in ("seed", "party", "row"))
     baseline = first.summary["baseline"]
     same_labels = same_rows and (baseline is None or first.rows is None or other.rows is None or np.array_equal(
         first.rows.values[baseline], other.rows.values[baseline], equal_nan=True))

@@ -28,7 +28,7 @@ def costs(evidence: Evidence, target: float | None = None) -> "pd.DataFrame":
     rows = []
     of_curves, of_areas = curves(evidence), areas(evidence)
     for method in evidence.methods:
-        by_seed = [_until(evidence, method, seed, of_curves[method].loc[seed], target) for seed in evidence.seeds]
+        by_seed = [_until(evidence, method, seed, of_curves[method].T[seed], target) for seed in evidence.seeds]
         reached = [cost for cost in by_seed if np.isfinite(cost["rounds"])]
         rows.append({"method": method, "target": target, "reached": len(reached), "seeds": len(by_seed), **{
             name: _median([cost[name] for cost in by_seed]) for name in by_seed[0]}, "area": of_areas[method]})

@@ -54,7 +54,8 @@ def curves(evidence: Evidence) -> "dict[str, pd.DataFrame]":
     rows = scores_by_round(evidence)
     rows["value"] = rows["value"].fillna(_worst(evidence))
     table = rows.pivot_table(index=["method", "seed"], columns="round", values="value").ffill(axis=1)
-    return {method: table.xs(method, level="method") for method in evidence.methods}
+    names = table.index.get_level_values("method")
+    return {method: table[names == method].droplevel("method") for method in evidence.methods}
 
 
 def last_rounds(evidence: Evidence, method: str) -> dict[int, int]:

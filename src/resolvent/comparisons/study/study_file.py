@@ -134,11 +134,11 @@ def run_study(study: StudyFile, out: Path | None = None, *, resume: bool = False
         with ProcessPoolExecutor(min(jobs, len(folders)), mp_context=context) as pool:
             started = {pool.submit(_run_one, study, name, folders[name], resume, overwrite): name for name in folders}
             for done, future in enumerate(as_completed(started), start=1):
-                error = future.exception()
-                if isinstance(error, InputError):
-                    refused[started[future]] = error
-                elif error is not None:
-                    raise error
+                failure = future.exception()
+                if isinstance(failure, InputError):
+                    refused[started[future]] = failure
+                elif failure is not None:
+                    raise failure
                 if progress is not None:
                     progress("experiments", done, len(folders))
     if refused:
