@@ -1,7 +1,7 @@
 """Samples of any structure, objectives with a context and availabilities with a state, over encoded messages.
 
-Every run equals that of ``simulate``: the shared model to the bit (MOON's up to the rounding of single precision, because
-XLA fuses its cosines otherwise in a loop over parties), and the scores of all parties.
+Every run equals that of ``simulate``: the shared model to the bit (MOON's up to the rounding of single precision,
+because XLA fuses its cosines otherwise in a loop over parties), and the scores of all parties.
 """
 
 from functools import partial
@@ -92,7 +92,8 @@ CASES = {
     "several labels, compressed": (
         mixed_inputs, lambda: rv.combinators.Compressed(rv.fedavg(SOLVER), rv.codecs.TopK(0.3)), MARKOV),
     "a mask, day and night": (masked_tokens, lambda: rv.fedavg(SOLVER), rv.participation.DayNight(zones=3)),
-    "no labels": (without_labels, lambda: rv.fedplus(SOLVER, rv.penalties.L2Norm(), sigma=0.1), rv.participation.Full()),
+    "no labels": (without_labels, lambda: rv.fedplus(SOLVER, rv.penalties.L2Norm(), sigma=0.1),
+                  rv.participation.Full()),
     "private leaves": (structures, lambda: rv.combinators.PersonalLayers(rv.fedavg(SOLVER), ("kind",)), MARKOV),
     "FedNTD, outages": (classes, lambda: rv.fedntd(SOLVER, beta=0.3), rv.participation.Outages([0, 0, 1], 0.4, 0.5)),
     "FedProto": (classes, lambda: rv.fedproto(SOLVER, classes=3, features=8, lam=0.5), rv.participation.Full()),

@@ -6,6 +6,7 @@ computed from them are at least float32: float16 overflows at 65,504, and bfloat
 """
 
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 import jax
@@ -15,9 +16,9 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 Vector: TypeAlias = PyTree[Array]
 
-__all__ = ["Vector", "axpy", "cast", "column", "concatenate", "count_rows", "dtype", "finite", "full_dot", "lerp",
-           "map2", "map_parts", "named_leaves", "norm", "parts", "rows", "scale", "stack", "strongly_typed", "sub",
-           "where", "widen"]
+__all__ = ["Vector", "axpy", "cast", "column", "concatenate", "count_rows", "dtype", "finite", "full_dot",
+           "is_selected", "lerp", "map2", "map_parts", "matches", "named_leaves", "norm", "parts", "rows", "scale",
+           "stack", "strongly_typed", "sub", "where", "widen"]
 
 
 def dtype(x: Vector) -> Any:
@@ -147,3 +148,13 @@ def named_leaves(x: PyTree[Array]) -> list[tuple[str, Array]]:
     """The leaves in the order of the tree, each with its path as text, for names in files and digests."""
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf)
             for path, leaf in jax.tree_util.tree_leaves_with_path(x)]
+
+
+def is_selected(layers: tuple[str, ...], path: str) -> bool:
+    """Whether a leaf with this path matches one of the patterns."""
+    return any(matches(pattern, path) for pattern in layers)
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether a pattern with the wildcards of ``fnmatch`` matches a path, or a prefix of it that ends at a dot."""
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")

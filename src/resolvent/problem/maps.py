@@ -7,7 +7,6 @@ gradient step ahead, T(w) = w - gamma grad f_k(w). By the chain rule the gradien
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from resolvent.problem.objective import Batch, LocalObjective
 from resolvent.problem.oracle import Oracle, ShapeOracle
 from resolvent.problem.quadratic import QuadraticOracle
 
-__all__ = ["Ascent", "Composed", "GradientStep", "Map", "Mixture", "OnlyLayers", "is_selected", "matches", "through"]
+__all__ = ["Ascent", "Composed", "GradientStep", "Map", "Mixture", "OnlyLayers", "through"]
 
 Gradient = Callable[[Vector], Vector]
 
@@ -163,7 +162,7 @@ class OnlyLayers(Map):
     """T(w) = w, with T' taken as the projection on some leaves, so that steps along the gradient change only these.
 
     Attributes:
-        layers: patterns of the paths of leaves, see ``matches``.
+        layers: patterns of the paths of leaves, see ``resolvent.math.tree.matches``.
         selected: whether the leaves that match change, or all others.
     """
 
@@ -176,19 +175,9 @@ class OnlyLayers(Map):
 
     @override
     def pullback(self, w: Vector, g: Vector, grad: Gradient) -> Vector:
-        leaves = [leaf if is_selected(self.layers, path) == self.selected else jnp.zeros_like(leaf)
+        leaves = [leaf if tree.is_selected(self.layers, path) == self.selected else jnp.zeros_like(leaf)
                   for path, leaf in tree.named_leaves(g)]
         return jax.tree.unflatten(jax.tree.structure(g), leaves)
-
-
-def is_selected(layers: tuple[str, ...], path: str) -> bool:
-    """Whether a leaf with this path matches one of the patterns."""
-    return any(matches(pattern, path) for pattern in layers)
-
-
-def matches(pattern: str, path: str) -> bool:
-    """Whether a pattern with the wildcards of ``fnmatch`` matches a path, or a prefix of it that ends at a dot."""
-    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
 
 
 class Composed(Oracle):

@@ -21,7 +21,7 @@ from resolvent.algorithms.keys import substep_key
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.maps import OnlyLayers, is_selected, matches, through
+from resolvent.problem.maps import OnlyLayers, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -152,10 +152,10 @@ class PersonalLayers(Combinator):
         """The personal and the shared leaves, by path."""
         leaves = dict(tree.named_leaves(model))
         for pattern in self.layers:
-            if not any(matches(pattern, path) for path in leaves):
+            if not any(tree.matches(pattern, path) for path in leaves):
                 raise InputError(f"PersonalLayers(layers={list(self.layers)}): {pattern!r} matches no parameter; they "
                                  f"are {', '.join(leaves)[:200]}")
-        personal = {path: leaf for path, leaf in leaves.items() if is_selected(self.layers, path)}
+        personal = {path: leaf for path, leaf in leaves.items() if tree.is_selected(self.layers, path)}
         shared = {path: leaf for path, leaf in leaves.items() if path not in personal}
         if not shared:
             raise InputError(f"PersonalLayers(layers={list(self.layers)}) matches all parameters, so that nothing is "

@@ -14,7 +14,7 @@ from resolvent.algorithms.keys import root_key
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.maps import OnlyLayers, matches, through
+from resolvent.problem.maps import OnlyLayers, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -55,7 +55,7 @@ class FineTuned(Combinator):
         start = self.inner.personal_model(state, message, oracle)
         if self.layers is not None:
             paths = [path for path, _ in tree.named_leaves(start)]
-            if unused := [p for p in self.layers if not any(matches(p, path) for path in paths)]:
+            if unused := [p for p in self.layers if not any(tree.matches(p, path) for path in paths)]:
                 raise InputError(f"FineTuned(layers={list(self.layers)}): {unused[0]!r} matches no parameter; they are "
                                  f"{', '.join(paths)[:200]}")
             oracle = through(oracle, OnlyLayers(self.layers))

@@ -111,6 +111,11 @@ class Model(CheckedArguments, eqx.Module):
         raise InputError(f"{type(self).__name__} has no state besides its parameters: leave ModelState out")
 
     @property
+    def constant_names(self) -> tuple[str, ...]:
+        """The names of arrays of the model that are neither parameters nor state, such as frozen weights."""
+        return ()
+
+    @property
     def has_random_layers(self) -> bool:
         """Whether minibatch gradients depend on random numbers, as with dropout."""
         return False
