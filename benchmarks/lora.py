@@ -2,10 +2,11 @@
 
     nice python benchmarks/lora.py [--out benchmarks/lora.json]
 
-Six layers of width 384 read 32 characters of a random text; each of 20 parties has eight sequences, and makes two steps
-with minibatches of four in a round. Adapters of rank 8 are at the projections of attention. Each row has a process of
+Six layers of width 384 read 16 characters of a random text; each of 20 parties has four sequences, and makes one step
+with a minibatch of four in a round. Adapters of rank 8 are at the projections of attention. Each row has a process of
 its own, which makes a run of one round, another one, and one of three rounds: ``cpu_seconds`` is the CPU time of a
-round, all threads together, by the difference of the last two, which compile nothing. ``bytes`` go up and down in a round, ``megabytes`` is the largest resident memory of the process, and ``states`` are the
+round, all threads together, by the difference of the last two, which compile nothing. ``bytes`` go up and down in a
+round, ``megabytes`` is the largest resident memory of the process, and ``states`` are the
 megabytes that the parties store between rounds. The weights are random, so that accuracies would mean nothing.
 """
 
@@ -28,7 +29,7 @@ import resolvent as rv
 from records import as_json
 from resolvent.algorithms.description import describe_on
 
-LAYERS, WIDTH, HEADS, LENGTH, LETTERS, PARTIES = 6, 384, 6, 32, 64, 20
+LAYERS, WIDTH, HEADS, LENGTH, LETTERS, PARTIES = 6, 384, 6, 16, 64, 20
 ATTENTION = tuple(f"layer {i}.attention.{name}" for i in range(LAYERS) for name in ("query", "key", "value", "out"))
 ROWS = ("full, fedavg", "full, fedplus", "lora, fedavg", "lora, fedplus", "ffa, fedavg")
 
@@ -71,7 +72,7 @@ def run(name: str) -> dict[str, float]:
     """One run in this process."""
     kind, method = name.split(", ")
     rng = np.random.default_rng(0)
-    x = [rng.integers(0, LETTERS, (8, LENGTH + 1)) for _ in range(PARTIES)]
+    x = [rng.integers(0, LETTERS, (4, LENGTH + 1)) for _ in range(PARTIES)]
     data = rv.FederatedData.from_arrays([s[:, :-1] for s in x], [s[:, 1:] for s in x], validation=0, test=0,
                                         vocabulary=tuple(map(str, range(LETTERS))),
                                         classes=list(map(str, range(LETTERS))))

@@ -204,7 +204,8 @@ def read_weights(model: Model, path: str | Path) -> Vector:
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path} cannot be read as a safetensors file: {shorten(error)}") from error
     shapes = jax.eval_shape(model.init, jax.random.key(0))
-    expected = dict(tree.named_leaves(shapes))
+    parts = tuple(shapes) if isinstance(shapes, ParamsAndState) else (shapes,)
+    expected = {name: leaf for part in parts for name, leaf in tree.named_leaves(part)}
     for name, shape in expected.items():
         if name not in arrays:
             raise InputError(f"{path} has no array {quote(name)}, a weight of the model{nearest(name, arrays)}; it has "

@@ -8,7 +8,7 @@ This module imports PyTorch, so it is imported only when a model needs it.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import torch
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental.buffer_callback import buffer_callback
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-__all__ = ["Arrays", "Tensors", "TorchFunction", "call", "evaluate", "one_at_a_time", "pullback", "zeros_like"]
+__all__ = ["Arrays", "Tensors", "TorchFunction", "call", "evaluate", "one_at_a_time", "pullback",
+           "tensors", "write", "zeros_like"]
 
 Tensors: TypeAlias = dict[str, torch.Tensor]
 Arrays: TypeAlias = dict[str, Array]
@@ -46,13 +47,13 @@ class TorchFunction:
         self.function = function
         self._shapes: dict[Any, jax.ShapeDtypeStruct] = {}
 
-    def shape(self, params: Arrays, inputs: Sequence[Array]) -> jax.ShapeDtypeStruct:
+    def shape(self, params: Arrays, inputs: PyTree[Array]) -> jax.ShapeDtypeStruct:
         """The shape and the dtype of the result, from a call with zeros."""
         signature = (tuple((name, p.shape, p.dtype) for name, p in params.items()),
-                     tuple((x.shape, x.dtype) for x in inputs))
+                     tuple((x.shape, x.dtype) for x in jax.tree.leaves(inputs)), jax.tree.structure(inputs))
         if signature not in self._shapes:
             with one_at_a_time(), torch.no_grad():
-                result = self.function(zeros_like(params), *map(_zeros, inputs))
+                result = self.function(zeros_like(params), *zeros_like(inputs))
             self._shapes[signature] = jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
                 tuple(result.shape), _numpy_dtype(result.dtype))
         return self._shapes[signature]
@@ -60,20 +61,20 @@ class TorchFunction:
     def write_value(self, ctx: Any, out: Any, params: Any, inputs: Any) -> None:
         """Callback of XLA: write the function's value into the buffer of the result."""
         with one_at_a_time(), torch.no_grad():
-            _write(out, self.function(_views(params), *map(torch.from_dlpack, inputs)))
+            write(out, self.function(_views(params), *tensors(inputs)))
 
     def write_pullback(self, ctx: Any, out: Any, params: Any, inputs: Any, cotangent: Any) -> None:
         """Callback: J'c, the gradient of <function, c>."""
         with one_at_a_time(), torch.enable_grad():
             leaves = _views(params, requires_grad=True)
-            value = self.function(leaves, *map(torch.from_dlpack, inputs))
+            value = self.function(leaves, *tensors(inputs))
             _write_all(out, _grad(value, leaves, torch.from_dlpack(cotangent)))
 
     def write_second(self, ctx: Any, out: Any, params: Any, inputs: Any, cotangent: Any, direction: Any) -> None:
         """Callback: the Hessian of <function, c> times a direction."""
         with one_at_a_time(), torch.enable_grad():
             leaves = _views(params, requires_grad=True)
-            value = self.function(leaves, *map(torch.from_dlpack, inputs))
+            value = self.function(leaves, *tensors(inputs))
             gradient = _grad(value, leaves, torch.from_dlpack(cotangent), create_graph=True)
             _write_all(out, _grad(_dot(gradient, _views(direction)), leaves, None))
 
@@ -81,19 +82,19 @@ class TorchFunction:
         """Callback: J times a direction, as the derivative of <J'u, direction> in u."""
         with one_at_a_time(), torch.enable_grad():
             leaves = _views(params, requires_grad=True)
-            value = self.function(leaves, *map(torch.from_dlpack, inputs))
+            value = self.function(leaves, *tensors(inputs))
             u = torch.zeros_like(value, requires_grad=True)
             gradient = _grad(value, leaves, u, create_graph=True)
             _write_all({"": out}, _grad(_dot(gradient, _views(direction)), {"": u}, None))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def evaluate(function: TorchFunction, params: Arrays, inputs: tuple[Array, ...]) -> Array:
+def evaluate(function: TorchFunction, params: Arrays, inputs: tuple[PyTree[Array], ...]) -> Array:
     """The value of a function; it has derivatives of first and second order with respect to the parameters."""
     return _evaluate(function, params, inputs)
 
 
-def _evaluate_forward(function: TorchFunction, params: Arrays, inputs: tuple[Array, ...]) -> tuple[Array, Any]:
+def _evaluate_forward(function: TorchFunction, params: Arrays, inputs: tuple[PyTree[Array], ...]) -> tuple[Array, Any]:
     return _evaluate(function, params, inputs), (params, inputs)
 
 
@@ -105,7 +106,7 @@ evaluate.defvjp(_evaluate_forward, _evaluate_backward)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _evaluate(function: TorchFunction, params: Arrays, inputs: tuple[Array, ...]) -> Array:
+def _evaluate(function: TorchFunction, params: Arrays, inputs: tuple[PyTree[Array], ...]) -> Array:
     result: Array = call(function.write_value, function.shape(params, inputs), params, inputs)
     return result
 
@@ -119,7 +120,7 @@ def _differentiate_value(function: TorchFunction, primals: Any, tangents: Any) -
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def pullback(function: TorchFunction, params: Arrays, inputs: tuple[Array, ...], cotangent: Array) -> Arrays:
+def pullback(function: TorchFunction, params: Arrays, inputs: tuple[PyTree[Array], ...], cotangent: Array) -> Arrays:
     """The gradient of <function, cotangent> with respect to the parameters, which has a derivative itself."""
     gradient: Arrays = call(function.write_pullback, _shapes(params), params, inputs, cotangent)
     return gradient
@@ -148,6 +149,11 @@ def _shapes(params: Arrays) -> dict[str, jax.ShapeDtypeStruct]:
     return {name: jax.ShapeDtypeStruct(p.shape, p.dtype) for name, p in params.items()}  # type: ignore[no-untyped-call]
 
 
+def tensors(buffers: Any) -> Any:
+    """A tree of buffers as tensors that share their memory."""
+    return jax.tree.map(torch.from_dlpack, buffers)
+
+
 def _views(buffers: Any, *, requires_grad: bool = False) -> Tensors:
     """The buffers as tensors that share their memory."""
     return {name: torch.from_dlpack(b).requires_grad_(requires_grad) for name, b in buffers.items()}
@@ -169,16 +175,17 @@ def _dot(x: Tensors, y: Tensors) -> torch.Tensor:
 
 def _write_all(out: Any, tensors: Tensors) -> None:
     for name, tensor in tensors.items():
-        _write(out[name], tensor)
+        write(out[name], tensor)
 
 
-def _write(out: Any, tensor: torch.Tensor) -> None:
+def write(out: Any, tensor: torch.Tensor) -> None:
+    """Write a tensor into a buffer of the same shape."""
     torch.from_dlpack(out).copy_(tensor.detach())
 
 
-def zeros_like(arrays: Arrays) -> Tensors:
+def zeros_like(arrays: PyTree[Array]) -> Any:
     """Tensors of zeros with the shapes and the dtypes of arrays, which may be traced."""
-    return {name: _zeros(array) for name, array in arrays.items()}
+    return jax.tree.map(_zeros, arrays)
 
 
 def _zeros(like: Any) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Models from PyTorch modules. PyTorch itself is imported when a model is made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +14,16 @@ from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.models.lora import AdaptedModel
 from resolvent.problem.models.losses import Loss, WeightedLabels, WeightedLoss
 from resolvent.problem.models.model import Model, differentiate_batch
 from resolvent.problem.models.named_losses import LossName, loss_named
+from resolvent.problem.models.stateful import BoundModel, ParamsAndState, StatefulModel
 
 if TYPE_CHECKING:
     from resolvent.problem.models.torch_network import TorchNetwork
 
-__all__ = ["TorchModel", "from_torch", "torch_module"]
+__all__ = ["StatefulTorchModel", "TorchModel", "from_torch", "torch_module"]
 
 
 class TorchModel(Model):
@@ -36,6 +38,11 @@ class TorchModel(Model):
     network: "TorchNetwork" = eqx.field(static=True)
     description: str = eqx.field(static=True)
     key: Array | None = None
+
+    @property
+    @override
+    def constant_names(self) -> tuple[str, ...]:
+        return self.network.constants
 
     @property
     @override
@@ -56,11 +63,11 @@ class TorchModel(Model):
         return self.network.init(key)
 
     @override
-    def apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
+    def apply(self, params: PyTree[Any], x: PyTree[Array]) -> Float[Array, "B ..."]:
         return self.network.outputs(params, x, self.key)
 
     @override
-    def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
+    def batch_gradient(self, params: PyTree[Any], x: PyTree[Array], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
         from resolvent.problem.models.torch_network import torch_loss
 
@@ -69,22 +76,43 @@ class TorchModel(Model):
             weights, labels, loss = weights * labels.weight, labels.labels, loss.inner
         if (function := torch_loss(loss)) is None:
             return differentiate_batch(self, params, x, y, rows, mask)
-        return self.network.loss_gradient(function, params, x[rows], labels, weights, self.key)
+        return self.network.loss_gradient(function, params, tree.rows(x, rows), labels, weights, self.key)
+
+
+class StatefulTorchModel(StatefulModel):
+    """A PyTorch module with buffers that training changes, and its loss.
+
+    Attributes:
+        network: the module.
+        description: text that identifies the module in checkpoints.
+    """
+
+    network: "TorchNetwork" = eqx.field(static=True, kw_only=True)
+    description: str = eqx.field(static=True, kw_only=True)
+
+    @property
+    @override
+    def constant_names(self) -> tuple[str, ...]:
+        return self.network.constants
 
 
 @checked
 def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any] = "cross_entropy",
-               l2: float = 0.0, random_layers: bool | None = None) -> Model:
+               l2: float = 0.0, random_layers: bool | None = None, state: str | Sequence[str] = ()) -> Model:
     """A model from a PyTorch module that maps a batch of inputs to outputs.
+
+    A module is called with the inputs; with inputs that are a dict, by name, such as ``input_ids`` and
+    ``attention_mask``. It returns a tensor, or an object whose attribute ``logits`` is one, as the modules of Hugging
+    Face do.
 
     Every algorithm, solver and combinator works with it, because values and gradients come from PyTorch at run time,
     within the compiled rounds. PyTorch reads and writes the arrays of JAX without a copy. It runs on the CPU; parties
     in parallel lanes call it one after the other.
 
     Dropout draws from the key of each training step, so that results can be repeated. Outside of training steps the
-    module is in evaluation mode. Parameters with ``requires_grad=False`` and buffers are constants. Layers that change
-    a buffer, such as batch normalisation, are refused: their statistics are not parameters, and a mean over parties is
-    not defined for them.
+    module is in evaluation mode. Parameters with ``requires_grad=False`` and buffers are constants, except the running
+    statistics of batch and instance normalisation: they are the model's state, which is no parameter, and
+    ``rv.combinators.ModelState`` says where it is.
 
     Args:
         module: a ``torch.nn.Module``, which is copied: its parameters are the first model for every seed. Or a function
@@ -94,9 +122,11 @@ def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any]
             ``functools.partial(torch.nn.functional.huber_loss, reduction="none")``.
         l2: weight of |params|^2 / 2.
         random_layers: whether the module draws random numbers in training mode; None: it does if it has dropout.
+        state: patterns of the names of other buffers that training changes, such as ``*.codebook``.
 
     Raises:
-        InputError: PyTorch is not installed, ``module`` is not a module, or it has batch statistics.
+        InputError: PyTorch is not installed, ``module`` is not a module, it has batch normalisation without running
+            statistics, or ``state`` matches no buffer.
 
     Example:
         >>> import torch  # doctest: +SKIP
@@ -107,18 +137,27 @@ def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any]
     except ImportError as error:
         raise InputError("from_torch needs PyTorch: pip install 'resolvent[torch]', or see pytorch.org for the build "
                          "without CUDA, which is smaller") from error
-    network = TorchNetwork(module, random_layers)
-    return TorchModel(loss_named(loss) if isinstance(loss, str | Loss) else TorchLoss(loss), l2, network,
-                      network.description)
+    network = TorchNetwork(module, random_layers, (state,) if isinstance(state, str) else tuple(state))
+    of_outputs = loss_named(loss) if isinstance(loss, str | Loss) else TorchLoss(loss)
+    if not network.has_state:
+        return TorchModel(of_outputs, l2, network, network.description)
+    return StatefulTorchModel(of_outputs, l2, network.init_with_state, network.outputs_and_state, False,
+                              network.is_random, network=network, description=network.description)
 
 
 def torch_module(model: Model, params: Vector) -> Any:
     """A copy of the PyTorch module of a model, with these parameters, in evaluation mode.
 
+    Of a model of ``lora`` it is the module with the weights to which the adapters lead.
+
     Raises:
         InputError: the model does not come from PyTorch.
     """
-    if not isinstance(model, TorchModel):
+    if isinstance(model, AdaptedModel):
+        model, params = model.inner, model.weights(params)
+    if isinstance(model, BoundModel):
+        model, params = model.inner, ParamsAndState(params, model.state)
+    if not isinstance(model, TorchModel | StatefulTorchModel):
         raise InputError(f"the model is a {type(model).__name__}, and only a model of rv.models.from_torch has a "
                          "PyTorch module")
     return model.network.module_with(jax.device_get(params))

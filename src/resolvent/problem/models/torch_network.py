@@ -11,12 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 from torch.func import functional_call
 from typing_extensions import override
 
 from resolvent.errors import InputError, quote, shorten
+from resolvent.math.tree import is_selected, matches
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError
+from resolvent.problem.models.stateful import ParamsAndState, params_of
 from resolvent.problem.models.torch_functions import (
     Arrays,
     Tensors,
@@ -25,6 +27,8 @@ from resolvent.problem.models.torch_functions import (
     evaluate,
     one_at_a_time,
     pullback,
+    tensors,
+    write,
     zeros_like,
 )
 from resolvent.xla.versions import on_cpu
@@ -33,8 +37,7 @@ __all__ = ["SampleLossFunction", "TorchLoss", "TorchNetwork", "torch_loss"]
 
 SampleLossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
-_ADVICE = ("use layers without batch statistics, such as GroupNorm or LayerNorm; for fixed statistics of a pretrained "
-           "module use torchvision.ops.FrozenBatchNorm2d")
+_NORMS = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.instancenorm._InstanceNorm)
 
 
 class TorchNetwork:
@@ -43,30 +46,38 @@ class TorchNetwork:
     Args:
         source: a module, or a function without arguments that makes it.
         random_layers: whether the module draws random numbers in training mode; None: it does if it has dropout.
+        state: patterns of the names of buffers that training changes, in addition to running statistics.
 
     Attributes:
         description: the structure of the module and the digest of its numbers, which identify it in checkpoints.
         is_random: whether the module draws random numbers in training mode.
+        constants: names of the frozen parameters and of the buffers that training does not change.
 
     Raises:
-        InputError: the source is neither a module nor such a function, or the module has batch statistics or no trained
-            parameters.
+        InputError: the source is neither a module nor such a function, or the module has no trained parameters or
+            batch statistics without running statistics, or a pattern matches no buffer.
     """
 
-    def __init__(self, source: Any, random_layers: bool | None = None) -> None:
-        self._source, self._random_layers = source, random_layers
+    def __init__(self, source: Any, random_layers: bool | None = None, state: tuple[str, ...] = ()) -> None:
+        self._source, self._random_layers, self._patterns = source, random_layers, state
         module = copy.deepcopy(source) if isinstance(source, torch.nn.Module) else _make(source, 0)
         _check_module(module)
-        self._modules = {is_training: copy.deepcopy(module).train(is_training) for is_training in (True, False)}
-        self._functions = {is_training: TorchFunction(partial(self._outputs, is_training))
-                           for is_training in self._modules}
-        self._gradients: dict[SampleLossFunction, dict[bool, TorchFunction]] = {}
+        self._modules = {mode: _in_mode(copy.deepcopy(module), mode) for mode in ("training", "fixed", "evaluation")}
+        self._functions = {mode: TorchFunction(partial(self._outputs, mode)) for mode in self._modules}
+        self._gradients: dict[SampleLossFunction, dict[str, TorchFunction]] = {}
         self._trained = _trained_parameters(module)
+        self._state = _state_buffers(module, state)
         self._constants = {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())
-                           if name not in self._trained}
+                           if name not in self._trained and name not in self._state}
         self._checked: set[Any] = set()
+        self.constants = tuple(self._constants)
         self.is_random = any(map(_has_dropout, module.modules())) if random_layers is None else random_layers
-        self.description = f"{module!r} {_digest(module)}"
+        self.description = f"{module!r} {_digest(module)} {sorted(self._state)}"
+
+    @property
+    def has_state(self) -> bool:
+        """Whether training changes buffers of the module, such as the running statistics of batch normalisation."""
+        return bool(self._state)
 
     def init(self, key: Array) -> Arrays:
         """The first parameters, in JAX's default precision; parameters in half precision stay in half precision.
@@ -87,50 +98,98 @@ class TorchNetwork:
         first: Arrays = call(self._write_first, shapes, _seed(key))
         return first
 
-    def outputs(self, params: Arrays, x: Array, key: Array | None) -> Array:
-        """The outputs of the module, in training mode if there is a key."""
-        self._check_call(params, x)
-        return evaluate(self._functions[key is not None], params, (x, *_seeds(key)))
+    def init_with_state(self, key: Array) -> ParamsAndState:
+        """The first parameters, and the first buffers that training changes."""
+        state = {name: jnp.asarray(value.numpy()).astype(_numpy_kind(value)) for name, value in self._state.items()}
+        return ParamsAndState(self.init(key), state)
 
-    def loss_gradient(self, loss: SampleLossFunction, params: Arrays, x: Array, y: Array, weights: Float[Array, " B"],
-                      key: Array | None) -> Arrays:
-        """The gradient of the weighted sum of losses, in training mode unless random layers lack a key."""
-        is_training = key is not None or not self.is_random
+    def outputs(self, params: Arrays, x: PyTree[Array], key: Array | None) -> Array:
+        """The outputs of a module without a state, in training mode if there is a key."""
+        return self.outputs_and_state(params, {}, x, key, False)[0]
+
+    def outputs_and_state(self, params: Arrays, state: Arrays, x: PyTree[Array], key: Array | None,
+                          is_step: bool) -> tuple[Array, Arrays]:
+        """The outputs and the state after them.
+
+        In a training step the module is in training mode. With a key elsewhere, only layers with running statistics
+        are in evaluation mode: the state is frozen, and the random layers are on.
+        """
+        self._check_call(params, state, x)
+        inputs = (x, state, *_seeds(key))
+        outputs = evaluate(self._functions[_mode(is_step, key)], params, inputs)
+        if not is_step:
+            return outputs, state
+        shapes = {name: jax.ShapeDtypeStruct(value.shape, value.dtype)  # type: ignore[no-untyped-call]
+                  for name, value in state.items()}
+        after: Arrays = call(self._write_state, shapes, *jax.lax.stop_gradient((params, inputs)))
+        return outputs, after
+
+    def loss_gradient(self, loss: SampleLossFunction, params: Arrays, x: PyTree[Array], y: Array,
+                      weights: Float[Array, " B"], key: Array | None) -> Arrays:
+        """The gradient of the weighted sum of losses of a module without a state.
+
+        The module is in training mode unless random layers lack a key.
+        """
+        mode = "training" if key is not None or not self.is_random else "evaluation"
         if loss not in self._gradients:
             self._gradients[loss] = {mode: TorchFunction(partial(self._weighted_loss, loss, mode))
-                                     for mode in (True, False)}
+                                     for mode in self._modules}
         dtype = jnp.result_type(*params.values())
-        return pullback(self._gradients[loss][is_training], params, (x, y, weights.astype(dtype), *_seeds(key)),
+        return pullback(self._gradients[loss][mode], params, (x, y, weights.astype(dtype), *_seeds(key)),
                         jnp.ones((), dtype))
 
     def module_with(self, params: Any) -> torch.nn.Module:
-        """A copy of the module with these parameters, in evaluation mode."""
-        module = copy.deepcopy(self._modules[False])
-        parameters = dict(module.named_parameters())
+        """A copy of the module with these parameters, and state if there is one, in evaluation mode."""
+        module = copy.deepcopy(self._modules["evaluation"])
+        of_module = dict(module.named_parameters()) | dict(module.named_buffers())
+        state = params.state if isinstance(params, ParamsAndState) else {}
         with torch.no_grad():
-            for name, values in params.items():
-                parameters[name].data = torch.from_numpy(np.array(values))
+            for name, values in params_of(params).items():
+                of_module[name].data = torch.from_numpy(np.array(values))
+            for name, values in state.items():
+                of_module[name].copy_(torch.from_numpy(np.array(values)))
         return module
 
-    def __getstate__(self) -> tuple[Any, bool | None]:
-        return self._source, self._random_layers
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._source, self._random_layers, self._patterns
 
-    def __setstate__(self, state: tuple[Any, bool | None]) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # the functions of a pickled object are made again
 
-    def _outputs(self, is_training: bool, params: Tensors, x: torch.Tensor, *seed: torch.Tensor) -> torch.Tensor:
+    def _call(self, mode: str, params: Tensors, x: Any, state: Tensors,
+              seed: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, Tensors]:
+        """The outputs, and the buffers after them: copies, because training changes them in place."""
         dtype = next(iter(params.values())).dtype
         constants = {name: value.to(dtype) if value.is_floating_point() else value
                      for name, value in self._constants.items()}
+        buffers = {name: value.to(dtype if value.is_floating_point() else self._state[name].dtype, copy=True)
+                   for name, value in state.items()}
+        arguments, named = ((), x) if isinstance(x, dict) else ((x,), {})
         with torch.random.fork_rng(devices=[], enabled=bool(seed)):
             if seed:
                 torch.default_generator.manual_seed(int(seed[0]))
-            outputs: torch.Tensor = functional_call(self._modules[is_training], params | constants, (x,))
-        return outputs
+            outputs = functional_call(self._modules[mode], params | constants | buffers, arguments, named)
+        outputs = getattr(outputs, "logits", outputs)
+        if not isinstance(outputs, torch.Tensor):
+            raise InputError(f"the PyTorch module returns a {type(outputs).__name__}, and a model returns one tensor "
+                             "[samples, ...], or an object with one as its attribute logits: wrap the module, and "
+                             "return the outputs that the loss needs")
+        return outputs, buffers
 
-    def _weighted_loss(self, loss: SampleLossFunction, is_training: bool, params: Tensors, x: torch.Tensor,
-                       y: torch.Tensor, weights: torch.Tensor, *seed: torch.Tensor) -> torch.Tensor:
-        return (loss(self._outputs(is_training, params, x, *seed), y) * weights).sum()
+    def _outputs(self, mode: str, params: Tensors, x: Any, state: Tensors, *seed: torch.Tensor) -> torch.Tensor:
+        return self._call(mode, params, x, state, seed)[0]
+
+    def _weighted_loss(self, loss: SampleLossFunction, mode: str, params: Tensors, x: Any, y: torch.Tensor,
+                       weights: torch.Tensor, *seed: torch.Tensor) -> torch.Tensor:
+        return (loss(self._outputs(mode, params, x, {}, *seed), y) * weights).sum()
+
+    def _write_state(self, ctx: Any, out: Any, params: Any, inputs: Any) -> None:
+        """Callback: the state after a training step."""
+        x, state, *seed = tensors(inputs)
+        with one_at_a_time(), torch.no_grad():
+            after = self._call("training", tensors(params), x, state, tuple(seed))[1]
+            for name, buffer in out.items():
+                write(buffer, after[name])
 
     def _write_first(self, ctx: Any, out: Any, seed: Any) -> None:
         """Callback: the first parameters."""
@@ -141,26 +200,26 @@ class TorchNetwork:
             for name, buffer in out.items():
                 torch.from_dlpack(buffer).copy_(first[name])
 
-    def _check_call(self, params: Arrays, x: Array) -> None:
+    def _check_call(self, params: Arrays, state: Arrays, x: PyTree[Array]) -> None:
         """Call the module with zeros in training mode, once for each shape.
 
         Raises:
-            InputError: it changes a buffer, draws random numbers unexpectedly, or does not return one tensor.
+            InputError: it changes a constant, draws random numbers unexpectedly, or does not return one tensor.
         """
-        if (signature := (x.shape, x.dtype)) in self._checked:
+        leaves, structure = jax.tree.flatten(x)
+        signature = (structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+        if signature in self._checked:
             return
         before = {name: value.clone() for name, value in self._constants.items()}
         with one_at_a_time(), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            state = torch.get_rng_state()
-            outputs = functional_call(self._modules[True], self._constants | zeros_like(params),
-                                      (zeros_like({"x": x})["x"],))
-            draws = not torch.equal(state, torch.get_rng_state())
-        if not isinstance(outputs, torch.Tensor):
-            raise InputError(f"the PyTorch module returns a {type(outputs).__name__}, and a model returns one tensor "
-                             "[samples, ...]: wrap the module, and return the outputs that the loss needs")
+            random_state = torch.get_rng_state()
+            arguments = zeros_like(x)
+            functional_call(self._modules["training"], self._constants | zeros_like(params) | zeros_like(state),
+                            *(((), arguments) if isinstance(x, dict) else ((arguments,), {})))
+            draws = not torch.equal(random_state, torch.get_rng_state())
         if changed := [name for name, value in self._constants.items() if not torch.equal(value, before[name])]:
-            raise InputError(f"the PyTorch module changes its buffers {shorten(', '.join(changed))} in training, which "
-                             f"is not supported: {_ADVICE}")
+            raise InputError(f"the PyTorch module changes its buffers {shorten(', '.join(changed))} in training: name "
+                             "them by from_torch(state=[...]), so that rv.combinators.ModelState says where they are")
         if draws and not self.is_random:
             raise InputError("the PyTorch module draws random numbers in training, and has no dropout layer that would "
                              "say so: set from_torch(random_layers=True)")
@@ -238,23 +297,58 @@ def _make(source: Any, seed: int) -> torch.nn.Module:
 
 
 def _check_module(module: torch.nn.Module) -> None:
-    """Refuse modules that cannot be a model of parameters alone.
+    """Refuse modules that cannot be a model.
 
     Raises:
-        InputError: the module has batch statistics, no trained parameters, or parameters that are not on the CPU.
+        InputError: predictions depend on other samples, there are no trained parameters, or some are not on the CPU.
     """
-    norms = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.instancenorm._InstanceNorm)
-    statistics = [name or type(part).__name__ for name, part in module.named_modules() if isinstance(part, norms)
-                  and (part.track_running_stats or isinstance(part, norms[0]))]
-    if statistics:
-        raise InputError(f"the PyTorch module has batch statistics in {shorten(', '.join(statistics))}, which are no "
-                         f"parameters, and of which a mean over parties is not defined: {_ADVICE}")
+    if statistics := [name or type(part).__name__ for name, part in module.named_modules()
+                      if isinstance(part, _NORMS[0]) and not part.track_running_stats]:
+        raise InputError(f"the PyTorch module has batch normalisation without running statistics in "
+                         f"{shorten(', '.join(statistics))}, so that the prediction of a sample depends on the others: "
+                         "set track_running_stats=True, or use GroupNorm or LayerNorm")
     if not _trained_parameters(module):
         raise InputError(f"the PyTorch module {type(module).__name__} has no parameters with requires_grad=True: there "
                          "is nothing to train")
     if elsewhere := [name for name, value in module.state_dict().items() if value.device.type != "cpu"]:
         raise InputError(f"{shorten(', '.join(elsewhere))} of the PyTorch module are not on the CPU: call "
                          "module.to('cpu') first")
+
+
+def _in_mode(module: torch.nn.Module, mode: str) -> torch.nn.Module:
+    """The module in training mode; ``fixed`` without its layers with running statistics; or in evaluation mode."""
+    module.train(mode != "evaluation")
+    if mode == "fixed":
+        for part in module.modules():
+            if isinstance(part, _NORMS):
+                part.eval()
+    return module
+
+
+def _mode(is_step: bool, key: Array | None) -> str:
+    if is_step:
+        return "training"
+    return "evaluation" if key is None else "fixed"
+
+
+def _state_buffers(module: torch.nn.Module, patterns: tuple[str, ...]) -> Tensors:
+    """The buffers that training changes: running statistics, and those with a name that matches a pattern.
+
+    Raises:
+        InputError: a pattern matches no buffer.
+    """
+    buffers = dict(module.named_buffers())
+    for pattern in patterns:
+        if not any(matches(pattern, name) for name in buffers):
+            raise InputError(f"from_torch(state={quote(pattern)}) matches no buffer; there are {shorten([*buffers])}")
+    norms = [name for name, part in module.named_modules() if isinstance(part, _NORMS)]
+    return {name: value.detach() for name, value in buffers.items()
+            if name.rpartition(".")[0] in norms or is_selected(patterns, name)}
+
+
+def _numpy_kind(value: torch.Tensor) -> Any:
+    """The dtype of a buffer in a model's state: the default precision."""
+    return jnp.result_type(float if value.is_floating_point() else int)
 
 
 def _trained_parameters(module: torch.nn.Module) -> Tensors:
