@@ -105,10 +105,16 @@ def test_base_weights_come_from_a_file(tmp_path):
     weights = model.init(jax.random.key(5))
     arrays = {path: np.asarray(leaf) for path, leaf in tree.named_leaves(weights)}
     save_file(arrays, tmp_path / "model.safetensors")
-    read = rv.models.lora(model, rank=2, base=str(tmp_path / "model.safetensors"), where="layer 0").base
+    read = rv.models.read_weights(model, tmp_path / "model.safetensors")
     jax.tree.map(np.testing.assert_array_equal, read, weights)
     save_file(arrays | {"head": np.ones(3)}, tmp_path / "more.safetensors")
     save_file({**arrays, "layer 0.bias": np.ones(3)}, tmp_path / "shape.safetensors")
+    with_head = rv.models.read_weights(model, tmp_path / "more.safetensors", new="layer 1", unused="head")
+    first = model.init(jax.random.key(0))
+    np.testing.assert_array_equal(with_head["layer 1"]["weight"], first["layer 1"]["weight"])
+    np.testing.assert_array_equal(with_head["layer 0"]["weight"], weights["layer 0"]["weight"])
+    with pytest.raises(rv.InputError, match="read_weights\\(unused='heads'\\) matches no weight"):
+        rv.models.read_weights(model, tmp_path / "more.safetensors", unused="heads")
     arrays.pop("layer 1.bias")
     save_file(arrays, tmp_path / "less.safetensors")
     for name, message in (("more", "'head', which is no weight"), ("shape", "has the shape \\[3\\]"),

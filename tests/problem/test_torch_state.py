@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.problem.models.torch_models import torch_module
 
 torch = pytest.importorskip("torch")
 from safetensors.torch import save_file  # noqa: E402 - needs PyTorch
@@ -107,8 +106,9 @@ def test_a_module_with_inputs_by_name_is_adapted_from_its_file(tmp_path):
     torch.manual_seed(3)
     source = Named()
     save_file(source.state_dict(), tmp_path / "model.safetensors")
-    model = rv.models.lora(rv.models.from_torch(Named), rank=2, where="attention.*", trained="out", alpha=2.0,
-                           base=tmp_path / "model.safetensors")
+    network = rv.models.from_torch(Named)
+    model = rv.models.lora(network, rank=2, where="attention.*", trained="out", alpha=2.0,
+                           base=rv.models.read_weights(network, tmp_path / "model.safetensors"))
     samples = sentences()
     x = {name: jnp.asarray(part) for name, part in samples.party(0)[0].items()}
     named = {name: torch.tensor(np.asarray(part)) for name, part in x.items()}
@@ -118,7 +118,7 @@ def test_a_module_with_inputs_by_name_is_adapted_from_its_file(tmp_path):
     result = rv.simulate(rv.fedavg(rv.SGD(0.2, batch_size=6, epochs=4)), model, samples, rounds=5, progress=False)
     losses = result.scores("train", metric="loss").mean(axis=1)
     assert losses.iloc[-1] < 0.8 * losses.iloc[0]
-    logits = torch_module(model, result.server_model)(**named).logits.detach()
+    logits = rv.models.torch_module(model, result.server_model)(**named).logits.detach()
     np.testing.assert_allclose(logits, model.apply(result.server_model, x), atol=1e-5)
 
 

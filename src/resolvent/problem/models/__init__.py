@@ -8,9 +8,9 @@
 from resolvent.problem.models.lora import AdaptedModel, lora, read_weights
 from resolvent.problem.models.model import Model, from_functions, linear, logistic, mlp
 from resolvent.problem.models.networks import char_lstm, cifar_cnn, mnist_cnn, sentiment_lstm
-from resolvent.problem.models.torch_models import from_torch
+from resolvent.problem.models.torch_models import from_torch, torch_module
 from resolvent.problem.models.wrapped_modules import from_equinox, from_flax, from_nnx
 
 __all__ = ["linear", "logistic", "mlp", "mnist_cnn", "cifar_cnn", "char_lstm", "sentiment_lstm",  # noqa: RUF022
-           "from_functions", "from_equinox", "from_flax", "from_nnx", "from_torch", "lora", "read_weights", "Model",
-           "AdaptedModel"]
+           "from_functions", "from_equinox", "from_flax", "from_nnx", "from_torch", "lora", "read_weights",
+           "torch_module", "Model", "AdaptedModel"]

@@ -125,8 +125,8 @@ def lora(model: Model, *, rank: int = 8, where: str | Sequence[str] = "*", base:
         where: patterns of the paths of the weights that get an adapter, such as ``attention.*``, with the wildcards of
             ``fnmatch``; a prefix that ends at a dot selects all weights below it. Leaves with one axis, such as
             biases, get none.
-        base: the base weights: a model's parameters, or a safetensors file, see ``read_weights``; None: those that the
-            model begins with for the key 0, which are its own for a module of PyTorch.
+        base: the base weights, such as those of ``read_weights``; None: those that the model begins with for the key
+            0, which are its own for a module of PyTorch.
         alpha: the product of the adapters counts ``alpha / rank``.
         frozen_a: whether A is a constant.
         trained: patterns of the paths of weights that are trained themselves, such as those of a new last layer.
@@ -153,15 +153,13 @@ def lora(model: Model, *, rank: int = 8, where: str | Sequence[str] = "*", base:
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     if base is None:
         base = model.init(jax.random.key(0))
-    elif isinstance(base, str | Path):
-        base = read_weights(model, base)
     else:
         _check_base(base, shapes)
     if isinstance(base, ParamsAndState):
         model, base = model.with_state(base.state), base.params
     leaves = dict(tree.named_leaves(base))
-    adapted = tuple(path for path in _selected("where", where, leaves) if leaves[path].ndim > 1)
-    whole = _selected("trained", trained, leaves)
+    adapted = tuple(path for path in _selected("lora(where", where, leaves) if leaves[path].ndim > 1)
+    whole = _selected("lora(trained", trained, leaves)
     if twice := set(adapted) & set(whole):
         raise InputError(f"lora: {quote(min(twice))} matches both where and trained: leave it out of one of them")
     if not adapted:
@@ -179,22 +177,26 @@ def lora(model: Model, *, rank: int = 8, where: str | Sequence[str] = "*", base:
 
 
 @checked
-def read_weights(model: Model, path: str | Path) -> Vector:
+def read_weights(model: Model, path: str | Path, *, new: str | Sequence[str] = (),
+                 unused: str | Sequence[str] = ()) -> Vector:
     """The parameters of a model from a safetensors file whose arrays have the names of the model's weights.
 
     A name is a path, such as ``layer 0.weight``; of a PyTorch module it is that of its state dict, as in the files of
-    Hugging Face. Arrays of other names are refused, except buffers and frozen parameters of a PyTorch module, which
-    the module has itself.
+    Hugging Face. Buffers and frozen parameters of a PyTorch module are its own, and not read.
 
     Args:
         model: the model.
         path: the file.
+        new: patterns of weights that the file does not have, such as those of a new last layer: they are those that
+            the model begins with for the key 0.
+        unused: patterns of arrays of the file that the model does not have.
 
     Raises:
-        InputError: the file cannot be read, or its names or shapes are not those of the model.
+        InputError: the file cannot be read, its names or shapes are not those of the model, or a pattern matches
+            nothing.
 
     Example:
-        >>> weights = rv.models.read_weights(model, "model.safetensors")  # doctest: +SKIP
+        >>> weights = rv.models.read_weights(model, "model.safetensors", new="classifier")  # doctest: +SKIP
     """
     from safetensors import SafetensorError
     from safetensors.flax import load_file
@@ -203,21 +205,25 @@ def read_weights(model: Model, path: str | Path) -> Vector:
         arrays = load_file(str(path))
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path} cannot be read as a safetensors file: {shorten(error)}") from error
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    parts = tuple(shapes) if isinstance(shapes, ParamsAndState) else (shapes,)
+    first = model.init(jax.random.key(0))
+    parts = tuple(first) if isinstance(first, ParamsAndState) else (first,)
     expected = {name: leaf for part in parts for name, leaf in tree.named_leaves(part)}
-    for name, shape in expected.items():
+    begun = {*_selected("read_weights(new", new, expected)}
+    dropped = {*_selected("read_weights(unused", unused, arrays)}
+    for name, leaf in expected.items():
+        if name in begun:
+            continue
         if name not in arrays:
             raise InputError(f"{path} has no array {quote(name)}, a weight of the model{nearest(name, arrays)}; it has "
-                             f"{shorten([*arrays])}")
-        if arrays[name].shape != shape.shape:
+                             f"{shorten([*arrays])}. If it is to begin anew, name it in new")
+        if arrays[name].shape != leaf.shape:
             raise InputError(f"{path}: {quote(name)} has the shape {list(arrays[name].shape)}, and the weight of the "
-                             f"model {list(shape.shape)}")
-    if others := set(arrays) - set(expected) - set(model.constant_names):
-        raise InputError(f"{path} has an array {quote(min(others))}, which is no weight of the model: leave it out of "
-                         "the file, or add it to the model")
-    return jax.tree.unflatten(jax.tree.structure(shapes),
-                              [arrays[name].astype(shape.dtype) for name, shape in expected.items()])
+                             f"model {list(leaf.shape)}: if it is to begin anew, name it in new")
+    if others := set(arrays) - set(expected) - set(model.constant_names) - dropped:
+        raise InputError(f"{path} has an array {quote(min(others))}, which is no weight of the model: name it in "
+                         "unused")
+    leaves = [leaf if name in begun else arrays[name].astype(leaf.dtype) for name, leaf in expected.items()]
+    return jax.tree.unflatten(jax.tree.structure(first), leaves)
 
 
 def _check_base(base: Any, shapes: Any) -> None:
@@ -237,7 +243,7 @@ def _selected(name: str, patterns: str | Sequence[str], leaves: dict[str, Array]
     listed = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     for pattern in listed:
         if not any(tree.matches(pattern, path) for path in leaves):
-            raise InputError(f"lora({name}={quote(pattern)}) matches no weight{nearest(pattern, leaves)}; there are "
+            raise InputError(f"{name}={quote(pattern)}) matches no weight{nearest(pattern, leaves)}; there are "
                              f"{shorten([*leaves])}")
     return tuple(path for path in leaves if tree.is_selected(listed, path))
 

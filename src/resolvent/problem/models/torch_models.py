@@ -150,8 +150,15 @@ def torch_module(model: Model, params: Vector) -> Any:
 
     Of a model of ``lora`` it is the module with the weights to which the adapters lead.
 
+    Args:
+        model: a model of ``from_torch``, or one of ``lora`` around it.
+        params: its parameters, such as ``result.server_model``.
+
     Raises:
         InputError: the model does not come from PyTorch.
+
+    Example:
+        >>> module = rv.models.torch_module(model, result.server_model)  # doctest: +SKIP
     """
     if isinstance(model, AdaptedModel):
         model, params = model.inner, model.weights(params)
