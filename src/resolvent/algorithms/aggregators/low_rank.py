@@ -44,7 +44,7 @@ class AdapterMean(Aggregator):
                 return replies.mean(part)
             mean, error = mean_of_products(tree.widen(part), weights)
             errors.append(error)
-            return Factors(mean.A.astype(part.A.dtype), mean.B.astype(part.B.dtype))
+            return tree.cast(mean, part)
 
         aggregate = jax.tree.map(of_part, replies.payload, is_leaf=lambda part: isinstance(part, Factors))
         return aggregate, {"adapter_error": jnp.max(jnp.stack(errors))} if errors else {}

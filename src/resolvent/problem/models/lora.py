@@ -64,7 +64,7 @@ class AdaptedModel(Model):
             if not isinstance(part, Factors):
                 return part  # type: ignore[no-any-return]
             a = self.fixed[path] if part.A is None else part.A
-            change: Array = self.scale * (part.B @ a.astype(part.B.dtype))
+            change: Array = jnp.asarray(self.scale) * (part.B @ a.astype(part.B.dtype))
             return leaf + change.astype(jnp.promote_types(leaf.dtype, part.B.dtype)).reshape(leaf.shape)
 
         return jax.tree.unflatten(jax.tree.structure(self.base),
@@ -231,7 +231,8 @@ def _check_base(base: Any, shapes: Any) -> None:
         return {path: tuple(jnp.shape(leaf)) for path, leaf in tree.named_leaves(values)}
 
     found, expected = of(base), of(shapes)
-    if jax.tree.structure(base) != jax.tree.structure(shapes) or found != expected:
+    same_structure: bool = jax.tree.structure(base) == jax.tree.structure(shapes)
+    if not same_structure or found != expected:
         path = next(iter(sorted(name for name in found.keys() | expected.keys()
                                 if found.get(name) != expected.get(name))), "the structure")
         raise InputError(f"lora(base=...) are not the parameters of the model: {path} is {found.get(path)} in base and "

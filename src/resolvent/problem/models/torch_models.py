@@ -161,9 +161,9 @@ def torch_module(model: Model, params: Vector) -> Any:
         >>> module = rv.models.torch_module(model, result.server_model)  # doctest: +SKIP
     """
     if isinstance(model, AdaptedModel):
-        model, params = model.inner, model.weights(params)
+        params, model = model.weights(params), model.inner
     if isinstance(model, BoundModel):
-        model, params = model.inner, ParamsAndState(params, model.state)
+        params, model = ParamsAndState(params, model.state), model.inner
     if not isinstance(model, TorchModel | StatefulTorchModel):
         raise InputError(f"the model is a {type(model).__name__}, and only a model of rv.models.from_torch has a "
                          "PyTorch module")
