@@ -1,4 +1,4 @@
-"""Adapters beside full fine-tuning: bytes, memory and CPU time of a transformer with 10.7 million parameters.
+"""Adapters and full fine-tuning: bytes, memory and CPU time of a transformer with 10.7 million parameters.
 
     nice python benchmarks/lora.py [--out benchmarks/lora.json]
 
@@ -78,7 +78,7 @@ def run(name: str) -> dict[str, float]:
                                         classes=list(map(str, range(LETTERS))))
     model = rv.models.from_functions(init, apply, loss="token_cross_entropy")
     if kind != "full":
-        model = rv.models.lora(model, rank=8, where=ATTENTION, frozen_a=kind == "ffa")
+        model = rv.models.lora(model, rank=8, layers=ATTENTION, frozen_a=kind == "ffa")
     solver = rv.SGD(0.05, batch_size=4, epochs=1)
     algorithm = rv.fedavg(solver) if method == "fedavg" else rv.fedplus(solver, rv.penalties.L2Norm(), sigma=0.1)
     spent = {}

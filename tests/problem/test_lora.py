@@ -21,7 +21,7 @@ def data():
 
 
 def adapted(**settings):
-    return rv.models.lora(rv.models.mlp(12, 3, width=8), rank=2, where="layer 0", **settings)
+    return rv.models.lora(rv.models.mlp(12, 3, width=8), rank=2, layers="layer 0", **settings)
 
 
 def moved(model, seed=1):
@@ -124,9 +124,9 @@ def test_base_weights_come_from_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({"where": "attention.*"}, "matches no weight"), ({"where": "layer 0.bias"}, "selects no matrix"),
+    ({"layers": "attention.*"}, "matches no weight"), ({"layers": "layer 0.bias"}, "selects no matrix"),
     ({"rank": 8}, "smaller rank"), ({"rank": 0}, "at least 1"), ({"trained": "layer 0"}, "matches both"),
     ({"base": {"w": np.ones(3)}}, "not the parameters of the model")])
 def test_what_cannot_be_adapted_is_refused(settings, message):
     with pytest.raises(rv.InputError, match=message):
-        rv.models.lora(rv.models.mlp(12, 3, width=8), **{"rank": 2, "where": "layer 0", **settings})
+        rv.models.lora(rv.models.mlp(12, 3, width=8), **{"rank": 2, "layers": "layer 0", **settings})

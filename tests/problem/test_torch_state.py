@@ -64,10 +64,10 @@ def test_parameters_and_statistics_are_those_of_a_loop_in_pytorch():
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(module(x.float()), y.long()).backward()
         optimizer.step()
-    found = result.fitted("party 0").to_torch().state_dict()
+    trained = result.fitted("party 0").to_torch().state_dict()
     for name, value in module.state_dict().items():
-        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
-    assert found["norm.num_batches_tracked"] == STEPS
+        np.testing.assert_allclose(trained[name], value, atol=2e-6, err_msg=name)
+    assert trained["norm.num_batches_tracked"] == STEPS
 
 
 def test_policies_put_the_statistics_where_they_say():
@@ -107,7 +107,7 @@ def test_a_module_with_inputs_by_name_is_adapted_from_its_file(tmp_path):
     source = Named()
     save_file(source.state_dict(), tmp_path / "model.safetensors")
     network = rv.models.from_torch(Named)
-    model = rv.models.lora(network, rank=2, where="attention.*", trained="out", alpha=2.0,
+    model = rv.models.lora(network, rank=2, layers="attention.*", trained="out", alpha=2.0,
                            base=rv.models.read_weights(network, tmp_path / "model.safetensors"))
     samples = sentences()
     x = {name: jnp.asarray(part) for name, part in samples.party(0)[0].items()}
@@ -129,6 +129,6 @@ def test_a_file_of_a_module_has_its_statistics(tmp_path):
     read = rv.models.read_weights(rv.models.from_torch(Normalised), tmp_path / "model.safetensors")
     np.testing.assert_array_equal(read.state["norm.running_mean"], source.norm.running_mean)
     assert read.state["norm.num_batches_tracked"] == 1
-    adapted = rv.models.lora(rv.models.from_torch(Normalised), rank=2, where="body", base=read)
+    adapted = rv.models.lora(rv.models.from_torch(Normalised), rank=2, layers="body", base=read)
     np.testing.assert_allclose(adapted.apply(adapted.init(jax.random.key(0)), jnp.ones((2, 4))),
                                source.eval()(torch.ones(2, 4)).detach(), atol=1e-6)

@@ -43,10 +43,10 @@ def mean_of_products(factors: Factors, weights: Float[Array, " C"]) -> tuple[Fac
         ([[0.0, 0.0], [0.0, 2.0]], 0.6)
     """
     assert factors.A is not None
-    cohort, rank, columns = factors.A.shape
+    matrices, rank, columns = factors.A.shape
     roots = jnp.sqrt(weights)[:, None, None].astype(factors.B.dtype)
-    left = jnp.moveaxis(roots * factors.B, 0, 1).reshape(-1, cohort * rank)
-    right = (roots.astype(factors.A.dtype) * factors.A).reshape(cohort * rank, columns)
+    left = jnp.moveaxis(roots * factors.B, 0, 1).reshape(-1, matrices * rank)
+    right = (roots.astype(factors.A.dtype) * factors.A).reshape(matrices * rank, columns)
     (left_basis, left_core), (right_basis, right_core) = jnp.linalg.qr(left), jnp.linalg.qr(right.T)
     with jax.default_matmul_precision("highest"):
         u, values, vt = jnp.linalg.svd(left_core @ right_core.T, full_matrices=False)

@@ -103,7 +103,7 @@ class AdaptedModel(Model):
 
 
 @checked
-def lora(model: Model, *, rank: int = 8, where: str | Sequence[str] = "*", base: Any = None, alpha: float = 16.0,
+def lora(model: Model, *, rank: int = 8, layers: str | Sequence[str] = "*", base: Any = None, alpha: float = 16.0,
          frozen_a: bool = False, trained: str | Sequence[str] = (), l2: float = 0.0) -> AdaptedModel:
     """LoRA: the weights of a model plus products of two small matrices, which alone are trained.
 
@@ -122,7 +122,7 @@ def lora(model: Model, *, rank: int = 8, where: str | Sequence[str] = "*", base:
     Args:
         model: the model of the weights. The state of one that has a state stays that of the base.
         rank: rank of the adapters.
-        where: patterns of the paths of the weights that get an adapter, such as ``attention.*``, with the wildcards of
+        layers: patterns of the paths of the weights that get an adapter, such as ``attention.*``, with the wildcards of
             ``fnmatch``; a prefix that ends at a dot selects all weights below it. Leaves with one axis, such as
             biases, get none.
         base: the base weights, such as those of ``read_weights``; None: those that the model begins with for the key
@@ -137,7 +137,7 @@ def lora(model: Model, *, rank: int = 8, where: str | Sequence[str] = "*", base:
             fit the model.
 
     Example:
-        >>> model = rv.models.lora(rv.models.mlp(64, 10, width=32), rank=4, where="layer 0")
+        >>> model = rv.models.lora(rv.models.mlp(64, 10, width=32), rank=4, layers="layer 0")
         >>> params = model.init(jax.random.key(0))
         >>> params["layer 0.weight"].A.shape, params["layer 0.weight"].B.shape
         ((4, 64), (32, 4))
@@ -158,18 +158,18 @@ def lora(model: Model, *, rank: int = 8, where: str | Sequence[str] = "*", base:
     if isinstance(base, ParamsAndState):
         model, base = model.with_state(base.state), base.params
     leaves = dict(tree.named_leaves(base))
-    adapted = tuple(path for path in _selected("lora(where", where, leaves) if leaves[path].ndim > 1)
+    adapted = tuple(path for path in _selected("lora(layers", layers, leaves) if leaves[path].ndim > 1)
     whole = _selected("lora(trained", trained, leaves)
     if twice := set(adapted) & set(whole):
-        raise InputError(f"lora: {quote(min(twice))} matches both where and trained: leave it out of one of them")
+        raise InputError(f"lora: {quote(min(twice))} matches both layers and trained: leave it out of one of them")
     if not adapted:
-        raise InputError(f"lora(where={quote(where)}) selects no matrix; there are "
+        raise InputError(f"lora(layers={quote(layers)}) selects no matrix; there are "
                          f"{shorten([path for path, leaf in leaves.items() if leaf.ndim > 1])}")
     for path in adapted:
         shape = _matrix_shape(leaves[path])
         if rank >= min(shape):
             raise InputError(f"lora(rank={rank}): {quote(path)} is a matrix {list(shape)}, whose adapter must have a "
-                             "smaller rank: leave it out of where, or set a smaller rank")
+                             "smaller rank: leave it out of layers, or set a smaller rank")
     fixed = {path: _draw(jax.random.fold_in(jax.random.key(0), i), rank, _matrix_shape(leaves[path])[1])
              for i, path in enumerate(adapted)} if frozen_a else {}
     return AdaptedModel(loss=model.loss, l2=l2, inner=model, base=jax.tree.map(jnp.asarray, base), fixed=fixed,
@@ -230,13 +230,13 @@ def _check_base(base: Any, shapes: Any) -> None:
     def of(values: Any) -> dict[str, tuple[int, ...]]:
         return {path: tuple(jnp.shape(leaf)) for path, leaf in tree.named_leaves(values)}
 
-    found, expected = of(base), of(shapes)
+    of_base, expected = of(base), of(shapes)
     same_structure: bool = jax.tree.structure(base) == jax.tree.structure(shapes)
-    if not same_structure or found != expected:
-        path = next(iter(sorted(name for name in found.keys() | expected.keys()
-                                if found.get(name) != expected.get(name))), "the structure")
-        raise InputError(f"lora(base=...) are not the parameters of the model: {path} is {found.get(path)} in base and "
-                         f"{expected.get(path)} in the model")
+    if not same_structure or of_base != expected:
+        path = next(iter(sorted(name for name in of_base.keys() | expected.keys()
+                                if of_base.get(name) != expected.get(name))), "the structure")
+        raise InputError(f"lora(base=...) are not the parameters of the model: {path} is {of_base.get(path)} in base "
+                         f"and {expected.get(path)} in the model")
 
 
 def _selected(name: str, patterns: str | Sequence[str], leaves: dict[str, Array]) -> tuple[str, ...]:
