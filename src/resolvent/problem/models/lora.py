@@ -231,8 +231,8 @@ def _check_base(base: Any, shapes: Any) -> None:
         return {path: tuple(jnp.shape(leaf)) for path, leaf in tree.named_leaves(values)}
 
     of_base, expected = of(base), of(shapes)
-    same_structure: bool = jax.tree.structure(base) == jax.tree.structure(shapes)
-    if not same_structure or of_base != expected:
+    structure: Any = jax.tree.structure(base)
+    if structure != jax.tree.structure(shapes) or of_base != expected:
         path = next(iter(sorted(name for name in of_base.keys() | expected.keys()
                                 if of_base.get(name) != expected.get(name))), "the structure")
         raise InputError(f"lora(base=...) are not the parameters of the model: {path} is {of_base.get(path)} in base "
