@@ -126,7 +126,7 @@ def federation(cell, index):
                 if np.isfinite(values["alone"]).all():  # both classes are among the test rows
                     parts.append(RowValues(np.full(len(rows), s), np.full(len(rows), k), rows, values, metric.sampling,
                                            None if metric.sampling == "rows" else predictions[0].labels))
-        judged = judge_sites(evidence_of(name, seeds, RowValues.concatenate(parts))).sites if parts else ()
+        judged = judge_sites(evidence_of(name, seeds, folds, RowValues.concatenate(parts))).sites if parts else ()
         evidence[name] = [[float(true[name][site.party]), site.party, site.test_rows, site.rarest_class,
                            site.scores["alone"].value, *site.gains["method"], site.variances["method"]]
                           for site in judged]
@@ -138,32 +138,38 @@ def number_of(cell):
     return int.from_bytes(hashlib.sha256(repr(cell).encode()).digest()[:4], "big")
 
 
+def file_of(task, cache):
+    """The file of a federation."""
+    cell, index = task
+    return cache / f"{number_of(cell)}-{index}.json"
+
+
 def measure(task, cache=None):
     """The decisions of a federation by metric, see ``decided``; its measurements are in a file if it has one."""
     cell, index = task
-    file = None if cache is None else cache / f"{number_of(cell)}-{index}.json"
+    file = None if cache is None else file_of(task, cache)
     if file is not None and file.exists():
         measured = json.loads(file.read_text())
     else:
         measured = federation(cell, index)
         if file is not None:
             file.write_text(json.dumps(measured))
-    return {metric: decided(metric, cell[3], of_metric) for metric, of_metric in measured.items() if of_metric}
+    return {metric: decided(metric, *cell[3:], of_metric) for metric, of_metric in measured.items() if of_metric}
 
 
-def evidence_of(metric, seeds, rows=None):
+def evidence_of(metric, seeds, folds, rows=None):
     """The evidence of a federation of two methods."""
     table = pd.DataFrame({name: [] for name in ("method", "round", "party", "split", "metric", "value", "seed")})
     return Evidence(metric, "test", METRICS[metric].higher_is_better, ("alone", "method"), "alone",
-                    [f"site {k}" for k in range(SITES)], table, tuple(range(seeds)), rows)
+                    [f"site {k}" for k in range(SITES)], table, tuple(range(seeds)), rows, folds=folds or 1)
 
 
-def decided(metric, seeds, measured):
+def decided(metric, seeds, folds, measured):
     """For each site of a federation: the true gain, the interval on own rows, the advice and its probability."""
     sites = tuple(SiteJudgement(party, "", rows, rarest, {"alone": Interval(alone, alone, alone)},
                                 {"method": Interval(*gain)}, variances={"method": variance})
                   for _, party, rows, rarest, alone, *gain, variance in measured)
-    decisions = decide(Sites(sites, None), evidence_of(metric, seeds)).sites
+    decisions = decide(Sites(sites, None), evidence_of(metric, seeds, folds)).sites
     return [[true[0], *true[5:8], site.decision.advice, float(site.decision.probability)]
             for true, site in zip(measured, decisions, strict=True)]
 
@@ -248,12 +254,13 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--folds", type=int, nargs="*", default=[0, 1, 5], help="0: drawn scores; 1: one split")
     parser.add_argument("--cache", type=Path, help="a folder that stores each federation, to run in several parts")
+    parser.add_argument("--stored", action="store_true", help="only the federations that the folder has")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.cache is not None:
         arguments.cache.mkdir(parents=True, exist_ok=True)
-    tasks = list(tasks_of(arguments))
+    tasks = [task for task in tasks_of(arguments) if not arguments.stored or file_of(task, arguments.cache).exists()]
     sites = {}
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
         compute = pool.map if arguments.processes > 1 else map
@@ -271,10 +278,11 @@ def main():
     print(ratios.to_string(float_format=lambda v: f"{v:.3f}"))
     print("\n".join(broken or ["no cell breaks a promise"]))
     if arguments.out:
-        cells = [{key: round(v, 4) if isinstance(v, float) else v for key, v in cell.items() if key != "pairs"}
-                 for cell in table]
+        cells = [{key: (round(v, 4) if np.isfinite(v) else None) if isinstance(v, float) else v
+                  for key, v in cell.items() if key != "pairs"} for cell in table]
         lines = ",\n".join(json.dumps(cell) for cell in cells)
-        arguments.out.write_text(f'{{"command": "python benchmarks/calibration.py --federations '
+        folds = " ".join(map(str, arguments.folds))
+        arguments.out.write_text(f'{{"command": "python benchmarks/calibration.py --folds {folds} --federations '
                                  f'{arguments.federations}",\n"bins": {json.dumps(bins)},\n"power": '
                                  f'{json.dumps(ratios.round(4).to_dict("records"))},\n"failures": '
                                  f'{json.dumps(broken)},\n"cells": [\n{lines}\n]}}\n')

@@ -100,6 +100,11 @@ def relative(rate: float, name: str, factors: tuple[float, ...] = (0.001, 0.01, 
     return [{name: factor / rate} for factor in factors]
 
 
+def with_choice(preset: Preset) -> Preset:
+    """A preset whose parties choose by validation samples between its model, one trained alone, and mixtures."""
+    return lambda solver: rv.combinators.HeldOutInterpolation(preset(solver), solver, fallback="joint")
+
+
 METHODS: dict[str, tuple[Preset, Callable[[float], list[dict[str, Any]]]]] = {
     "fedavg_plus": (rv.fedavg_plus, lambda rate: PAIRS),
     "fedgeomed_plus": (rv.fedgeomed_plus, lambda rate: PAIRS),
@@ -115,6 +120,8 @@ METHODS: dict[str, tuple[Preset, Callable[[float], list[dict[str, Any]]]]] = {
     "fedavg": (rv.fedavg, lambda rate: []),
     "robust_interpolation": (rv.robust_interpolation, lambda rate: []),
 }
+METHODS |= {f"{name}, with a choice": (with_choice(METHODS[name][0]), lambda rate: [])
+            for name in ("ditto", "l2gd", "fedmix", "pfedme")}
 FED_PLUS = ("fedavg_plus", "fedgeomed_plus", "fedcomed_plus", "fedavg",
             "robust_interpolation")  # of the network with convolutions
 
@@ -157,8 +164,7 @@ def rows_of(problem: str, seeds: int, presets: set[str]) -> Iterator[dict[str, A
                  for setting in grid(float(case.solver.learning_rate))}
         best = max(tried, key=lambda setting: tried[setting], default="{}")
         yield {"problem": problem, "preset": name, "alone": alone, "default": default,
-               "best": max(tried.get(best, default), default), "setting": json.loads(best),
-               "tried": list(tried.values())}
+               "best": max(tried.get(best, default), default), "setting": json.loads(best)}
 
 
 def accuracy(algorithm: rv.Algorithm, case: Case, data: list[rv.FederatedData]) -> float:

@@ -86,7 +86,7 @@ BASES: dict[str, Callable[[Any, Any], rv.Algorithm]] = {
     "IFCA": lambda solver, _: rv.ifca(solver),
     "MARINA": lambda solver, _: rv.marina(solver, codec=rv.codecs.RandK(k=2), p=0.5),
     "PAGE": lambda solver, _: rv.page(solver, p=0.5),
-    "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.penalties.L2Norm()),
+    "personal splitting": lambda solver, _: rv.fedpi_plus(solver, rv.penalties.L2Norm(), sigma=0.5),
 }
 
 # Built from the inner algorithm.

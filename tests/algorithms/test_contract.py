@@ -94,7 +94,7 @@ COSTLY = {testing.check_sweep, testing.check_single_sample}
 KINDS = {"fedavg", "scaffold", "robust", "personal_splitting", "flix"}
 
 COMBINED = {
-    "fedpi_plus with a relative delta": lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm()),
+    "fedpi_plus with a relative delta": lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm(), sigma=0.5),
     "average of Anderson on the mean": lambda s: rv.combinators.ErgodicAveraging(
         rv.combinators.Anderson(rv.fedpi(s, eta=0.5), history_size=4, on="mean")),
     "average of Anderson at the parties": lambda s: rv.combinators.ErgodicAveraging(
@@ -118,7 +118,7 @@ SAME = {
     "reptile": (lambda s: rv.reptile(s, stragglers="drop"), "fedadam"),
     "fedavgm": (rv.fedavgm, "fedadam"),
     "fedyogi": (rv.fedyogi, "fedadam"),
-    "fedpi_plus": (lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm(), delta=0.1), "personal_splitting"),
+    "fedpi_plus": (lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm(), sigma=0.1, delta=0.1), "personal_splitting"),
     "fedmix": (lambda s: rv.fedmix(s, alpha=0.6, inner=compressed_scaffold(s), repeats=2), "flix"),
 }
 

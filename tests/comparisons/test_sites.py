@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
-from resolvent.comparisons.judgement.decisions import choose_method, decide
+from resolvent.comparisons.judgement.decisions import _moderated, choose_method, decide
 from resolvent.comparisons.judgement.power_forecast import further_rows
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import Evidence, judge_sites
@@ -42,6 +42,25 @@ def evidence(values, *, validation=None, score="accuracy", higher=True, alone="a
 def rows_with(correct, n):
     """[1, 1, n] with this number of ones."""
     return (np.arange(n) < correct)[None, None].astype(float)
+
+
+def test_a_site_without_a_difference_on_few_rows_has_the_variance_of_the_others():
+    """Of ten sites with the same share of different rows, one shows none by chance."""
+    rng = np.random.default_rng(0)
+    alone = rng.random((10, 1, 12)) < 0.5
+    other = alone ^ (rng.random((10, 1, 12)) < 0.3)
+    other[0] = alone[0]
+    of = evidence({"alone": alone, "A": other})
+    sites = judge_sites(of).sites
+    gains, variances = [site.gains["A"] for site in sites], np.array([site.variances["A"] for site in sites])
+    d = other[3, 0].astype(float) - alone[3, 0]
+    assert variances[3] == pytest.approx(d.var(ddof=1) / 12)
+    assert variances[0] == 0
+    moderated = _moderated(sites, gains, variances)
+    width = np.median([12 * ((gain.high - gain.low) / 3.919928) ** 2 for gain in gains])
+    common = (30 * width + 11 * 12 * variances.sum()) / (30 + 110)
+    np.testing.assert_allclose(moderated, (8 * common + 11 * 12 * variances) / 19 / 12, rtol=1e-6)
+    assert moderated[0] > 0.1 * np.median(moderated)
 
 
 def test_better_is_said_where_the_interval_excludes_zero():

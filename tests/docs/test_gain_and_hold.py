@@ -59,13 +59,15 @@ def test_the_table_of_the_other_problems_is_the_benchmarks():
 def test_what_the_page_says_of_the_other_problems():
     robust = {row["problem"]: row for row in PROBLEMS if row["method"] == "robust_interpolation"}
     alone = {row["problem"]: row["none"] for row in PROBLEMS if row["method"] == "alone"}
-    assert len(robust) >= 8
+    assert len(robust) >= 9
     assert all(row["none"][0] > alone[problem][0] and row["mean_lost"] < 0 for problem, row in robust.items())
-    assert {problem: row["worst_lost"] for problem, row in robust.items() if row["worst_lost"] > 0} == {"network": 2.8}
+    assert {problem: row["worst_lost"] for problem, row in robust.items() if row["worst_lost"] > 0} == {"network": 2.8,
+                                                                                                  "convolutions": 4.3}
     plus = {row["problem"]: row for row in PROBLEMS if row["method"] == "fedgeomed_plus"}
     assert set(plus) == set(robust)
     assert all(row["none"][0] > alone[problem][0] and row["mean_lost"] < 0 for problem, row in plus.items())
-    assert all(row["worst_lost"] <= 0 for row in plus.values())
+    assert {problem: row["worst_lost"] for problem, row in plus.items() if row["worst_lost"] > 0} == {
+        "convolutions": 4.3}
 
 
 def test_the_defaults_of_fed_plus_are_near_the_best_pair_and_never_far_below_training_alone():
@@ -74,5 +76,7 @@ def test_the_defaults_of_fed_plus_are_near_the_best_pair_and_never_far_below_tra
     assert len({row["problem"] for row in plus}) == 12
     assert all(row["best"] - row["default"] <= 0.41 and row["default"] >= row["alone"] + 0.79 for row in plus)
     of_pi = {row["problem"]: row["best"] for row in rows if row["preset"] == "fedpi_plus"}
+    splitting = [row for row in rows if row["preset"] == "fedpi_plus"]
+    assert all(row["best"] - row["default"] <= 2.21 and row["default"] >= row["alone"] for row in splitting)
     median = {row["problem"]: row["default"] for row in plus if row["preset"] == "fedgeomed_plus"}
-    assert {problem for problem, best in of_pi.items() if median[problem] <= best} == {"table"}
+    assert {problem for problem, best in of_pi.items() if median[problem] <= best} == {"table", "MNIST personal"}

@@ -22,7 +22,7 @@ from resolvent.math.penalties import Penalty
 from resolvent.problem.solvers import LocalSolver, traced_optimizer
 
 __all__ = ["DELTA", "MEDIAN_DISTANCES", "UNSMOOTHED_MEDIAN_DISTANCES", "Aggregated", "aggregate_parties", "default_lam",
-           "default_sigma", "with_delta", "with_protection", "with_server_momentum"]
+           "default_sigma", "is_papers", "with_choice", "with_delta", "with_protection", "with_server_momentum"]
 
 MEDIAN_DISTANCES = 1.0  # delta of norms: half of the parties are pulled to the centre completely
 UNSMOOTHED_MEDIAN_DISTANCES = 0.3  # without smoothing, parties that are nearer than about delta agree exactly
@@ -66,8 +66,12 @@ def with_protection(solver: LocalSolver, sigma: float | None, aggregate: Aggrega
     if is_papers(solver, sigma):
         return aggregate_parties(aggregate, method)
     abstaining = Abstention(method)  # type: ignore[arg-type]
-    return HeldOutInterpolation(with_server_momentum(aggregate_parties(aggregate, abstaining)), solver,
-                                fallback="joint")
+    return with_choice(solver, sigma, with_server_momentum(aggregate_parties(aggregate, abstaining)))
+
+
+def with_choice(solver: LocalSolver, sigma: float | None, method: Algorithm) -> Algorithm:
+    """The method in the paper's form, or with each party's choice between its personal model and its own alone."""
+    return method if is_papers(solver, sigma) else HeldOutInterpolation(method, solver, fallback="joint")
 
 
 def with_server_momentum(method: Algorithm) -> Algorithm:

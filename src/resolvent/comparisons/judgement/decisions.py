@@ -36,6 +36,9 @@ __all__ = ["choose_method", "decide"]
 _CERTAIN = 0.95  # from this probability on, the advice is "join" without "probably"
 _Z = 1.959963984540054  # half the width of an interval in standard deviations
 _UNIT_SCALE, _RELATIVE_SCALE = 0.1, 0.2  # size of a typical gain: of shares, and relative to the score of alone
+_COMMON_ROWS = 8.0  # the variance of a row at a site counts as much as this many rows of all sites
+_WIDTH_ROWS = 30.0  # and the variance by the widths of the intervals as much as this many rows
+_FOLDS = 1.25  # the models of folds share rows, so that their errors vary more than their rows say; measured
 _NOTHING_KNOWN = 1e3  # standard deviation, in typical gains, of a measurement that says nothing
 _FORECAST_MARGINS = 4  # a gain of this many margins (two points of a share) is worth further test rows
 _MIN_SITES = 8  # with fewer sites, the number of training rows does not inform the prior
@@ -111,14 +114,14 @@ def decide(sites: Sites, evidence: Evidence, rule: DecisionRule | None = None) -
             site._replace(decision=undecided if site.has_reference(evidence.alone) else None) for site in sites.sites))
     if choice is not None:
         choice = choice._replace(folds=dict(Counter(evidence.fold_choices)))
-    gains = _gains(sites, evidence, method)
+    gains, variances = _gains(sites, evidence, method)
     compared = [i for i, site in enumerate(sites.sites) if site.has_reference(evidence.alone)
                 and not np.isinf(gains[i].value)]
     alone = [abs(site.scores[evidence.alone].value) for site in sites.sites]
     reference = float(np.median([a for a in alone if np.isfinite(a)] or [1.0]))
     margin = _margin(rule, evidence, reference)
-    test_rows = np.array([sites.sites[i].test_rows for i in compared])
-    posterior = _posterior([gains[i] for i in compared], None if evidence.is_share else test_rows,
+    moderated = _moderated([sites.sites[i] for i in compared], [gains[i] for i in compared], variances[compared])
+    posterior = _posterior([gains[i] for i in compared], moderated * (_FOLDS if evidence.folds > 1 else 1.0),
                            _features(evidence, sites.sites, compared),
                            _UNIT_SCALE if evidence.is_share else max(_RELATIVE_SCALE * reference, 1e-12))
     decisions: dict[int, Decision | None] = {
@@ -135,18 +138,20 @@ def decide(sites: Sites, evidence: Evidence, rule: DecisionRule | None = None) -
 _UNKNOWN = Interval(np.nan, np.nan, np.nan)
 
 
-def _gains(sites: Sites, evidence: Evidence, method: str) -> list[Interval]:
-    """The gain of the federation's method at each site.
+def _gains(sites: Sites, evidence: Evidence, method: str) -> tuple[list[Interval], Values]:
+    """The gain of the federation's method at each site, and [K] their variances, nan where they are not known.
 
     If the folds choose different methods, it is the gain of the choice itself: each row is tested with the method that
     the validation rows of its fold choose. A test row of a fold is a validation row of others, so that the choice of
     all folds together has read it.
     """
-    if set(evidence.fold_choices) <= {method}:
-        return [site.gains.get(method, _UNKNOWN) for site in sites.sites]
-    assert evidence.alone is not None
-    of_choice = judge_sites(replace(evidence, methods=(evidence.alone, CHOSEN), baseline=None))
-    return [site.gains[CHOSEN] for site in of_choice.sites]
+    of_sites, label = sites.sites, method
+    if not set(evidence.fold_choices) <= {method}:
+        assert evidence.alone is not None
+        label = CHOSEN
+        of_sites = judge_sites(replace(evidence, methods=(evidence.alone, CHOSEN), baseline=None)).sites
+    return ([site.gains.get(label, _UNKNOWN) for site in of_sites],
+            np.array([site.variances.get(label, np.nan) for site in of_sites], dtype=float))
 
 
 def _only(evidence: Evidence) -> str | None:
@@ -154,24 +159,55 @@ def _only(evidence: Evidence) -> str | None:
     return evidence.candidates[0] if len(evidence.candidates) == 1 else None
 
 
-def _posterior(gains: Sequence[Interval], test_rows: NDArray[np.integer] | None, features: Values | None,
+def _posterior(gains: Sequence[Interval], variances: Values, features: Values | None,
                scale: float) -> Posterior | None:
     """The posterior of the gains; a gain that is not defined at a site is that of the population.
 
-    With ``test_rows``, the variance of a row is at least the median over the sites. A loss is rarely large, so that a
-    site whose few rows have no large loss seems to have a small gain and a small variance, and would count too much.
+    Args:
+        gains: the gain of each site.
+        variances: [K] the variance of each gain; nan where it is not known.
+        features: [K, P] what is known of the sites.
+        scale: size of a typical gain.
     """
     if not gains:
         return None
-    values, low, high = np.array(gains).T
-    is_known = np.isfinite(low) & np.isfinite(high)
+    values = np.array([gain.value for gain in gains])
+    is_known = np.isfinite(values) & np.isfinite(variances)
     values = np.where(is_known, values, 0.0)
-    deviations = np.where(is_known, np.maximum((high - low) / (2 * _Z), 1e-3 * scale), _NOTHING_KNOWN * scale)
-    variances = deviations**2
-    if test_rows is not None and (test_rows[is_known] > 0).all() and is_known.any():
-        of_row = float(np.median((variances * test_rows)[is_known]))
-        variances = np.where(is_known, np.maximum(variances, of_row / np.maximum(test_rows, 1)), variances)
+    variances = np.where(is_known, np.maximum(variances, (1e-3 * scale) ** 2), (_NOTHING_KNOWN * scale) ** 2)
     return population_posterior(values, variances, features, scale=scale, level=LEVEL)
+
+
+def _moderated(sites: Sequence[SiteJudgement], gains: Sequence[Interval], variances: Values) -> Values:
+    """[K] the variance of each gain, by the rows of all sites.
+
+    The variance at a site with few rows is itself uncertain: where no row shows a difference by chance, gain and
+    variance are small, and the site would count too much. With n_k v_k the variance of a row at site k, which has n_k
+    rows (of the rarest class, for a metric by class), the moderated variance m_k has
+
+    .. code-block:: text
+
+        n_k m_k = (d s^2 + (n_k - 1) n_k v_k) / (d + n_k - 1)
+        s^2 = (D w^2 + sum_k (n_k - 1) n_k v_k) / (D + sum_k (n_k - 1))
+
+    where w^2 is the median over the sites of n_k (half the width of the interval / 1.96)^2, which is large if there are
+    few rows, d = 8 and D = 30. Without v_k it is that of the width.
+
+    Source: Smyth, *Linear Models and Empirical Bayes Methods for Assessing Differential Expression in Microarray
+    Experiments*, 2004, (4); the prior from the widths is this library's own.
+    """
+    _, low, high = np.array(gains, dtype=float).reshape(-1, 3).T
+    of_width = ((high - low) / (2 * _Z)) ** 2
+    rows = np.array([site.rarest_class or site.test_rows for site in sites], dtype=float)
+    is_known = np.isfinite(of_width) & (rows > 0)
+    if not is_known.any():
+        return of_width
+    rows = np.maximum(rows, 1)
+    freedom = np.where(is_known, rows - 1, 0)
+    of_rows = freedom * rows * np.where(is_known, np.where(np.isfinite(variances), variances, of_width), 0)
+    width = float(np.median((of_width * rows)[is_known]))
+    common = (_WIDTH_ROWS * width + of_rows.sum()) / (_WIDTH_ROWS + freedom.sum())
+    return np.where(is_known, (_COMMON_ROWS * common + of_rows) / (_COMMON_ROWS + freedom) / rows, of_width)
 
 
 def _features(evidence: Evidence, sites: Sequence[SiteJudgement], compared: Sequence[int]) -> Values | None:
