@@ -201,13 +201,14 @@ def _moderated(sites: Sequence[SiteJudgement], gains: Sequence[Interval], varian
     rows = np.array([site.rarest_class or site.test_rows for site in sites], dtype=float)
     is_known = np.isfinite(of_width) & (rows > 0)
     if not is_known.any():
-        return of_width
+        return np.asarray(of_width)
     rows = np.maximum(rows, 1)
     freedom = np.where(is_known, rows - 1, 0)
     of_rows = freedom * rows * np.where(is_known, np.where(np.isfinite(variances), variances, of_width), 0)
     width = float(np.median((of_width * rows)[is_known]))
     common = (_WIDTH_ROWS * width + of_rows.sum()) / (_WIDTH_ROWS + freedom.sum())
-    return np.where(is_known, (_COMMON_ROWS * common + of_rows) / (_COMMON_ROWS + freedom) / rows, of_width)
+    moderated = (_COMMON_ROWS * common + of_rows) / (_COMMON_ROWS + freedom) / rows
+    return np.asarray(np.where(is_known, moderated, of_width))
 
 
 def _features(evidence: Evidence, sites: Sequence[SiteJudgement], compared: Sequence[int]) -> Values | None:
