@@ -20,6 +20,7 @@ __all__ = ["differences_figure", "estimates_figure", "forest_figure"]
 
 _ROW = 0.28  # inches
 _LABEL = 30  # characters
+_WIDE = 200.0  # ratio of the ends of an axis with ticks at powers of ten only
 
 
 def estimates_figure(fit: "Fit") -> "Figure":
@@ -103,12 +104,13 @@ def _intervals(axes: "Axes", names: list[str], centre: np.ndarray, low: np.ndarr
 
 
 def _ratio_axis(axes: "Axes", low: np.ndarray, high: np.ndarray) -> None:
-    """A logarithmic axis whose ticks are plain numbers: even ones, or powers of ten if it covers more than one."""
+    """A logarithmic axis whose ticks are plain numbers: even ones, or 1, 2, 5, 10, ... over more than tenfold."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
     axes.set_xscale("log")
-    is_wide = bool(low.size) and high.max() > 10 * low.min()
-    axes.xaxis.set_major_locator(LogLocator() if is_wide else MaxNLocator(5))
+    span = float(high.max() / low.min()) if low.size else 1.0
+    steps = (1.0, 2.0, 5.0) if span < _WIDE else (1.0,)
+    axes.xaxis.set_major_locator(LogLocator(subs=steps) if span > 10 else MaxNLocator(5))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
