@@ -35,7 +35,8 @@ NOT_CALLED = {"Cohort", "Jobs", "Wire", "Subproblem", "Sharded", "distribute", "
               "from_frame", "traced_optimizer", "LearningProblem", "QuadraticProblem",
               "Quadratic", "check_ids", "SampleOracle", "Batch", "Context",
               # Arguments that belong together; modules of a library that is an extra.
-              "from_consecutive", "from_dataset", "from_nnx", "from_torch"}
+              "from_consecutive", "from_dataset", "from_nnx", "from_torch", "read_weights", "torch_module",
+              "AdaptedModel"}
 NEEDS_FILES = {"cifar10", "emnist", "fashion_mnist", "leaf", "libsvm", "mnist", "sentiment", "shakespeare",
                "stackexchange", "table", "sentiment_lstm"}
 SMALL = {"samples": 20, "features": 3, "parties": 4}
@@ -114,7 +115,7 @@ def _example(name, hint):
                "shape": (28, 28), "vocabulary": ("a", "b"), "classes": 3, "features": 4, "cohort": 2,
                "data": rv.datasets.fedprox_synthetic(parties=2), "init": lambda key: jnp.zeros(2),
                "apply": lambda w, x: x @ w, "make": lambda key: eqx.nn.Linear(2, 2, key=key), "module": FakeModule(),
-               "example": jnp.zeros((1, 2)), "sequences": [[1, 2], [3]],
+               "model": rv.models.mlp(20, 12, width=16), "example": jnp.zeros((1, 2)), "sequences": [[1, 2], [3]],
                "function": lambda t, sizes: jnp.ones(sizes.shape),
                "loss": "cross_entropy", "l2": 0.0, "probability": 0.5, "schedule": rv.schedules.Constant(0.1)}
     if name == "inner" and "Aggregator" in hint:
