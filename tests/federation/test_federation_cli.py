@@ -67,7 +67,7 @@ rounds: 3
 evaluate_every: 3
 """
 
-LIMITS = Limits(min_rows=10, min_sites=2)  # the tables are small
+LIMITS = Limits(min_rows=10, min_sites=2, min_cell=2)  # the tables are small
 
 
 def limits(**changes):

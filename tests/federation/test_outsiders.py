@@ -147,9 +147,11 @@ def test_other_splits_and_seeds_have_the_first_answer(federation):
 
 
 @pytest.mark.parametrize(("changes", "reason"), [
-    (["solver.batch_size=1"], "limits"), (["data.label=name", "data.exclude=[notes]"], "rare"),
+    (["solver.batch_size=1"], "limits"),
+    (["solver={name: SGD, learning_rate: 0.0001, batch_size: 6, steps: 1}"], "limits"),
+    (["data.label=name", "data.exclude=[notes]"], "rare"),
     (["data.features=[notes]", "data.exclude=null"], "column not allowed"),
-    (["model={name: mlp, width: 64}"], "limits")], ids=["one row", "names", "notes", "a large model"])
+    (["model={name: mlp, width: 64}"], "limits")], ids=["one row", "a small step", "names", "notes", "a large model"])
 def test_what_describes_single_rows_stays_at_the_sites(changes, reason, federation):
     said = federation.federate(f"runs/attack-{abs(hash(tuple(changes)))}", *changes, fails=True)
     if "model" not in changes[0]:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
+from resolvent.algorithms.algorithm import local_solvers
 from resolvent.cli import federation as commands
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.federation.engines.in_process import run_in_process
@@ -22,7 +23,9 @@ from resolvent.federation.protocol import kits
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.refusals import Refusal, outgoing, read_refusal
 from resolvent.federation.site.dry_run import dry_run
+from resolvent.federation.site.own_batches import OwnBatches
 from resolvent.federation.site.red_team.answers import attack_answers, difference
 from resolvent.federation.site.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units
 from resolvent.federation.site.red_team.differencing import small_sums
@@ -308,6 +311,29 @@ def test_all_rows_come_back_from_steps_on_one_row_and_none_with_noise(tmp_path):
     assert any("Change: an update to which one row contributes" in line for line in report.lines())
     noisy = replace(file, limits=replace(ALLOWS_ONE_ROW, clip=1.0, noise=1.0))
     assert attack_site(noisy, "aachen", experiment, None, seconds=0.5).rows == 0
+
+
+def test_one_step_on_five_rows_is_refused_because_rows_would_come_back(tmp_path):
+    """8 columns and 8 classes: 72 parameters are few for 240 training rows, and many for the 5 of an update."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(400, 8)).round(3), columns=[f"lab{j}" for j in range(8)])
+    frame = frame.assign(ill=[f"c{k}" for k in rng.integers(0, 8, 400)])
+    file, experiment = site(tmp_path, frame, solver="batch_size: 5, steps: 1")
+    report = attack_site(file, "aachen", experiment, None)
+    assert "72 parameters, more than 0.333 for each of the 5 training rows that an update reads" in report.refused
+    with dry_run(file, "aachen", experiment, None) as dry, pytest.raises(Refusal) as refused:
+        dry.prepare()
+    assert "use more local steps, a larger batch_size" in read_refusal(outgoing(refused.value, "aachen"))[1]
+    allowing = replace(file, limits=Limits(max_parameters_per_row=None))
+    assert attack_site(allowing, "aachen", experiment, None, seconds=0.1).rows >= 1
+
+
+def test_a_site_that_takes_part_orders_its_minibatches_itself(tmp_path):
+    file, experiment = site(tmp_path, table(60))
+    with dry_run(file, "aachen", experiment, None) as dry:
+        dry.prepare()
+        (solver,) = local_solvers(dry.run._parties[0]._algorithm)
+    assert isinstance(solver.batches, OwnBatches)
 
 
 def test_a_plan_beyond_the_limits_is_not_attacked(tmp_path):

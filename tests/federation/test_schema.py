@@ -10,12 +10,13 @@ import pytest
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError
-from resolvent.federation.protocol.limits import NO_LIMITS
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, outgoing
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, misfits
 from resolvent.federation.protocol.table_reports import TableReport
-from resolvent.federation.site.table import SiteTable
+from resolvent.federation.site.table import SiteTable, read_site_table
 
 SITES = ("aachen", "berlin", "celle")
 SETTINGS = TableSettings("site", "ill", test=0.3, validation=0.1, seed=4)
@@ -96,6 +97,70 @@ def test_regression_and_integer_classes_have_the_order_of_the_pooled_table():
     assert (encoding.task, encoding.classes) == ("regression", ())
 
 
+# Levels that the experiment lists
+
+LEVELS = {"ward": ["west", "south", "east"], "ill": ["yes", "no", "perhaps"]}
+LISTING = SETTINGS._replace(levels=LEVELS)
+
+
+def test_listed_levels_are_those_of_the_encoding_and_no_other_is_read_from_the_rows():
+    """Rows of the level north, which is not listed, have none, as in a simulation; the site does not say that it has
+    any."""
+    frame = pooled_table()
+    tables = site_tables(frame, LISTING)
+    assert "north" not in json.dumps([table.report().plain() for table in tables.values()])
+    encoding, conflicts = agreed(tables, LISTING)
+    data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4, levels=LEVELS)
+    assert not conflicts
+    assert encoding.classes == data.classes == ("no", "perhaps", "yes")
+    assert encoding.features == data.features
+    assert encoding.features[-3:] == ("ward=east", "ward=south", "ward=west")
+    for site, table in tables.items():
+        x, y = table.encode(encoding).party(0, "train")
+        pooled_x, pooled_y = data.party(site, "train")
+        np.testing.assert_allclose(x, pooled_x, atol=1e-6)
+        np.testing.assert_array_equal(y, pooled_y)
+        assert (x[:, -3:].sum(axis=1) == 0).any()
+
+
+@pytest.mark.parametrize("guess", ["icu", "absent"])
+def test_a_list_tells_nothing_that_the_first_answer_has_not_told(guess, tmp_path):
+    """The lead lists guesses and leaves levels out: a hidden level looks as an absent one, and counts stay the same."""
+    frame = pd.DataFrame({"ward": ["east"] * 60 + ["west"] * 40 + ["icu"] * 3, "age": np.arange(103.0) % 9,
+                          "ill": ["no", "yes"] * 51 + ["no"]})
+    frame.to_csv(tmp_path / "patients.csv", index=False)
+    site = SiteFile(table=str(tmp_path / "patients.csv"), limits=Limits())
+
+    def answer(levels):
+        settings = TableSettings("site", "ill", levels=levels)
+        (ward,) = [column for column in read_site_table(site, settings, "aachen", 0, folder=tmp_path / "versions")
+                   .report().columns if column.name == "ward"]
+        return ward
+
+    first = answer(None).levels
+    assert {*first} == {"east", "west"}
+    assert answer({"ward": ["east", guess]}).levels == {"east": first["east"], guess: 0}
+    assert not answer({"ward": ["east", "west"]}).has_hidden
+    assert answer({"ward": [guess, "west", "east"]}).levels == {**first, guess: 0}
+
+
+def test_lists_that_do_not_fit_are_refused_by_column():
+    frame = pooled_table()
+    for levels, column, match in (
+            ({"ill": ["no", "perhaps"]}, "ill", "has the class 'yes', which the experiment does not list"),
+            ({"age": ["a"]}, "age", "no column of text"), ({"ward": ["a", "a"]}, "ward", "list each level once"),
+            ({"street": ["a"]}, "street", "has no column 'street'")):
+        with pytest.raises(Refusal, match=match) as refused:
+            site_tables(frame, SETTINGS._replace(levels=levels))
+        assert refused.value.column == column
+    for levels, match in (({"age": ["a"]}, "no column of text"), ({"ill": ["no"]}, "not among the classes"),
+                          ({"ward": []}, "at least one")):
+        with pytest.raises(InputError, match=match):
+            from_frame(frame, "site", "ill", levels=levels)
+    with pytest.raises(InputError, match="not both"):
+        from_frame(frame, "site", "ill", levels=LEVELS, rare="other")
+
+
 def test_conflicts_name_the_site_and_the_column():
     frame = pooled_table()
     parts = {site: frame[frame["site"] == site].reset_index(drop=True) for site in SITES}
@@ -152,15 +217,6 @@ def test_no_mean_over_few_values_is_reported():
     encoding, _ = agree(reports, settings)
     others = np.concatenate([t._frame["age"].to_numpy()[t._train] for t in list(tables.values())[1:]])
     assert encoding.numbers[0].mean == pytest.approx(others.mean(), rel=1e-12)
-
-
-def test_no_sum_of_few_weights_is_reported():
-    settings = SETTINGS._replace(weight="sure")
-    frame = pooled_table().assign(sure=1.5)
-    assert site_tables(frame, settings, min_cell=2)["aachen"].report(with_weights=True).label.weights
-    frame.loc[:19, "ill"] = ["yes"] * 6 + ["no"] * 14
-    with pytest.raises(Refusal, match="a sum of weights"):
-        site_tables(frame, settings, min_cell=6)["aachen"].report(with_weights=True)
 
 
 def test_a_column_without_values_is_a_conflict():

@@ -23,18 +23,19 @@ _GENERATOR = "threefry2x32"
 _WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 
 
-def system_key(data: bytes | None = None) -> Array:
+def system_key(data: bytes | Array | None = None) -> Array:
     """A key from the operating system's randomness.
 
     Args:
-        data: the ``SYSTEM_KEY_BYTES`` bytes of a key that was drawn before; default: a new key.
+        data: the ``SYSTEM_KEY_BYTES`` bytes of a key that was drawn before, or its key data; default: a new key.
 
     Example:
         >>> is_system_key(jax.random.fold_in(system_key(), 3))
         True
     """
     data = secrets.token_bytes(SYSTEM_KEY_BYTES) if data is None else data
-    key: Array = jax.random.wrap_key_data(jnp.asarray(np.frombuffer(data, np.uint32)), impl=_SYSTEM)
+    words = jnp.asarray(np.frombuffer(data, np.uint32)) if isinstance(data, bytes) else data
+    key: Array = jax.random.wrap_key_data(words, impl=_SYSTEM)
     return key
 
 

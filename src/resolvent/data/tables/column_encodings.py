@@ -1,7 +1,7 @@
 """How single columns of a table are encoded: numbers, categories and the label, each fitted once."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["OTHER", "CategoryColumn", "LabelEncoding", "NumberColumn", "Scale", "fit_categories", "fit_numbers",
-           "is_far", "is_missing", "join_rare", "looks_like_identifier"]
+           "is_far", "is_missing", "join_rare", "list_values", "looks_like_identifier"]
 
 Scale = Literal["standard", "none"]
 OTHER = "other"  # the level of rare values
@@ -231,19 +231,47 @@ def _moments(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
     return mean, np.where(is_constant, 1.0, np.sqrt(variance))
 
 
-def fit_categories(columns: Columns, train: NDArray[np.integer], min_rows: int = 0) -> tuple[CategoryColumn, ...]:
+def fit_categories(columns: Columns, train: NDArray[np.integer], min_rows: int = 0,
+                   levels: Mapping[str, Sequence[str]] | None = None) -> tuple[CategoryColumn, ...]:
     """Fit the columns of text: the imputed level to the training rows, the levels to all rows.
 
-    Levels with fewer than ``min_rows`` rows become the level ``other``.
+    Levels with fewer than ``min_rows`` rows become the level ``other``. ``levels`` has the levels of columns that are
+    not fitted: rows with another level have none.
 
     Raises:
-        InputError: a column has only rare levels, or too many that are not rare.
+        InputError: a column has only rare levels, or too many that are not rare; or ``levels`` has another column.
     """
-    return tuple(_fit_category(name, values, train, min_rows) for name, values in columns.items())
+    listed = levels or {}
+    if other := next((name for name in listed if name not in columns), None):
+        raise InputError(f"levels: the column {shorten(repr(other))} is no column of text from which is predicted: "
+                         "list levels of columns of text, and of the label, only")
+    return tuple(_fit_category(name, values, train, min_rows, listed.get(name)) for name, values in columns.items())
 
 
-def _fit_category(name: str, values: NDArray[Any], train: NDArray[np.integer], min_rows: int) -> CategoryColumn:
+def list_values(levels: Sequence[str], kind: LabelKind = "text") -> tuple[str, ...]:
+    """The listed levels of a column, or classes of a label, in the order in which they are encoded.
+
+    Raises:
+        InputError: one is listed twice, or none is, or is not of the kind.
+    """
+    order: Any = {"integer": int, "decimal": float}.get(kind, str)
+    try:
+        values = tuple(sorted(map(str, levels), key=order))
+    except ValueError as error:
+        raise InputError(f"levels: {shorten(', '.join(map(repr, levels)))} are no {kind} values: list those that the "
+                         "label has") from error
+    if not values or len({*values}) < len(values) or "" in values:
+        raise InputError(f"levels: {shorten(', '.join(map(repr, levels)))}: list each level once, and at least one")
+    return values
+
+
+def _fit_category(name: str, values: NDArray[Any], train: NDArray[np.integer], min_rows: int,
+                  listed: Sequence[str] | None) -> CategoryColumn:
     counts = Counter(values[~is_missing(values)].tolist())
+    if listed is not None:
+        known = list_values(listed)
+        of_training = Counter(values[train][~is_missing(values[train])].tolist())
+        return CategoryColumn(name, max(known, key=lambda level: of_training[level]), known)
     column = join_rare(name, _most_frequent(values[train]), counts, min_rows)
     title = f"column {shorten(repr(name))}"
     if len(column.rare) == len(counts):

@@ -7,7 +7,7 @@ do not depend on the seed of the split.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -77,7 +77,8 @@ class TableEncoding(Encoding):
     @classmethod
     def fit(cls, columns: Columns, train: NDArray[np.integer], *, party: str, label: LabelEncoding, missing: Missing,
             scale: Scale, booleans: frozenset[str] = frozenset(), rare_count: int = 0,
-            dates: tuple[DateColumn, ...] = (), unseen: Unseen = "refuse") -> "TableEncoding":
+            dates: tuple[DateColumn, ...] = (), unseen: Unseen = "refuse",
+            levels: Mapping[str, Sequence[str]] | None = None) -> "TableEncoding":
         """Fit an encoding to the columns of a table.
 
         Args:
@@ -91,6 +92,7 @@ class TableEncoding(Encoding):
             missing: what is done with missing values.
             dates: the columns that are dates.
             unseen: what is done with a level that is not in the training rows.
+            levels: column of text -> its levels; those of the others are fitted.
 
         Raises:
             InputError: a column has missing values and no value in a training row, or only rare or too many levels.
@@ -102,8 +104,9 @@ class TableEncoding(Encoding):
                                  "to impute: exclude it, or use smaller shares for validation and test")
         texts = {name: values for name, values in columns.items() if is_text(values)}
         numbers = {name: values for name, values in columns.items() if name not in texts}
-        return cls(party, label, fit_numbers(numbers, train, scale, booleans), fit_categories(texts, train, rare_count),
-                   tuple(gaps) if missing == "indicate" else (), missing, dates, unseen)
+        return cls(party, label, fit_numbers(numbers, train, scale, booleans),
+                   fit_categories(texts, train, rare_count, levels), tuple(gaps) if missing == "indicate" else (),
+                   missing, dates, unseen)
 
     @property
     def columns(self) -> tuple[NumberColumn | CategoryColumn, ...]:

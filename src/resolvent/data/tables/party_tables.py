@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.samples import check_encodable
-from resolvent.data.tables.column_encodings import LabelEncoding, Scale, is_missing, looks_like_identifier
+from resolvent.data.tables.column_encodings import (
+    LabelEncoding,
+    Scale,
+    is_missing,
+    list_values,
+    looks_like_identifier,
+)
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
     Columns,
@@ -59,6 +65,7 @@ def table(
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0,
     separator: str = "auto", decimal: Decimal = "auto", encoding: str = "auto", weight: str | None = None,
     dates: Dates = "refuse", rare: Rare = "keep", rare_count: int = 10, unseen: Unseen = "refuse",
+    levels: dict[str, list[str]] | None = None,
 ) -> FederatedData:
     """Data from a file with a row per sample, a column that names the party and one that holds the label.
 
@@ -94,6 +101,8 @@ def table(
         rare_count: a level is rare if it has fewer rows.
         unseen: what a model does with levels of new rows that the table does not have: ``refuse`` the rows; take them
             for the level ``other``, or for no level if nothing was joined; or take them for ``missing`` values.
+        levels: column of text -> its levels, or the label -> its classes, so that none is read from the rows. Rows with
+            another level have none, that is, zeros in the inputs of the column; another class is refused.
 
     Raises:
         InputError: the file does not exist, cannot be read or is cut off; its format is not clear, in which case the
@@ -111,7 +120,7 @@ def table(
     frame, name = read_table_file(table, TextFormat(separator, decimal, encoding), (party, label), (party,), is_used)
     return from_frame(frame, party, label, features=features, exclude=exclude, task=task, missing=missing,
                       scale=scale, validation=validation, test=test, seed=seed, name=name, weight=weight,
-                      dates=dates, rare=rare, rare_count=rare_count, unseen=unseen)
+                      dates=dates, rare=rare, rare_count=rare_count, unseen=unseen, levels=levels)
 
 
 def from_frame(
@@ -119,7 +128,7 @@ def from_frame(
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0, name: str = "table",
     encoding: TableEncoding | None = None, weight: str | None = None, dates: Dates = "refuse", rare: Rare = "keep",
-    rare_count: int = 10, unseen: Unseen = "refuse",
+    rare_count: int = 10, unseen: Unseen = "refuse", levels: dict[str, list[str]] | None = None,
 ) -> FederatedData:
     """Data from a frame with a row per sample, a column that names the party and one that holds the label.
 
@@ -161,13 +170,15 @@ def from_frame(
     if encoding is not None:
         for option, changed in {"features": features, "exclude": exclude, "task": task != "auto",
                                 "missing": missing != "refuse", "scale": scale != "standard",
-                                "dates": dates != "refuse", "rare": rare != "keep", "unseen": unseen != "refuse"
-                                }.items():
+                                "dates": dates != "refuse", "rare": rare != "keep", "unseen": unseen != "refuse",
+                                "levels": levels}.items():
             if changed:
                 raise InputError(f"{option}: the encoding determines it: leave it out")
         return _encoded(frame, party, label, encoding, validation, test, seed, name, weight)
     if unseen == "missing" and missing == "refuse":
         raise InputError("unseen: missing needs missing: impute or indicate, because missing values are refused")
+    if levels and rare == "other":
+        raise InputError("levels: list the levels, or join the rare ones with rare: other, not both")
     if rare_count < 1:
         raise InputError(f"rare_count={rare_count} must be at least 1")
     names = [str(c) for c in frame.columns]
@@ -188,11 +199,14 @@ def from_frame(
         check_missing(columns, rows, "set missing: impute, or indicate to mark them as well, or exclude the column")
     # Row numbers are split first: the encoding is fitted to the training rows.
     parties, members = _group_rows(owners)
+    listed = dict(levels or {})
+    classes = None if label not in listed else list_values(listed.pop(label), target.kind)
     data = FederatedData.from_arrays(members, [target.values[m] for m in members], parties=parties, task=target.task,
-                                     validation=validation, test=test, seed=seed, name=name)
+                                     classes=classes, validation=validation, test=test, seed=seed, name=name)
     fit = partial(TableEncoding.fit, party=party, missing=missing, scale=scale,
                   label=LabelEncoding(label, target.kind, data.task, data.classes), booleans=_booleans(frame, chosen),
-                  rare_count=rare_count if rare == "other" else 0, dates=date_columns, unseen=unseen)
+                  rare_count=rare_count if rare == "other" else 0, dates=date_columns, unseen=unseen,
+                  levels=listed)
     unencoded = UnencodedRows(columns, rows, data.x, fit)
     x, encoding = unencoded.encode(data.is_train)
     for feature in encoding.features:

@@ -25,3 +25,4 @@ class TableSettings(NamedTuple):
     rare: str = "keep"
     rare_count: int = 10
     unseen: Any = "refuse"
+    levels: dict[str, list[str]] | None = None

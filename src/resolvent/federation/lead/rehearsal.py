@@ -228,6 +228,8 @@ def _compare(rehearsal: Rehearsal[FederatedExperiment], experiment: FederatedExp
     encoding = read_encoding(next(iter(runs.values())) / "encoding.json")
     assert isinstance(encoding, TableEncoding)
     settings = experiment.table
+    if settings.levels:  # rows with other levels have none
+        encoding = replace(encoding, unseen="other")
     data = from_frame(rehearsal.frame, settings.party, settings.label, encoding=encoding,
                       validation=settings.validation, test=settings.test, seed=settings.seed)
     parities = []

@@ -16,10 +16,11 @@ from resolvent.algorithms.combinators.private_parties import is_private
 from resolvent.errors import InputError, check_range, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import MAX_BYTES
-from resolvent.problem.solvers import LocalSolver
-from resolvent.problem.solvers.dpsgd import DPSGD
+from resolvent.problem.solvers import LocalSolver, Shuffled
+from resolvent.problem.solvers.solver import MinibatchSolver
 
-__all__ = ["NO_LIMITS", "WHY", "Limits", "check_parts", "reasons_to_refuse", "refusal_of_limits", "scored_splits"]
+__all__ = ["NO_LIMITS", "WHY", "Limits", "check_parts", "reasons_of_exact_updates", "reasons_to_refuse", "refusal_of_limits", "rows_of_update",
+           "scored_splits"]
 
 # Packages whose functions and classes an algorithm of the library consists of.
 _TRUSTED = {"resolvent", "equinox", "jax", "jaxlib", "jaxtyping", "numpy", "optax", "builtins", "functools"}
@@ -56,12 +57,13 @@ class Limits:
         max_local_steps: largest number of local steps that a solver makes in a phase; None: any.
         min_rows: smallest number of its training samples with which this site takes part.
         min_cell: no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the
-            level is not used in training. A table with a class of fewer rows does not take part. A new version of the
-            table is used when at least as many rows differ.
-        min_batch: smallest number of rows in a minibatch of a solver.
+            level is not used in training. A table with a class of fewer training rows does not take part, nor does an
+            update read all training rows except fewer. A new version of the table is used when at least as many rows
+            differ.
+        min_batch: smallest number of rows in a minibatch of a solver, the last one of an epoch included.
         min_sites: smallest number of sites of a run in which this site takes part.
         max_parameters_per_row: largest number of parameters of a model that leaves the site without noise, divided by
-            the number of training rows; None: any.
+            the number of training rows that one update reads; None: any.
         score_digits: number of significant digits of the scores that leave the site; None: all.
         scores: whether the scores of models on this site's samples may leave it.
         training_scores: whether they may be those on training rows, too. They are exact numbers without noise; default:
@@ -148,8 +150,8 @@ WHY: Mapping[str, str] = {
     "min_cell": "a number about fewer rows describes single persons; the difference of two numbers does, too",
     "min_batch": "the gradient of one row, divided by that of the bias, is the row",
     "min_sites": "of the mean of two sites each site can subtract its own part",
-    "max_parameters_per_row": "a model with more parameters than this for each row can memorise the rows; such a model "
-                              "leaves with noise only",
+    "max_parameters_per_row": "a model with more parameters than this for each row that an update reads can memorise "
+                              "the rows; such a model leaves with noise only",
     "score_digits": "a score with all digits tells how a change of the model changes the prediction of a single row",
     "scores": "a score says something about all rows behind it; without scores no site can be compared",
     "training_scores": "a score on training rows tells whether a row was among them",
@@ -190,12 +192,46 @@ def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, roun
         steps = max((_steps_of(solver, samples) for solver in solvers), default=0)
         if steps > limits.max_local_steps:
             reasons["max_local_steps"] = f"{steps} local steps are more than the allowed {limits.max_local_steps}"
-    batches = [getattr(solver, "batch_size", None) for solver in solvers if not isinstance(solver, DPSGD)]
-    smallest = min((size for size in batches if size is not None), default=limits.min_batch)
+    smallest = min((_smallest_minibatch(solver, samples) for solver in solvers if isinstance(solver, MinibatchSolver)),
+                   default=limits.min_batch)
     if smallest < limits.min_batch:
-        reasons["min_batch"] = f"minibatches of {smallest} rows are smaller than the allowed {limits.min_batch}"
+        reasons["min_batch"] = (f"{samples} training rows give minibatches of {smallest} rows, fewer than the allowed "
+                                f"{limits.min_batch}")
     if samples < limits.min_rows:
         reasons["min_rows"] = f"the site has fewer training samples than the {limits.min_rows} with which it takes part"
+    return reasons
+
+
+def rows_of_update(algorithm: Algorithm, samples: int, effort: float) -> int:
+    """Smallest number of training rows that an update of the algorithm reads.
+
+    Args:
+        algorithm: the algorithm.
+        samples: number of training rows.
+        effort: the smallest effort that the plan can ask for; a positive one is at least a step.
+    """
+    return min((_rows_read(solver, samples, effort) for solver in local_solvers(algorithm)), default=samples)
+
+
+def reasons_of_exact_updates(limits: Limits, algorithm: Algorithm, *, parameters: int, samples: int,
+                             effort: float) -> dict[str, str]:
+    """Name of a limit that updates without noise exceed -> the reason.
+
+    Args:
+        limits: what the site allows.
+        algorithm: the algorithm of the experiment.
+        parameters: number of parameters of the model.
+        samples: number of the site's training samples.
+        effort: see ``rows_of_update``.
+    """
+    reasons, read = {}, rows_of_update(algorithm, samples, effort)
+    if limits.max_parameters_per_row is not None and parameters > limits.max_parameters_per_row * read:
+        reasons["max_parameters_per_row"] = (
+            f"the model has {parameters} parameters, more than {limits.max_parameters_per_row:.3g} for each of the "
+            f"{read} training rows that an update reads, of {samples}")
+    if 0 < samples - read < limits.min_cell:
+        reasons["min_cell"] = (f"an update leaves out {samples - read} of {samples} training rows, fewer than "
+                               f"{limits.min_cell}: its difference from one that reads all is their own")
     return reasons
 
 
@@ -236,6 +272,22 @@ def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
     if (part := next(_foreign_parts(algorithm), None)) is not None:
         raise InputError(f"the algorithm has {shorten(part)}, which is not a part of the library: only installed code "
                          f"of resolvent runs at a site; {advice}")
+
+
+def _smallest_minibatch(solver: MinibatchSolver, samples: int) -> int:
+    """The minibatches of an epoch at a site have nearly equal sizes, see ``OwnBatches``."""
+    batch_size = solver.budget.batch_size
+    return samples // -(-samples // batch_size) if isinstance(solver.batches, Shuffled) else min(batch_size, samples)
+
+
+def _rows_read(solver: LocalSolver, samples: int, effort: float) -> int:
+    if not isinstance(solver, MinibatchSolver):
+        return samples
+    smallest = _smallest_minibatch(solver, samples)
+    if not isinstance(solver.batches, Shuffled):
+        return smallest  # the minibatches of other rules can have the same rows
+    steps = int(solver.count_steps(jnp.array(samples), jnp.array(effort)))
+    return samples if steps * solver.budget.batch_size >= samples else smallest * steps
 
 
 def _steps_of(solver: LocalSolver, samples: int) -> int:

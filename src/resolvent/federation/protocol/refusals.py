@@ -46,7 +46,7 @@ class RefusalCode(StrEnum):
         TWICE: two columns of the site's table have the name.
         VALUES: a value of the column cannot be used.
         MISSING: a value of the column is missing.
-        RARE: a class or a sum of weights has fewer rows at the site than its minimum count.
+        RARE: a class has fewer training rows at the site than its minimum count.
         ENCODING: the rows of the site do not fit the encoding.
         SUM: the message is no step of a secure sum in which the site takes part.
         RANGE: a number of the reply is too large for a sum of integers.
@@ -129,10 +129,12 @@ _LIMITS: Mapping[str, str] = {
     "max_lead_epsilon": "the site allows the epsilon {} on its table to one lead, and the plan needs more",
     "max_local_steps": "the site allows at most {} local steps",
     "labels": "the site allows the labels {}",
-    "min_cell": "the site lets out no sum to which fewer rows than {} contribute: join levels, or leave columns out",
+    "min_cell": "the site lets out no sum, and no difference of sums, to which fewer rows than {} contribute: join "
+                "levels, leave columns out, or use epochs instead of steps",
     "min_batch": "the site allows no minibatches of fewer rows than {}",
     "min_sites": "the site takes part only with at least {} sites",
-    "max_parameters_per_row": "the site allows at most {} parameters of a model for each training row, or noise",
+    "max_parameters_per_row": "the site allows at most {} parameters of a model for each training row that an "
+                              "update reads, or noise: use more local steps, a larger batch_size or fewer features",
     "secure_sums": "the site takes part in secure sums only (privacy: {{secure_sums: true}})",
     "min_rows": "the site has fewer training rows than the {} with which it takes part",
     "clip": "the site clips updates to the norm {}, which is not possible with compressed messages",

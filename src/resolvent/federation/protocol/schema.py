@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn, join_rare
+from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn, join_rare, list_values
 from resolvent.data.tables.columns import MAX_CATEGORIES
 from resolvent.data.tables.dates import date_column
 from resolvent.data.tables.encoding import TableEncoding
@@ -141,11 +141,10 @@ def _agree_label(labels: Mapping[str, LabelReport],
         if not are_numbers:
             return None, [f"{title} holds {usual} values, and regression needs numbers"]
         return LabelEncoding(settings.label, "decimal" if len(kinds) > 1 else usual, "regression"), []
-    order: Any = {"integer": int, "decimal": float}.get(usual, str)
-    classes = sorted({c for label in labels.values() for c in label.classes}, key=order)
+    classes = {c for label in labels.values() for c in label.classes}
     if len(classes) < 2:
         return None, [f"{title} has {len(classes)} classes at all sites, at least 2 are needed"]
-    return LabelEncoding(settings.label, usual, "classification", tuple(classes)), []
+    return LabelEncoding(settings.label, usual, "classification", list_values([*classes], usual)), []
 
 
 def _pooled(name: str, reports: Sequence[ColumnReport], rows: int, scale: str) -> NumberColumn:

@@ -14,7 +14,8 @@ the party's state. If its last reply counted, the party keeps the state after th
 party keeps only the ``Private`` parts of that state. If the reply did not arrive in time, the party keeps the state
 before the work. A message that arrives again gets the stored reply, so that the party works only once.
 
-The server sends the random key of the work, so that a federation repeats a simulation. For a differentially private
+The server sends the random key of the work, so that a rehearsal repeats a simulation. Outside of rehearsals the site
+orders its minibatches itself, see ``own_batches``. For a differentially private
 algorithm the site has a key of its own, and its noise comes from the operating system, because whoever knows the key
 can compute the noise and subtract it. The reply is stored before it is sent, so that no message gets a second reply
 with other noise.
@@ -39,6 +40,7 @@ from resolvent.federation.protocol.limits import (
     NO_LIMITS,
     Limits,
     check_parts,
+    reasons_of_exact_updates,
     reasons_to_refuse,
     refusal_of_limits,
     scored_splits,
@@ -66,6 +68,7 @@ from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.budgets import epsilon_of_records, reasons_of_budgets
 from resolvent.federation.site.departures import Departure, list_departures
 from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.own_batches import with_own_batches
 from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
 from resolvent.federation.site.steps import first_state, party_step, personal_model
@@ -101,6 +104,7 @@ class Party:
             leave the site.
         guard: a function of the payload of a phase and the number of its round, which raises ``Refusal`` if the reply
             would tell too much.
+        secret: the site's secret, which orders its minibatches; None, in a rehearsal: the server's keys do.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -117,6 +121,7 @@ class Party:
                  rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None, secure: SecureSite | None = None,
+                 secret: bytes | None = None,
                  guard: Callable[[Any, int], None] = lambda payload, number: None) -> None:
         self.name, self._guard = name, guard
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
@@ -127,7 +132,8 @@ class Party:
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
-        self._algorithm, self._description = prepare(algorithm, problem)
+        own = algorithm if secret is None else with_own_batches(algorithm, secret)
+        self._algorithm, self._description = prepare(own, problem)
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._description.party)
 
@@ -144,14 +150,12 @@ class Party:
         if self._limits.clip is not None and is_encoded:
             reasons["clip"] = ("the site clips its updates, which is not possible after their compression or as "
                                "integers, nor from a compressed model: use an experiment without both")
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(self._description.model))
-        largest, samples = self._limits.max_parameters_per_row, int(self._problem.sizes[0])
         has_noise = self._limits.noise or adds_private_noise(self._plain_algorithm)
-        is_sent = bool(jax.tree.leaves(self._description.replies))
-        is_hidden = has_noise or self._sums is not None
-        if is_sent and not is_hidden and largest is not None and parameters > largest * samples:
-            reasons["max_parameters_per_row"] = (
-                f"the model has {parameters} parameters, more than {largest:.3g} for each of {samples} training rows")
+        if jax.tree.leaves(self._description.replies) and not has_noise and self._sums is None:
+            parameters = sum(leaf.size for leaf in jax.tree.leaves(self._description.model))
+            reasons |= reasons_of_exact_updates(
+                self._limits, self._plain_algorithm, parameters=parameters, samples=int(self._problem.sizes[0]),
+                effort=1.0 if self._planned is None else self._planned.smallest_effort)
         return refusal_of_limits(reasons, self._limits) if reasons else None
 
     def check(self) -> None:

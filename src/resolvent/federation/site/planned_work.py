@@ -147,6 +147,16 @@ class PlannedWork:
         if t > self.rounds or (t < self.rounds and not self.may_end_early):
             raise Refusal(RefusalCode.PLAN, f"the run ends after {t} rounds, and the plan has {self.rounds}")
 
+    @cached_property
+    def smallest_effort(self) -> float:
+        """The smallest effort that the plan can ask of the site; a tiny one if it is drawn, or known to the server."""
+        dependence, (index, _, effort) = self._dependence, self._cohort(0)
+        if not dependence.effort and (effort == effort[0]).all():
+            return float(effort[0])
+        if not dependence.effort | dependence.working and self.membership.has_founders_only:
+            return float(effort[index == self.membership.number].sum())
+        return _TOLERANCE
+
     def _effort(self, t: int, k: int) -> float | None:
         """The planned effort of party k in round t; 0 if it does not work; None if the site cannot know it."""
         has_secret = protects_parties(self.algorithm) and not self.rehearsal

@@ -55,7 +55,7 @@ def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | No
 def choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits) -> list[str]:
     """The columns to predict from, in the order of the table or of ``features``."""
     weight = [] if settings.weight is None else [settings.weight]
-    for name in [settings.label, *weight, *(settings.features or [])]:
+    for name in [settings.label, *weight, *(settings.features or []), *(settings.levels or {})]:
         if name not in names:
             raise Refusal(RefusalCode.ABSENT, f"the table has no column {shorten(repr(name))}, which the experiment "
                           f"needs: its columns are {shorten(', '.join(map(repr, names)))}; if it has another name, set "

@@ -238,7 +238,8 @@ class SiteRun:
         party = Party(algorithm, problem, self._stores[-1], rounds=experiment.rounds_of(label),
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
                       ledger=self._ledger, lead=self._lead, planned=self._planned(label, algorithm, seed),
-                      rehearsal=experiment.is_rehearsal, metrics=self._metrics, secure=secure)
+                      rehearsal=experiment.is_rehearsal, metrics=self._metrics, secure=secure,
+                      secret=self.table.secret)
         party.check()
         self._parties.append(party)
 

@@ -3,7 +3,7 @@
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import NO_LIMITS, WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
+from resolvent.federation.site.chosen_levels import hidden_levels, listed_levels
 from resolvent.federation.site.read_rows import choose_columns, read_site_rows
 from resolvent.federation.site.table_versions import TableRows
 
@@ -49,6 +50,7 @@ class SiteTable:
         site: name of the site.
         rows: number of rows.
         version: number of the version of the table; None if the split is that of a simulation.
+        secret: the secret of the site; None if the split is that of a simulation.
     """
 
     def __init__(self, frame: "pd.DataFrame", settings: TableSettings, site: str, party: int,
@@ -106,9 +108,10 @@ class SiteTable:
             with refusing(RefusalCode.MISSING, next(iter(gaps))):
                 check_missing(self._columns, self._names, "fill it in, leave the row out, or ask the lead for "
                               "missing: impute")
-        self.version = None if rows is None else rows.version
-        self._hidden = {name: _hidden_levels(values, self._min_cell, (limits.levels or {}).get(name))
+        self.version, self.secret = (None, None) if rows is None else (rows.version, rows.secret)
+        self._hidden = {name: hidden_levels(values, self._min_cell, (limits.levels or {}).get(name))
                         for name, values in self._columns.items() if is_text(values)}
+        self._listed = listed_levels(settings, self._label_kind, self._hidden, self._classes)
         self._check_columns(limits)
         self._row_weights = self._read_weights()
 
@@ -167,13 +170,16 @@ class SiteTable:
             self._label_kind = label_kind(settings.label, labels)
         if settings.task == "regression" or (settings.task == "auto" and self._label_kind == "decimal"):
             return Counter()
-        classes = Counter(map(str, labels.tolist()))
-        rare = min(classes, key=lambda name: classes[name])
-        if classes[rare] < self._min_cell:
+        names = np.array([str(name) for name in labels], object)
+        classes, trained = Counter(names.tolist()), Counter(names[self._train].tolist())
+        # A class without training rows is in no update; that of a few is a sum over these rows.
+        fewest = {name: trained.get(name) or count for name, count in classes.items()}
+        rare = min(fewest, key=lambda name: fewest[name])
+        if fewest[rare] < self._min_cell:
             raise Refusal(RefusalCode.RARE, f"the label {shorten(repr(settings.label))} has the class "
-                          f"{shorten(repr(rare))} in {classes[rare]} rows, fewer than min_cell {self._min_cell} "
-                          f"(limits.min_cell: {WHY['min_cell']}): leave its rows out, or lower min_cell in site.yaml",
-                          column=settings.label)
+                          f"{shorten(repr(rare))} in {classes[rare]} rows, of which {trained[rare]} train: fewer than "
+                          f"min_cell {self._min_cell} (limits.min_cell: {WHY['min_cell']}): leave its rows out, or "
+                          "lower min_cell in site.yaml", column=settings.label)
         return classes
 
     def _read_weights(self) -> NDArray[np.float64]:
@@ -194,9 +200,6 @@ class SiteTable:
 
         Args:
             with_weights: whether the sums of weights are reported, which an experiment with weights needs.
-
-        Raises:
-            Refusal: the sum of the weights of a class would be one over fewer training rows.
         """
         columns = tuple(self._reported(f"column {name!r}", partial(self._column_report, name))
                         for name in self._columns)
@@ -205,8 +208,19 @@ class SiteTable:
             weights = self._reported(f"weights {self._settings.weight!r} of {self._settings.label!r}",
                                      self._sum_weights)
         classes = self._reported(f"classes {self._settings.label!r} {self._label_kind}", self._count_classes)
-        return TableReport(dict(self._lengths), tuple(ColumnReport(**column) for column in columns),
-                           LabelReport(self._label_kind, classes, weights), tuple(date.name for date in self._dates))
+        reports = [self._listed_only(ColumnReport(**column)) for column in columns]
+        if (listed := self._listed.get(self._settings.label)) is not None:
+            classes = {name: classes.get(name, 0) for name in listed}
+        return TableReport(dict(self._lengths), tuple(reports), LabelReport(self._label_kind, classes, weights),
+                           tuple(date.name for date in self._dates))
+
+    def _listed_only(self, report: ColumnReport) -> ColumnReport:
+        """The part of the stored answer about the levels that the experiment lists; it has the same for every list."""
+        listed = self._listed.get(report.name)
+        if listed is None:
+            return report
+        levels = {level: (report.levels or {}).get(level, 0) for level in listed}
+        return replace(report, levels=levels, count=sum(levels.values()), has_hidden=False)
 
     def _reported(self, question: str, compute: Callable[[], Any]) -> Any:
         """A part of the report: the stored answer, if this was asked before about the version of the table."""
@@ -218,13 +232,12 @@ class SiteTable:
         return {name: counts.get(name, 0) for name in self._classes}
 
     def _sum_weights(self) -> dict[str, float]:
-        """Class -> sum of the weights of its training rows; for regression, the sum of all under the empty text."""
+        """Class -> sum of the weights of its training rows; for regression, the sum of all under the empty text.
+
+        No class has fewer training rows than the minimum count, except none: see ``_read_classes``.
+        """
         weights, label = self._row_weights[self._train], self._settings.label
         names = np.array([str(name) if self._classes else "" for name in self._frame[label]], object)[self._train]
-        counts = Counter(names.tolist())
-        if self._settings.weight is not None and min(counts.values(), default=0) < self._min_cell:
-            raise Refusal(RefusalCode.RARE, "a sum of weights would be one of fewer training rows than min_cell "
-                          f"{self._min_cell}: lower min_cell in site.yaml", column=label)
         return {name: float(weights[names == name].sum()) for name in sorted({*self._classes} or {""})}
 
     def _column_report(self, name: str) -> dict[str, Any]:
@@ -305,7 +318,7 @@ class SiteTable:
             raise Refusal(RefusalCode.ENCODING, f"the encoding has the column {shorten(repr(name))}, which the "
                           "table does not have, or has with values of another kind")
         if isinstance(column, CategoryColumn):
-            unknown = {*values[~is_missing(values)]} - {*column.levels, *column.rare} - self._hidden[name]
+            unknown = {*values[~is_missing(values)]} - {*column.levels, *column.rare} - self._unused(name)
             if unknown:
                 raise Refusal(RefusalCode.ENCODING, f"column {shorten(repr(name))} has the level "
                               f"{shorten(repr(min(unknown)))}, which the encoding does not have", column=name)
@@ -313,19 +326,21 @@ class SiteTable:
     def _visible_columns(self) -> Columns:
         """The columns, with a text instead of hidden levels that is no level of any encoding."""
         columns, no_level = dict(self._columns), secrets.token_hex()
-        for name, hidden in self._hidden.items():
-            if hidden:
+        for name in self._hidden:
+            if unused := self._unused(name):
                 values = self._columns[name].copy()
-                values[[value in hidden for value in values]] = no_level
+                values[[value in unused for value in values]] = no_level
                 columns[name] = values
         return columns
 
 
-def _hidden_levels(values: NDArray[Any], min_cell: int, allowed: Sequence[str] | None) -> frozenset[str]:
-    """The levels of a column with fewer rows than ``min_cell``, and those that the site does not list."""
-    counts = Counter(values[~is_missing(values)].tolist())
-    return frozenset(level for level, count in counts.items()
-                     if count < min_cell or (allowed is not None and level not in allowed))
+    def _unused(self, name: str) -> frozenset[str]:
+        """The levels that are used in no row: those that are hidden, and those that the experiment does not list."""
+        listed = self._listed.get(name)
+        if listed is None:
+            return self._hidden[name]
+        values = self._columns[name]
+        return self._hidden[name] | {*values[~is_missing(values)].tolist()}.difference(listed)
 
 
 def _answer_anew(question: str, compute: Callable[[], Any]) -> Any:

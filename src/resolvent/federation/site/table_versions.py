@@ -45,12 +45,14 @@ class TableRows(NamedTuple):
         answer: (question, function that computes an answer of plain values) -> the stored answer about this version.
             The question has everything on which the answer depends.
         waiting: number of rows that are not used: too few new ones, and those that were left out with removed ones.
+        secret: the secret of the site.
     """
 
     version: int
     splits: Mapping[str, NDArray[np.intp]]
     answer: Callable[[str, Callable[[], Any]], Any]
     waiting: int = 0
+    secret: bytes = b""
 
 
 class AnsweredVersion(NamedTuple):
@@ -220,7 +222,7 @@ class TableVersions:
         present = {name: np.array([position[row] for row in rows.tolist() if row in position], np.intp)
                    for name, rows in version.splits.items()}
         waiting = len(hashes) - sum(map(len, present.values()))
-        return TableRows(number, present, partial(self._answer, number, version), waiting)
+        return TableRows(number, present, partial(self._answer, number, version), waiting, self._secret)
 
     @property
     def _count(self) -> int:
@@ -246,16 +248,19 @@ class TableVersions:
 
         write_atomically(self._path(number), write)
 
+    @property
+    def _secret(self) -> bytes:
+        return stored_secret(self._folder / _SECRET, _SECRET_BYTES)
+
     def _random(self, number: int) -> np.random.Generator:
-        secret = stored_secret(self._folder / _SECRET, _SECRET_BYTES)
-        return np.random.default_rng([number, *np.frombuffer(secret, np.uint32).tolist()])
+        return np.random.default_rng([number, *np.frombuffer(self._secret, np.uint32).tolist()])
 
     def _hashes(self, frame: "pd.DataFrame", columns: Sequence[str]) -> NDArray[np.uint64]:
         """[rows] the hash of each row over these columns; equal rows have different hashes."""
         import pandas as pd
 
         names = [str(name) for name in frame.columns]
-        total = np.frombuffer(stored_secret(self._folder / _SECRET, _SECRET_BYTES)[:8], np.uint64).repeat(len(frame))
+        total = np.frombuffer(self._secret[:8], np.uint64).repeat(len(frame))
         for name in columns:
             total = total * _FACTOR + _cell_hashes(frame.iloc[:, names.index(name)])
         repeats = pd.Series(total).groupby(total).cumcount().to_numpy().astype(np.uint64)

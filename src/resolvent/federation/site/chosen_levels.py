@@ -1,0 +1,47 @@
+"""Which levels of a site's table take part in an experiment."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from resolvent.data.tables.column_encodings import is_missing, list_values
+from resolvent.data.tables.columns import LabelKind
+from resolvent.data.tables.table_settings import TableSettings
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+
+__all__ = ["hidden_levels", "listed_levels"]
+
+
+def hidden_levels(values: NDArray[Any], min_cell: int, allowed: Sequence[str] | None) -> frozenset[str]:
+    """The levels of a column with fewer rows than ``min_cell``, and those that the site does not list."""
+    counts = Counter(values[~is_missing(values)].tolist())
+    return frozenset(level for level, count in counts.items()
+                     if count < min_cell or (allowed is not None and level not in allowed))
+
+
+def listed_levels(settings: TableSettings, kind: LabelKind, texts: Collection[str],
+                  classes: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Column of text, or the label -> the levels that the experiment lists, in the order of the encoding.
+
+    Args:
+        settings: settings of the experiment.
+        kind: kind of the label.
+        texts: the columns of text.
+        classes: the classes of the label in the table.
+
+    Raises:
+        Refusal: a listed column is none of text, or the label has a class that is not listed.
+    """
+    label, listed = settings.label, {}
+    for name, levels in (settings.levels or {}).items():
+        with refusing(RefusalCode.EXPERIMENT, name):
+            listed[name] = list_values(levels, kind if name == label else "text")
+            if name != label and name not in texts:
+                raise InputError(f"levels: the column {shorten(repr(name))} is no column of text")
+    if label in listed and (other := {*classes}.difference(listed[label])):
+        raise Refusal(RefusalCode.VALUES, f"the label {shorten(repr(label))} has the class {shorten(repr(min(other)))},"
+                      " which the experiment does not list: leave its rows out", column=label)
+    return listed
