@@ -41,7 +41,8 @@ def ledger_page(site: str, ledger: Ledger) -> str:
     of_tables = [ledger.of_table(table) for table in ledger.tables]
     tables = [(of.name, of.usage(), [(lead, of.usage(lead=lead)) for lead in of.leads]) for of in of_tables]
     return page_text("ledger", package="resolvent.federation", site=site, ledger=ledger, tables=tables,
-                     fields=[field for field in FIELDS if field != "table"], infinity=math.inf)
+                     fields=[field for field in FIELDS if field != "table"], infinity=math.inf,
+                     digests=("plan", "message", "payload", "chain"))
 
 
 def show_ledger(note: KitNote, out: Path | None, copy: Path | None) -> None:
