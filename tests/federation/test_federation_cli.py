@@ -108,8 +108,8 @@ class Consortium:
         for site in SITES:
             table = folder / f"{site}.csv"
             self.frame[self.frame["site"] == site].drop(columns="site").to_csv(table, index=False)
-            self.files[site] = SiteFile(table=str(table), test=0.3, **{
-                "limits": NO_LIMITS if is_rehearsal else LIMITS, **(files or {}).get(site, {})})
+            self.files[site] = SiteFile(table=str(table), **{
+                "test": 0.3, "limits": NO_LIMITS if is_rehearsal else LIMITS, **(files or {}).get(site, {})})
 
     def site(self, name):
         return Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal)

@@ -217,11 +217,12 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
         "berlin has levels with fewer rows than its min_cell, in 'ward': in training these rows have no level"]
 
 
-@pytest.mark.parametrize(("min_cell", "splits", "judged"), [(8, {"train", "test"}, SITES),
-                                                             (10, {"train"}, ("berlin",))])
-def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, min_cell, splits, judged):
-    """The site has 9 test rows and 6 validation rows."""
-    consortium = Consortium(tmp_path, {"aachen": {"limits": limits(min_cell=min_cell)}}, text=ONE_METHOD)
+@pytest.mark.parametrize(("test", "splits", "judged"), [(0.2, {"train", "test"}, SITES),
+                                                         (0.1, {"train"}, ("berlin",))])
+def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, test, splits, judged):
+    """The site has 3 validation rows, and 6 or 3 test rows."""
+    aachen = {"limits": limits(min_cell=4), "validation": 0.1, "test": test}
+    consortium = Consortium(tmp_path, {"aachen": aachen}, text=ONE_METHOD)
     assert consortium.serve()["status"] == "complete"
     metrics = consortium.metrics()
     assert {*metrics[(metrics["metric"] == "accuracy") & (metrics["party"] == 0)]["split"]} == splits
