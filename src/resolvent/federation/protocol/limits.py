@@ -277,14 +277,18 @@ def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
 def _smallest_minibatch(solver: MinibatchSolver, samples: int) -> int:
     """The minibatches of an epoch at a site have nearly equal sizes, see ``OwnBatches``."""
     batch_size = solver.budget.batch_size
-    return samples // -(-samples // batch_size) if isinstance(solver.batches, Shuffled) else min(batch_size, samples)
+    return samples // -(-samples // batch_size) if _shuffles(solver) else min(batch_size, samples)
+
+
+def _shuffles(solver: MinibatchSolver) -> bool:
+    return isinstance(getattr(solver, "batches", None), Shuffled)
 
 
 def _rows_read(solver: LocalSolver, samples: int, effort: float) -> int:
     if not isinstance(solver, MinibatchSolver):
         return samples
     smallest = _smallest_minibatch(solver, samples)
-    if not isinstance(solver.batches, Shuffled):
+    if not _shuffles(solver):
         return smallest  # the minibatches of other rules can have the same rows
     steps = int(solver.count_steps(jnp.array(samples), jnp.array(effort)))
     return samples if steps * solver.budget.batch_size >= samples else smallest * steps

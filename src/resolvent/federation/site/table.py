@@ -108,7 +108,8 @@ class SiteTable:
             with refusing(RefusalCode.MISSING, next(iter(gaps))):
                 check_missing(self._columns, self._names, "fill it in, leave the row out, or ask the lead for "
                               "missing: impute")
-        self.version, self.secret = (None, None) if rows is None else (rows.version, rows.secret)
+        self.version = None if rows is None else rows.version
+        self.secret = None if rows is None else rows.secret
         self._hidden = {name: hidden_levels(values, self._min_cell, (limits.levels or {}).get(name))
                         for name, values in self._columns.items() if is_text(values)}
         self._listed = listed_levels(settings, self._label_kind, self._hidden, self._classes)
