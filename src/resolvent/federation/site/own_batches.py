@@ -46,18 +46,18 @@ class OwnBatches(Batches):
 
     @override
     def draw(self, key: Array, steps: Int[Array, " S"], samples: Int[Array, ""], batch_size: int) -> Minibatch:
-        own = system_key(self.secret)
+        secret_key = system_key(self.secret)
         for word in jax.random.key_data(key).reshape(-1):
-            own = jax.random.fold_in(own, word)
+            secret_key = jax.random.fold_in(secret_key, word)
         if not isinstance(self.rule, Shuffled):
-            return self.rule.draw(own, steps, samples, batch_size)
+            return self.rule.draw(secret_key, steps, samples, batch_size)
         per_epoch = jnp.maximum((samples + batch_size - 1) // batch_size, 1)
         smallest, larger = jnp.divmod(samples, per_epoch)
         epoch, i = jnp.divmod(steps, per_epoch)
         first, size = i * smallest + jnp.minimum(i, larger), smallest + (i < larger)
         index = jnp.arange(batch_size)
         mask = index < size[:, None]
-        shuffles: Shuffle = tree.rows(Shuffle.draw_many(own, epoch[0], epoch[-1], samples, capacity=len(steps)),
+        shuffles: Shuffle = tree.rows(Shuffle.draw_many(secret_key, epoch[0], epoch[-1], samples, capacity=len(steps)),
                                       epoch - epoch[0])
         return Minibatch(shuffles(jnp.where(mask, first[:, None] + index, 0)), mask)
 

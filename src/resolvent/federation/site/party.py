@@ -132,8 +132,8 @@ class Party:
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
-        own = algorithm if secret is None else with_own_batches(algorithm, secret)
-        self._algorithm, self._description = prepare(own, problem)
+        self._algorithm, self._description = prepare(
+            algorithm if secret is None else with_own_batches(algorithm, secret), problem)
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._description.party)
 
