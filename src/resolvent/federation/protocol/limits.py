@@ -19,8 +19,8 @@ from resolvent.federation.protocol.wire import MAX_BYTES
 from resolvent.problem.solvers import LocalSolver, Shuffled
 from resolvent.problem.solvers.solver import MinibatchSolver
 
-__all__ = ["NO_LIMITS", "WHY", "Limits", "check_parts", "reasons_of_exact_updates", "reasons_to_refuse", "refusal_of_limits", "rows_of_update",
-           "scored_splits"]
+__all__ = ["NO_LIMITS", "WHY", "Limits", "check_parts", "reasons_of_exact_updates", "reasons_to_refuse",
+           "refusal_of_limits", "rows_of_update", "scored_splits"]
 
 # Packages whose functions and classes an algorithm of the library consists of.
 _TRUSTED = {"resolvent", "equinox", "jax", "jaxlib", "jaxtyping", "numpy", "optax", "builtins", "functools"}
