@@ -62,13 +62,15 @@ class OwnBatches(Batches):
         return Minibatch(shuffles(jnp.where(mask, first[:, None] + index, 0)), mask)
 
 
-def with_own_batches(algorithm: Algorithm, secret: bytes) -> Algorithm:
+def with_own_batches(algorithm: Algorithm, secret: bytes | None) -> Algorithm:
     """The algorithm whose local solvers have minibatches in an order that follows from a secret.
 
     Args:
         algorithm: the algorithm.
-        secret: the secret of the site.
+        secret: the secret of the site; None: the algorithm is unchanged.
     """
+    if secret is None:
+        return algorithm
     key = jax.random.key_data(system_key(hashlib.sha256(_PURPOSE + secret).digest()[:SYSTEM_KEY_BYTES]))
     result: Algorithm = tree.map_parts(lambda rule: OwnBatches(rule, key), algorithm, Batches)
     return result

@@ -98,12 +98,10 @@ class Party:
         lead: name of the lead of the plan, for the budgets.
         planned: the messages that the plan contains; None, in a rehearsal within one process: there is no plan.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
-        finished: a function that is called with the personal and the shared model when the run has ended.
+        finished: is called with the personal and the shared model when the run has ended.
         secure: the site's side of secure sums; None: its replies leave as they are.
-        metrics: metrics on validation and test samples, in addition to the loss and the score; only their values
-            leave the site.
-        guard: a function of the payload of a phase and the number of its round, which raises ``Refusal`` if the reply
-            would tell too much.
+        metrics: metrics on validation and test samples, in addition to the loss and the score.
+        guard: (payload of a phase, number of its round) -> raises ``Refusal`` if the reply would tell too much.
         secret: the site's secret, which orders its minibatches; None, in a rehearsal: the server's keys do.
 
     Example:
@@ -132,8 +130,7 @@ class Party:
         self._fingerprint = fingerprint_of(algorithm)
         self._plain_algorithm = algorithm
         self._draws_own_noise = adds_private_noise(algorithm) and not rehearsal
-        self._algorithm, self._description = prepare(
-            algorithm if secret is None else with_own_batches(algorithm, secret), problem)
+        self._algorithm, self._description = prepare(with_own_batches(algorithm, secret), problem)
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._description.party)
 
@@ -152,9 +149,9 @@ class Party:
                                "integers, nor from a compressed model: use an experiment without both")
         has_noise = self._limits.noise or adds_private_noise(self._plain_algorithm)
         if jax.tree.leaves(self._description.replies) and not has_noise and self._sums is None:
-            parameters = sum(leaf.size for leaf in jax.tree.leaves(self._description.model))
             reasons |= reasons_of_exact_updates(
-                self._limits, self._plain_algorithm, parameters=parameters, samples=int(self._problem.sizes[0]),
+                self._limits, self._plain_algorithm, samples=int(self._problem.sizes[0]),
+                parameters=sum(leaf.size for leaf in jax.tree.leaves(self._description.model)),
                 effort=1.0 if self._planned is None else self._planned.smallest_effort)
         return refusal_of_limits(reasons, self._limits) if reasons else None
 
