@@ -110,7 +110,7 @@ def check_differences(runs, frame, pairs_of, title):
         for (method, reference), row in zip(pairs_of(run), rows.itertuples(), strict=True):
             assert (row.method, row.reference) == (method, reference)
             mean, low, high, p = row_difference(run, method, reference, rng)
-            assert abs(p - row.p) < 0.02 + 0.05 * p, (data, method, reference, p, row.p)
+            assert abs(p - row.p) < 0.02 + 0.12 * math.sqrt(p), (data, method, reference, p, row.p)
             expected.append(mean)
             widths += [abs(low - row.low) / (row.high - row.low), abs(high - row.high) / (row.high - row.low)]
         check(f"{title}, {data}", expected, rows["difference"])
