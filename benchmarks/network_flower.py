@@ -40,7 +40,12 @@ from resolvent.federation.engines.flower.link import SuperLink
 from resolvent.federation.engines.flower.programs import _QUIET
 from resolvent.federation.engines.processes import free_port
 from resolvent.federation.lead.lead import federate
-from resolvent.federation.lead.rehearsal import _federation, _write_tables, prepare_rehearsal, shipped_changes
+from resolvent.federation.lead.rehearsal import (
+    _write_tables,
+    prepare_rehearsal,
+    rehearsed_federation,
+    shipped_changes,
+)
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote
 
@@ -166,7 +171,7 @@ def flower_rounds(rehearsal, rounds, folder, limit=900):
 
 def own_rounds(rehearsal, folder):
     """The median of the seconds of a round of this library."""
-    with _federation(rehearsal, folder / "work", print, "flower") as kits:
+    with rehearsed_federation(rehearsal, folder / "work", print, "flower") as kits:
         job = FederationJob("", rehearsal.experiment.text, (*rehearsal.sites,), rehearsal=True)
         summary = federate(KitNote(kits[SERVER_KIT]), rehearsal.experiment, folder / "run", job, lambda event: None,
                            notify=print)

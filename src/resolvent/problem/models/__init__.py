@@ -5,7 +5,7 @@
 ``from_torch`` make a model from your own code. ``lora`` adapts a pretrained model. All of them return a ``Model``.
 """
 
-from resolvent.problem.models.lora import AdaptedModel, lora, read_weights
+from resolvent.problem.models.adapters import AdaptedModel, lora, read_weights
 from resolvent.problem.models.model import Model, from_functions, linear, logistic, mlp
 from resolvent.problem.models.networks import char_lstm, cifar_cnn, mnist_cnn, sentiment_lstm
 from resolvent.problem.models.torch_models import from_torch, torch_module

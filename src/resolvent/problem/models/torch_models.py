@@ -14,7 +14,7 @@ from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.lora import AdaptedModel
+from resolvent.problem.models.adapters import AdaptedModel
 from resolvent.problem.models.losses import Loss, WeightedLabels, WeightedLoss
 from resolvent.problem.models.model import Model, differentiate_batch
 from resolvent.problem.models.named_losses import LossName, loss_named
