@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.study.study_file import read_study
 
 ROOT = Path(__file__).parents[2]
 PAGES = [p for p in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
@@ -69,7 +70,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 def test_experiment_files_are_valid(block, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(block.code, encoding="utf-8")
-    ExperimentFile.load(str(path))
+    assert read_study(str(path)) or ExperimentFile.load(str(path))
 
 
 def test_every_block_is_tested_and_compiles():

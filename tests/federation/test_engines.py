@@ -101,7 +101,7 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch):
 def test_an_engine_of_another_version_than_the_pinned_one_is_refused(engine, monkeypatch):
     """The adapters use internal interfaces of the engines, which change without notice."""
     facts = ENGINES[engine]
-    assert f'{engine} = ["{facts.package}=={facts.version}"]' in (ROOT / "pyproject.toml").read_text()
+    assert f'{engine} = ["{facts.package}=={facts.version}"' in (ROOT / "pyproject.toml").read_text()
     monkeypatch.setattr("resolvent.federation.lead.engines.find_spec", lambda name: name)
     monkeypatch.setattr("resolvent.federation.lead.engines.version", lambda name: "9.9")
     with pytest.raises(InputError, match=rf"{facts.title} 9.9 is installed, and .* {facts.version} only: run pip"):

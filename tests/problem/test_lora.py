@@ -71,12 +71,12 @@ def test_the_mean_of_products_is_the_nearest_matrix_of_the_rank():
 
 
 def test_means_of_factors_are_wrong_and_both_remedies_are_right():
-    """The mean of the weights against the weights of the aggregate: FFA-LoRA is exact, AdapterMean the nearest."""
+    """The mean of the weights against the weights of the aggregate: FFA-LoRA is exact, LowRankMean the nearest."""
     with jax.enable_x64(True):
         errors = {}
         mean = rv.aggregators.Mean()
         for name, aggregator, frozen in (("factors", mean, False), ("FFA", mean, True),
-                                         ("products", rv.aggregators.AdapterMean(), False)):
+                                         ("products", rv.aggregators.LowRankMean(), False)):
             model = adapted(frozen_a=frozen)
             replies = [moved(model, seed) for seed in range(3)]
             payload = jax.tree.map(lambda *leaves: jnp.stack(leaves), *replies)
@@ -94,7 +94,7 @@ def test_means_of_factors_are_wrong_and_both_remedies_are_right():
 def test_every_algorithm_sees_the_adapters_alone():
     """Fed+ around adapters, and FedAvg with the mean of products, run compiled and lower the loss."""
     for algorithm in (rv.fedplus(SOLVER, rv.penalties.L2Norm(), sigma=0.1),
-                      rv.robust(SOLVER, rv.aggregators.AdapterMean())):
+                      rv.robust(SOLVER, rv.aggregators.LowRankMean())):
         result = rv.simulate(algorithm, adapted(), data(), rounds=4, progress=False)
         losses = result.scores("train", metric="loss").mean(axis=1)
         assert losses.iloc[-1] < losses.iloc[0]

@@ -20,7 +20,7 @@ AGGREGATORS = [
     A.MoreauCentre(P.SquaredL2(), 0.3), A.TrimmedMean(0.2), A.Krum(0.2), A.MultiKrum(0.2),
     A.Bulyan(0.15), A.CentredClipping(0.9), A.NormBound(),
     A.NearestNeighbourMixing(A.GeometricMedian(), 0.2), A.Bucketing(A.GeometricMedian()), A.TrustScores(),
-    A.AdapterMean()]
+    A.LowRankMean()]
 CODECS = [C.Identity(), C.RandK(k=3), C.TopK(k=3), C.NaturalCompression(), C.QSGD(levels=4)]
 PENALTIES = [P.L1(), P.L2Norm(), P.SquaredL2(), P.Zero(), P.OriginIndicator(), P.Quadratic(np.arange(7.0)),
              P.Scaled(P.L2Norm(), 2.0), P.PerLayer({"head": P.L1()}, default=P.L2Norm())]

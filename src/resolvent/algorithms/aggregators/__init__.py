@@ -7,10 +7,24 @@ from resolvent.algorithms.aggregators.aggregator import (
     Mean,
     MoreauCentre,
 )
-from resolvent.algorithms.aggregators.low_rank import AdapterMean
+from resolvent.algorithms.aggregators.low_rank import LowRankMean
 from resolvent.algorithms.aggregators.mixing import Bucketing, NearestNeighbourMixing, TrustScores
 from resolvent.algorithms.aggregators.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
 
-__all__ = ["AdapterMean", "Aggregator", "Bucketing", "Bulyan", "CentredClipping", "CoordinateMedian",
-           "GeometricMedian", "Krum", "Mean", "MoreauCentre", "MultiKrum", "NearestNeighbourMixing", "NormBound",
-           "TrimmedMean", "TrustScores"]
+__all__ = [
+    "Aggregator",
+    "Bucketing",
+    "Bulyan",
+    "CentredClipping",
+    "CoordinateMedian",
+    "GeometricMedian",
+    "Krum",
+    "LowRankMean",
+    "Mean",
+    "MoreauCentre",
+    "MultiKrum",
+    "NearestNeighbourMixing",
+    "NormBound",
+    "TrimmedMean",
+    "TrustScores",
+]

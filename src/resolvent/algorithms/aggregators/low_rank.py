@@ -12,10 +12,10 @@ from resolvent.math import tree
 from resolvent.math.low_rank import Factors, mean_of_products
 from resolvent.math.tree import Vector
 
-__all__ = ["AdapterMean"]
+__all__ = ["LowRankMean"]
 
 
-class AdapterMean(Aggregator):
+class LowRankMean(Aggregator):
     """Of the adapters of ``rv.models.lora`` the mean of the products B A, and of other parameters the mean.
 
     mean_k(B_k A_k) is not mean_k(B_k) mean_k(A_k). Its rank can be as large as the sum of the ranks of the replies, so
@@ -27,7 +27,7 @@ class AdapterMean(Aggregator):
     Client Resources* (FlexLoRA), NeurIPS 2024, for equal ranks.
 
     Example:
-        >>> algorithm = rv.robust(rv.SGD(0.1, batch_size=20, epochs=1), rv.aggregators.AdapterMean())
+        >>> algorithm = rv.robust(rv.SGD(0.1, batch_size=20, epochs=1), rv.aggregators.LowRankMean())
     """
 
     linear: ClassVar[bool] = False

@@ -117,7 +117,7 @@ def lora(model: Model, *, rank: int = 8, layers: str | Sequence[str] = "*", base
 
     The mean of B_k A_k over parties is not mean(B_k) mean(A_k). With ``frozen_a=True`` (FFA-LoRA) A is drawn once and
     only B is trained, sent and averaged: its mean is exact, and the traffic is about half. With A and B trained,
-    ``rv.aggregators.AdapterMean`` averages the products.
+    ``rv.aggregators.LowRankMean`` averages the products.
 
     Args:
         model: the model of the weights. The state of one that has a state stays that of the base.
