@@ -198,8 +198,9 @@ def test_kits_have_the_key_of_their_participant_only(tmp_path):
     kits = make_flower_kits(tmp_path, name="hearts", host="fed.example.org", port=8002, sites=SITES)
     assert {*kits} == {SERVER_KIT, *SITES}
     for site in SITES:
-        assert {p.name for p in (kits[site] / "startup").iterdir()} == {AUTHORITY_FILE, NODE_KEY, "kit.json"}
-        assert (kits[site] / "startup" / NODE_KEY).stat().st_mode & 0o077 == 0
+        assert {p.name for p in (kits[site] / "startup").iterdir()} == {
+            AUTHORITY_FILE, NODE_KEY, "kit.json", "site.key", "site.pem"}
+        assert all((kits[site] / "startup" / key).stat().st_mode & 0o077 == 0 for key in (NODE_KEY, "site.key"))
         note = KitNote(kits[site])
         assert (note.engine, note.kind, note.name, note.address) == ("flower", "site", site, "fed.example.org:8002")
     public = json.loads((kits[SERVER_KIT] / "startup" / SITES_FILE).read_text())
@@ -252,7 +253,7 @@ def test_models_over_tls_with_authenticated_nodes_are_those_of_the_simulation(fe
     rehearsal, kits, folder = federation
     job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
     federate(KitNote(kits[SERVER_KIT]), rehearsal.experiment, folder / "run", job, print, notify=print)
-    (parity,) = _compare(rehearsal, folder / "run", {site: kits[site] for site in SITES})
+    (parity,) = _compare(rehearsal, rehearsal.experiment, folder / "run", {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
     assert (folder / "run" / "report.html").is_file()
 

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -87,7 +86,7 @@ def test_a_killed_worker_changes_no_model(federation):
     federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "run", job, kill, notify=notes.append)
     assert killed
     assert any("started again" in note for note in notes)
-    (parity,) = _compare(rehearsal, folder / "run", {site: kits[site] for site in SITES})
+    (parity,) = _compare(rehearsal, rehearsal.experiment, folder / "run", {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
     assert (folder / "run" / "report.html").is_file()
 
@@ -121,7 +120,7 @@ def test_a_stopped_run_continues(federation):
     obstacles[0].rmdir()
     federate(*arguments, follow, notify=print)
     assert resumed[0] >= 4
-    (parity,) = _compare(replace(rehearsal, experiment=experiment), folder / "stopped",
+    (parity,) = _compare(rehearsal, experiment, folder / "stopped",
                          {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
 
