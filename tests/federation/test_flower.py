@@ -37,7 +37,7 @@ from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.engines.processes import running
 from resolvent.federation.lead.engines import start_participant
 from resolvent.federation.lead.lead import federate
-from resolvent.federation.lead.rehearsal import _compare
+from resolvent.federation.lead.rehearsal import compare_with_simulation
 from resolvent.federation.protocol.exchange import RoundRules
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote, kit_note
@@ -253,7 +253,8 @@ def test_models_over_tls_with_authenticated_nodes_are_those_of_the_simulation(fe
     rehearsal, kits, folder = federation
     job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
     federate(KitNote(kits[SERVER_KIT]), rehearsal.experiment, folder / "run", job, print, notify=print)
-    (parity,) = _compare(rehearsal, rehearsal.experiment, folder / "run", {site: kits[site] for site in SITES})
+    (parity,) = compare_with_simulation(rehearsal, rehearsal.experiment, folder / "run",
+                                        {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
     assert (folder / "run" / "report.html").is_file()
 

@@ -40,7 +40,7 @@ from resolvent.federation.engines.nvflare.provisioning import make_kits
 from resolvent.federation.engines.processes import ENGINE_LOG, running
 from resolvent.federation.lead.key_changes import check_not_revoked, revoke_key, rotate_key
 from resolvent.federation.lead.lead import FederationEndedError, federate
-from resolvent.federation.lead.rehearsal import _compare
+from resolvent.federation.lead.rehearsal import compare_with_simulation
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob
@@ -86,7 +86,8 @@ def test_a_killed_worker_changes_no_model(federation):
     federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "run", job, kill, notify=notes.append)
     assert killed
     assert any("started again" in note for note in notes)
-    (parity,) = _compare(rehearsal, rehearsal.experiment, folder / "run", {site: kits[site] for site in SITES})
+    (parity,) = compare_with_simulation(rehearsal, rehearsal.experiment, folder / "run",
+                                        {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
     assert (folder / "run" / "report.html").is_file()
 
@@ -120,8 +121,8 @@ def test_a_stopped_run_continues(federation):
     obstacles[0].rmdir()
     federate(*arguments, follow, notify=print)
     assert resumed[0] >= 4
-    (parity,) = _compare(rehearsal, experiment, folder / "stopped",
-                         {site: kits[site] for site in SITES})
+    (parity,) = compare_with_simulation(rehearsal, experiment, folder / "stopped",
+                                        {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
 
 

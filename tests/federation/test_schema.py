@@ -124,7 +124,7 @@ def test_listed_levels_are_those_of_the_encoding_and_no_other_is_read_from_the_r
 
 
 @pytest.mark.parametrize("guess", ["icu", "absent"])
-def test_a_list_tells_nothing_that_the_first_answer_has_not_told(guess, tmp_path):
+def test_listed_levels_reveal_nothing_beyond_the_first_answer(guess, tmp_path):
     """The lead lists guesses and leaves levels out: a hidden level looks as an absent one, and counts stay the same."""
     frame = pd.DataFrame({"ward": ["east"] * 60 + ["west"] * 40 + ["icu"] * 3, "age": np.arange(103.0) % 9,
                           "ill": ["no", "yes"] * 51 + ["no"]})

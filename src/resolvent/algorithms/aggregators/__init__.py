@@ -11,20 +11,6 @@ from resolvent.algorithms.aggregators.low_rank import LowRankMean
 from resolvent.algorithms.aggregators.mixing import Bucketing, NearestNeighbourMixing, TrustScores
 from resolvent.algorithms.aggregators.robust import Bulyan, CentredClipping, Krum, MultiKrum, NormBound, TrimmedMean
 
-__all__ = [
-    "Aggregator",
-    "Bucketing",
-    "Bulyan",
-    "CentredClipping",
-    "CoordinateMedian",
-    "GeometricMedian",
-    "Krum",
-    "LowRankMean",
-    "Mean",
-    "MoreauCentre",
-    "MultiKrum",
-    "NearestNeighbourMixing",
-    "NormBound",
-    "TrimmedMean",
-    "TrustScores",
-]
+__all__ = ["Aggregator", "Bucketing", "Bulyan", "CentredClipping", "CoordinateMedian", "GeometricMedian", "Krum",
+           "LowRankMean", "Mean", "MoreauCentre", "MultiKrum", "NearestNeighbourMixing", "NormBound", "TrimmedMean",
+           "TrustScores"]

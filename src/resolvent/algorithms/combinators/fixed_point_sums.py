@@ -6,9 +6,8 @@ r"""Replies as integers, of which the server uses nothing but the sum.
     server:  mean = 2^-f (sum of the q_k) / (sum of the w_k), and the inner server's step with it
 
 w_k is the party's number of samples, or 1: the party computes it, so that no server can choose it. Sums of integers do
-not depend on the order, so a simulation, a federation and a federation with secure sums
-have the same numbers to the bit. In a simulation nothing is hidden: the sums have the
-numbers of secure sums.
+not depend on the order, so a simulation, a federation and a federation with secure sums have the same numbers to the
+bit. A simulation hides nothing; it only computes the same sums.
 """
 
 from typing import Any, ClassVar, Literal, NamedTuple

@@ -62,7 +62,7 @@ class RegressionSettings:
 
     @property
     def references(self) -> Mapping[str, Any]:
-        """The base levels."""
+        """Column -> its base level; empty if none is set."""
         return self.reference or {}
 
     @property

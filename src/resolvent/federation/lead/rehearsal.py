@@ -43,8 +43,8 @@ from resolvent.simulator.run import simulate
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LEAD", "Parity", "Rehearsal", "name_sites", "prepare_rehearsal", "rehearse", "rehearsed_federation",
-           "shipped_changes"]
+__all__ = ["LEAD", "Parity", "Rehearsal", "compare_with_simulation", "name_sites", "prepare_rehearsal", "rehearse",
+           "rehearsed_federation", "shipped_changes"]
 
 _Plan = TypeVar("_Plan", bound=Plan)
 _HOST, LEAD = "localhost", "lead@example.org"
@@ -172,7 +172,7 @@ def rehearse(rehearsal: Rehearsal[FederatedExperiment], out: Path, job: Federati
     with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
         summary = federate(KitNote(kits[LEAD]), experiment, out, job, observe, notify=notify)
     notify("simulating the same experiment in one process")
-    return summary, _compare(rehearsal, experiment, out, {site: kits[site] for site in rehearsal.sites})
+    return summary, compare_with_simulation(rehearsal, experiment, out, {site: kits[site] for site in rehearsal.sites})
 
 
 @contextlib.contextmanager
@@ -221,9 +221,19 @@ def _write_tables(rehearsal: Rehearsal[Any], folder: Path) -> dict[str, Path]:
     return files
 
 
-def _compare(rehearsal: Rehearsal[FederatedExperiment], experiment: FederatedExperiment, out: Path,
-             kits: Mapping[str, Path]) -> list[Parity]:
-    """Simulate with the agreed encoding, and compare the models."""
+def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experiment: FederatedExperiment, out: Path,
+                            kits: Mapping[str, Path]) -> list[Parity]:
+    """Simulate with the agreed encoding, and compare the models.
+
+    Args:
+        rehearsal: the experiment and its table.
+        experiment: the experiment that the federation ran.
+        out: the run folder of the lead.
+        kits: site -> the folder of its kit, which has the site's run.
+
+    Returns:
+        The comparison of each method.
+    """
     runs = {site: max(p.parent for p in runs_of(kit).glob("*/encoding.json")) for site, kit in kits.items()}
     encoding = read_encoding(next(iter(runs.values())) / "encoding.json")
     assert isinstance(encoding, TableEncoding)

@@ -57,12 +57,12 @@ class FederatedRegression:
 
     @property
     def settings(self) -> RegressionSettings:
-        """What is fitted."""
+        """The section ``regression`` of the file."""
         return self.file.settings
 
     @property
     def formula(self) -> Formula:
-        """The formula."""
+        """The parsed formula of the settings."""
         return parse_formula(self.settings.formula)
 
     @property
@@ -92,7 +92,7 @@ class FederatedRegression:
         return self.settings.rounds + 1
 
     def algorithms(self, model: RegressionModel) -> tuple[Algorithm, Algorithm]:
-        """The two methods."""
+        """The fit, and the round of sums from which it is reported."""
         return newton_of(model, self.settings), SumsOfFit(sends_own_fits(self.settings))
 
     def precision(self) -> contextlib.AbstractContextManager[None]:

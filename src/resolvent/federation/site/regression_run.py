@@ -189,7 +189,7 @@ class RegressionRun:
 
     @property
     def size(self) -> int:
-        """Number of methods."""
+        """Number of methods: the fit, and the sums after it."""
         return len(self._parties)
 
     def finish(self) -> dict[str, Any]:
