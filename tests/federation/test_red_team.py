@@ -46,7 +46,7 @@ rounds: {rounds}
 evaluate_every: {rounds}
 """
 ONE_ROW = "batch_size: 1, steps: 1"
-ALLOWS_ONE_ROW = Limits(min_batch=1, max_parameters_per_row=None, min_rows=5)
+ALLOWS_ONE_ROW = Limits(min_batch=1, max_parameters_per_row=None, min_rows=5, min_cell=1)
 
 
 def table(rows, classes=2):
