@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from resolvent.cli.exit_codes import FAILURE, NO_DATA
 from resolvent.data.files.atomic_files import remove_folder, write_atomically, write_text
 from resolvent.errors import InputError, shorten
-from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS, is_borderline
+from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS, is_borderline, items_of
 from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
 from resolvent.papers.reproductions.results import read_record, read_records, write_page
 
@@ -264,7 +264,7 @@ def known_verdicts(path: Path) -> Verdicts:
 
 def spreads_of(claim: Mapping[str, Any], seeds: int) -> tuple[float | None, ...]:
     """The standard deviation of each item over the seeds; empty if there is one seed."""
-    return () if seeds < 2 else tuple(item["std"] for item in claim["items"])
+    return () if seeds < 2 else tuple(item["std"] for item in items_of(claim))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -95,7 +95,7 @@ def test_trials_of_a_search_have_settings_of_their_own(prices, monkeypatch):
             assert (view.measure, view.split) == ("sharpe_ratio", "validation")
             return {label: Curve(np.arange(2), np.array([0.0, i]), {}, {}) for i, label in enumerate(self.labels)}
 
-    monkeypatch.setattr(checkpoints_module, "Readings", Recorded)
+    monkeypatch.setattr(checkpoints_module, "RunMetrics", Recorded)
     body = "\n".join(f"  {line}" for line in PRICES.format(path=prices).strip().splitlines())
     reproduction = Reproduction.parse("mine", f"""
 title: a search

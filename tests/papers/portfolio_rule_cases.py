@@ -30,8 +30,9 @@ GAINS = {"s": {f"{m} {n}": curve(0, method=m, K=n, parties=parties) for m, n, pa
 
 BOOTSTRAPS = {"better", "better_of_panels", "survives_deflation"}  # tested without exact values
 CASES = [
-    ("average_lead", {"panels": ["p"], "methods": ["A", "B"], "over": ["C"], "at_least": 0.25}, LEVELS, [(0.25, True)]),
-    ("average_lead", {"panels": ["p"], "methods": ["A"], "over": ["B", "C"], "at_most": 0.3}, LEVELS,
+    ("lead", {"panels": ["p"], "methods": ["A", "B"], "over": ["C"], "of": "mean", "at_least": 0.25}, LEVELS,
+     [(0.25, True)]),
+    ("lead", {"panels": ["p"], "methods": ["A"], "over": ["B", "C"], "of": "mean", "at_most": 0.3}, LEVELS,
      [(0.3125, False)]),
     ("published", {"panels": ["p"], "values": {"A": 0.45, "B": 0.4}, "within": 0.1}, LEVELS,
      [(0.5, True), (0.25, False)]),
@@ -49,10 +50,10 @@ CASES = [
     ("reverses", {"panels": ["p", "q"], "method": "A", "to": "B"}, LEVELS, [(-0.03125, True)]),
     ("same_sign", {"panel": "main", "sweep": "years", "pairs": {"A": "B", "C": "A"}, "at_least": 2}, YEARS,
      [(2, True), (1, False)]),
-    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local"}, GAINS, [(0.1, True)]),
-    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local", "largest": True}, GAINS,
+    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local", "at_least": 0.0}, GAINS, [(0.1, True)]),
+    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local", "at_least": 0.2, "largest": True}, GAINS,
      [(0.3, True)]),
     # The largest of 2 random ones of 0.1, 0.2, 0.3, 0.6 is 0.6 in 3 of 6 cases, 0.3 in 2 and 0.2 in 1: 13/30.
-    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local", "among": 2}, GAINS,
+    ("gains_grow", {"panels": ["s", "main"], "methods": ["A"], "to": "local", "at_least": 0.1, "among": 2}, GAINS,
      [(13 / 30 - 0.3, True)]),
 ]

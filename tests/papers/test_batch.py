@@ -49,8 +49,9 @@ def test_a_verdict_that_got_worse_is_named(verdicts, worse, comparison):
 
 
 def claim(verdict, mean, std):
-    return {"says": "x", "verdict": verdict, "rule": "difference", "args": {"at_least": 0.0},
-            "items": [{"name": "A", "mean": mean, "std": std, "holds": 1 if mean >= 0 else 0}]}
+    item = {"name": "A", "mean": mean, "std": std, "holds": 1 if mean >= 0 else 0}
+    return {"says": "x", "verdict": verdict, "readings": [{"choices": {}, "rule": "difference", "verdict": verdict,
+                                                           "args": {"at_least": 0.0}, "items": [item]}]}
 
 
 @pytest.mark.parametrize(("seeds", "std", "known", "expected"), [

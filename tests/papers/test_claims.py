@@ -8,8 +8,20 @@ from portfolio_rule_cases import BOOTSTRAPS
 from portfolio_rule_cases import CASES as PORTFOLIO_CASES
 
 from resolvent.errors import InputError
-from resolvent.papers.reproductions.claims import NOT_DECIDED, RULES, check, is_borderline, thresholds, verdict_of
+from resolvent.papers.reproductions.claims import (
+    NOT_DECIDED,
+    RULES,
+    check,
+    deciding_choices,
+    is_borderline,
+    readings_that_hold,
+    thresholds,
+    verdict_of,
+)
+from resolvent.papers.reproductions.curve_reading import read_panels
 from resolvent.papers.reproductions.curves import Curve, Item
+from resolvent.papers.reproductions.record import claim_record
+from resolvent.papers.reproductions.schema import Claim, Read
 
 
 def curve(*values, **point):
@@ -66,8 +78,8 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
     ("ratio", PANEL | {"methods": ["A", "C"], "to": "B", "at_most": 0.5}, WORLD, [(5e-11, True), (np.inf, False)]),
     ("ratio_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_least": 4}, WORLD,
      [(1e6, True), (3, False)]),
-    ("best", {"panels": ["one", "two"], "methods": ["A"]}, WORLD, [(5e-11, True), (1e-3 / 60, True)]),
-    ("best", PANEL | {"methods": ["B"], "among": ["C"]}, WORLD, [(0, True)]),
+    ("best", {"panels": ["one", "two"], "methods": ["A"], "at_most": 1e-5}, WORLD, [(5e-11, True), (1e-3 / 60, False)]),
+    ("best", PANEL | {"methods": ["B"], "among": ["C"], "at_most": 0.99}, WORLD, [(0, True)]),
     ("sooner", PANEL | {"pairs": {"A": "B"}, "at_most": 0.4}, WORLD, [(0.5, False)]),
     ("sooner", PANEL | {"pairs": {"B": "A"}, "share": 0.5, "at_least": 1}, WORLD, [(1, True)]),
     ("same_limit", PANEL | {"pairs": {"A": "B"}}, WORLD, [(5e-11, False)]),
@@ -77,72 +89,44 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
     ("determined_by_product", {"panels": ["s"], "max_product": 1, "at_least": 2}, SWEEP,
      [(1.2, False), (10 / 3, True)]),
     ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta"}, SWEEP, [(1, True)]),
-    ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta", "sign": -1, "at": 1}, SWEEP, [(0, False)]),
+    ("monotone", {"panels": ["s"], "along": "k", "fixed": "eta", "sign": -1}, SWEEP, [(0, False)]),
     ("difference", BOTH | {"methods": ["B"], "to": "A", "at_least": 25}, WORLD,
      [(20 - 1e-9, False), (60 - 1e-3, True)]),
     ("difference", BOTH | {"methods": ["B"], "to": "A", "at_least": 25, "mean": True}, WORLD,
      [(40 - (1e-9 + 1e-3) / 2, True)]),
-    ("difference", PANEL | {"methods": ["B"], "to": "A", "at_most": 39, "at": 1}, WORLD, [(40, False)]),
     ("difference_of_panels", BOTH | {"methods": ["A", "B"], "at_least": 1, "at_most": 40}, WORLD,
      [(1e-3 - 1e-9, False), (40, True)]),
     ("level", PANEL | {"methods": ["A", "B"], "at_least": 1, "at_most": 20}, WORLD, [(1e-9, False), (20, True)]),
-    ("highest", BOTH | {"methods": ["C"]}, WORLD, [(np.inf, True), (440, True)]),
-    ("highest", {"panels": ["two"], "methods": ["B"], "among": ["A"], "by": 60}, WORLD, [(60 - 1e-3, False)]),
+    ("lead", BOTH | {"methods": ["C"], "of": "worst", "at_least": 0.01}, WORLD, [(np.inf, True), (440, True)]),
+    ("lead", {"panels": ["two"], "methods": ["B"], "over": ["A"], "of": "worst", "at_least": 60}, WORLD,
+     [(60 - 1e-3, False)]),
     ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method"}, ALPHA, [(2, True), (4, False)]),
     ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method", "highest": False}, ALPHA,
      [(4, False), (1, False)]),
     ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_least": 2}, ALPHA, [(-1, False), (2, True)]),
     ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_most": 0, "log": False}, ALPHA,
      [(-19 / 14, True), (36 / 7, False)]),
-    ("steadier", PANEL | {"methods": ["A"], "to": "B", "at_most": 0.5}, SHAKY, [(1 / 3, True)]),
-    ("steadier", PANEL | {"methods": ["B"], "to": "A", "since": 0.5}, SHAKY, [(3, False)]),
-    ("steadier_panels", {"pairs": {"two": "one"}, "methods": ["A", "B"], "at_most": 1.1}, WORLD,
-     [(np.std([-90, -9, -1 + 1e-3]) / np.std([-90, -9, -1]), True),
-      (np.std([-40, -30, 30]) / np.std([-50, -30, 0]), False)]),
-    ("lately", PANEL | {"methods": ["A", "C"], "to": "B", "at_most": 0.05}, WORLD, [(0.025, True), (np.inf, False)]),
-    ("lately", PANEL | {"methods": ["B"], "to": "A", "minus": True, "at_least": 19, "since": 0.6}, WORLD,
-     [(19.5, True)]),
-    ("lately", {"panels": ["one", "two"], "methods": ["A"], "to": "B", "mean": True, "at_most": 0.01}, WORLD,
-     [((0.025 + 0.5005 / 45) / 2, False)]),
-    ("lately_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_least": 2}, WORLD,
-     [(1.001, False), (2.25, True)]),
-    ("lately_of_panels", {"panels": ["one", "two"], "methods": ["A", "B"], "at_most": 2}, WORLD,
-     [(1.001, True), (2.25, False)]),
     ("largest_growth", {"panels": ["two"], "methods": ["A", "B", "C"], "within": 1, "at_most": 30}, WORLD,
      [(1e-3 - 1, True), (30, True), (498, False)]),
     ("largest_growth", PANEL | {"methods": ["A", "C"], "within": 2, "at_least": 1}, WORLD,
      [(1e-9 - 10, False), (np.inf, True)]),
     ("rounds_of_panels", BOTH | {"methods": ["A", "B"], "near": 1, "at_most": 1}, WORLD, [(1, True), (1, True)]),
     ("rounds_of_panels", {"panels": ["two", "one"], "methods": ["C"], "near": 1, "at_least": 2}, WORLD, [(1, False)]),
-    ("when_stopped", {"panels": {"two": "one"}, "methods": ["A"], "to": "B", "within": 1, "at_least": 0}, WORLD,
-     [(1e-3 - 60, False)]),
-    ("when_stopped", {"panels": {"two": "two"}, "methods": ["C"], "to": "A", "within": 1, "at_least": 0}, WORLD,
-     [(500 - 1e-3, True)]),
-    ("when_stopped", {"panels": {"one": "two"}, "methods": ["C"], "to": "A", "within": 1, "by": 0.5, "at_least": 0},
-     WORLD, [(np.inf, True)]),
-    ("when_stopped", {"panels": {"one": "one"}, "methods": ["A"], "to": "B", "change": 1.5, "at_least": -10}, WORLD,
-     [(1e-9 - 20, False)]),
-    ("when_stopped", {"panels": {"one": "one"}, "methods": ["A"], "to": "B", "change": 40, "at_least": 0}, WORLD,
-     [(1 - 20, False)]),
     ("contraction", P | {"at_most": 0.5}, FALLING, [(0.5, True), (0.5, True), ((9 / 16)**0.25, False)]),
     ("contraction", P | {"methods": ["fast"], "end": 2, "at_least": 0.3}, FALLING, [(0.25, False)]),
     ("contraction", P | {"methods": ["never"], "begin": 1, "at_least": 1}, FALLING, [(1, True)]),
     ("until", P | {"along": "alpha", "target": 1, "fixed": "method"}, COSTS, [(0, True), (1, False), (1, False)]),
     ("until", P | {"along": "alpha", "target": 3, "fixed": "method"}, COSTS, [(0, True), (1, False), (1, False)]),
-    ("settles_sooner", P | {"along": "alpha", "fixed": "method"}, COSTS,
-     [(2, False), (0, True), (0.5, True), (1, True)]),
-    ("at_best", P | {"pairs": {"A": "C"}, "share": 1 / 4, "at_least": 1}, COSTS_OF_METHODS, [(0.5, False)]),
-    ("cheaper", P | {"methods": ["fast", "never"], "to": "slow", "share": 1 / 16}, FALLING,
-     [(0.5, True), (np.inf, False)]),
-    ("cheaper", P | {"methods": ["fast"], "to": "slow", "share": 1 / 4, "by": "bytes_up", "at_most": 0.1}, FALLING,
-     [(1 / 8, False)]),
+    ("step_ratio", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_most": 0.5}, ALPHA,
+     [(2, False), (1 / 8, True), (4, False), (4, False)]),
+    ("ratio_at_best", {"panels": ["a"], "pairs": {"A": "B"}, "at_least": 1}, ALPHA, [(1, True)]),
     ("slope", P | {"along": "alpha", "fixed": "method", "log": False, "at_least": -1}, COSTS,
      [(210 / 61, True), (0, True), (0, True)]),
     ("lead", {"panels": ["one", "two"], "methods": ["A", "B"], "over": ["C"], "at_least": 0.1}, LEADS,
      [(0.125, True), (-0.5, False)]),
     ("lead", {"panels": ["one", "two"], "methods": ["A", "B"], "over": ["C"], "at_least": -0.2, "mean": True}, LEADS,
      [(-0.1875, True)]),
-    ("average_rises", {"panels": ["s"], "along": "N"}, RISES, [(0.125, True), (-0.125, False)]),
+    ("average_rises", {"panels": ["s"], "along": "N", "at_least": 0.1}, RISES, [(0.125, True), (-0.125, False)]),
 ])
 def test_rules(rule, arguments, figure, expected):
     items = check(rule, figure, **arguments)
@@ -156,6 +140,65 @@ def test_every_rule_has_a_case():
     assert {case[0] for case in [*cases, *PORTFOLIO_CASES]} | BOOTSTRAPS == set(RULES)
 
 
+LOSSES = {"one": "one", "two": "one"}
+
+
+@pytest.mark.parametrize(("read", "title", "label", "expected"), [
+    ({}, "two", "B", 60), ({"round": 1}, "one", "A", 10), ({"round": 9}, "one", "B", 20),
+    ({"late": 0.6}, "one", "B", 20), ({"late": 0.5}, "two", "B", 45), ({"late": 0.5}, "one", "C", np.inf),
+    ({"round": 2, "late": 0.5}, "two", "B", 45), ({"fluctuation": 0.0}, "shaky", "A", np.std([1, -1, 1, 0])),
+    ({"fluctuation": 0.5}, "shaky", "B", np.std([3, 0])),
+    ({"settled": 1.1}, "two", "C", 0), ({"settled": 1.0}, "shaky", "A", 0),
+    ({"settled": 1.5}, "one", "A", 3), ({"settled": 1.5, "negligible": 0.1}, "one", "A", 1),
+    ({"reached": 0.01}, "one", "A", 2), ({"reached": 0.01}, "one", "B", np.inf),
+    ({"reached": 0.25, "by": "bytes_up"}, "costs", "slow", 8),
+    # Diverged (C in round 2, B in round 3), converged (A in round 3, B in round 2), and cut before that.
+    ({"stopped": {"losses": LOSSES, "within": 1}}, "two", "C", 2),
+    ({"stopped": {"losses": {"two": "two"}, "within": 1}}, "two", "B", 60),
+    ({"stopped": {"losses": LOSSES, "change": 1.5}}, "two", "A", 1e-3),
+    ({"stopped": {"losses": LOSSES, "change": 40}}, "two", "B", 30),
+    ({"stopped": {"losses": LOSSES, "change": 40}, "round": 1}, "two", "B", 60)])
+def test_a_curve_is_read_in_many_ways(read, title, label, expected):
+    figure = {**WORLD, "shaky": SHAKY["one"], "costs": FALLING["p"]}
+    panels = read_panels(figure, Read(**read))
+    assert panels[title][label].final == pytest.approx(expected)
+
+
+def test_a_curve_becomes_one_number():
+    with pytest.raises(ValueError, match="at most one of late, fluctuation, settled and reached"):
+        Read(late=0.5, settled=1.1)
+
+
+MANY = Claim(says="x", rule="difference", args={"panels": ["one"], "methods": ["B"], "to": "A", "at_least": 15.0},
+             readings={"read": {"at the end": {}, "after a round": {"read": {"round": 1}}},
+                       "panels": {"one": {}, "both, on average": {"args": {"panels": ["one", "two"], "mean": True}}},
+                       "least": {"15": {}, "30": {"args": {"at_least": 30.0}}}})
+
+
+def test_a_claim_is_checked_in_every_reading_and_says_which_choice_decides():
+    record = claim_record(MANY, [WORLD, WORLD], "paper scale")
+    numbers = [reading["items"][0]["mean"] for reading in record["readings"]]
+    assert numbers == pytest.approx([20, 20, 39.9995, 39.9995, 40, 40, 45, 45])
+    assert [r["verdict"] for r in record["readings"]] == ["holds", "does not hold", *["holds"] * 6]
+    assert record["readings"][-1]["choices"] == {"read": "after a round", "panels": "both, on average", "least": "30"}
+    assert record["verdict"] == "holds in part"
+    assert readings_that_hold(record) == 7
+    assert deciding_choices(record) == ["least", "panels", "read"]
+    mean = record["readings"][2]["items"][0]
+    assert mean["parts"] == {"one": [20.0, 20.0], "two": [59.999, 59.999]}
+    assert mean["seeds"] == [39.9995, 39.9995]
+    one = claim_record(MANY.model_copy(update={"readings": {}}), [WORLD], "paper scale")
+    assert [one["readings"][0]["choices"], deciding_choices(one), one["verdict"]] == [{}, [], "holds"]
+
+
+def test_an_option_can_remove_an_argument_and_a_choice_needs_two():
+    claim = Claim(says="x", rule="level", args={"panels": ["one"], "methods": ["A"], "at_most": 1.0},
+                  readings={"methods": {"A": {}, "all": {"args": {"methods": None}}}})
+    assert [reading.args.get("methods") for reading in claim.all_readings()] == [["A"], None]
+    with pytest.raises(ValueError, match=r"readings\.methods: a choice must have at least two options"):
+        Claim(says="x", rule="level", args={}, readings={"methods": {"A": {}}})
+
+
 def test_verdicts():
     yes, no = Item("a", 1, True), Item("b", 2, False)
     assert [verdict_of(s) for s in ([[yes], [yes]], [[yes], [no]], [[yes, no]], [[no], [no]])] == [
@@ -164,7 +207,7 @@ def test_verdicts():
 
 def test_labels_of_means_are_the_same_in_every_seed():
     first, second = ({"s": {f"{n}": ending(n / scale, N=n) for n in (3, 10)}} for scale in (10, 30))
-    names = [[item.name for item in check("average_rises", figure, panels=["s"], along="N")]
+    names = [[item.name for item in check("average_rises", figure, panels=["s"], along="N", at_least=0.0)]
              for figure in (first, second)]
     assert names[0] == names[1] == ["s: N = 3 to 10"]
 
@@ -173,7 +216,8 @@ def of_claim(*items, rule="difference", seeds=3, **arguments):
     """A claim of a record: for each item its mean, standard deviation and the number of seeds in which it holds."""
     records = [{"name": str(i), "mean": mean, "std": std, "holds": holds} for i, (mean, std, holds) in enumerate(items)]
     verdict = verdict_of([[Item("", 0, bool(holds)), Item("", 0, holds == seeds)] for _, _, holds in items])
-    return {"rule": rule, "args": arguments, "items": records, "verdict": verdict}
+    return {"readings": [{"choices": {}, "rule": rule, "args": arguments, "items": records, "verdict": verdict}],
+            "verdict": verdict}
 
 
 @pytest.mark.parametrize(("claim", "spreads", "expected"), [
@@ -186,8 +230,8 @@ def of_claim(*items, rule="difference", seeds=3, **arguments):
     (of_claim((0.01, 0.02, 3), (0.5, 0.02, 3), (-0.5, 0.02, 0), at_least=0.0), None, False),  # in part with either
     (of_claim((0.0, 0.0, 3), at_most=0.0), None, False),  # equal to its threshold in every seed
     (of_claim((None, None, 0), at_least=0.0), None, False),
-    (of_claim((0.99, 0.02, 3), rule="best"), None, True),
-    (of_claim((0.08, 0.02, 3), rule="highest", by=0.07), None, True),
+    (of_claim((0.98, 0.02, 3), rule="best", at_most=0.99), None, True),
+    (of_claim((0.08, 0.02, 3), rule="better"), None, False),
     (of_claim((0.96, 0.02, 3), rule="same_limit"), None, True),
     (of_claim((1.0, 0.1, 3), rule="monotone", along="k"), None, False),
     (of_claim((0.01, 0.02, 2), at_least=0.0) | {"verdict": NOT_DECIDED}, None, False),
@@ -197,9 +241,9 @@ def test_a_verdict_within_the_spread_of_the_seeds_is_borderline(claim, spreads, 
 
 
 def test_thresholds_are_numbers_that_items_are_compared_with():
-    assert thresholds("when_stopped", {"at_least": 0.2, "within": 10}) == [0.2]
+    assert thresholds("published", {"within": 10}) == []
     assert thresholds("determined_by_product", {"max_product": 1.0, "within": 1.5}) == [1.5]
-    assert thresholds("steadier", {"to": "A"}) == [1.0]
+    assert thresholds("better", {"than": ["A"]}) == [0.0]
 
 
 @pytest.mark.parametrize(("rule", "arguments", "message"), [
@@ -214,5 +258,5 @@ def test_what_cannot_be_checked_is_refused(rule, arguments, message):
 
 
 def test_an_axis_that_was_not_measured_is_refused():
-    with pytest.raises(InputError, match="the rule cheaper cannot be checked: 'seconds'"):
-        check("cheaper", FALLING, panels=["p"], methods=["fast"], to="slow", share=0.5, by="seconds")
+    with pytest.raises(InputError, match="the rule level cannot be checked: 'seconds'"):
+        check("level", FALLING, Read(reached=0.5, by="seconds"), at_most=9, panels=["p"], methods=["fast"])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from resolvent.errors import InputError
-from resolvent.papers.reproductions import readings
-from resolvent.papers.reproductions.readings import Readings
+from resolvent.papers.reproductions import run_metrics
 from resolvent.papers.reproductions.reproduction import Reproduction
 from resolvent.papers.reproductions.run import reproduce
+from resolvent.papers.reproductions.run_metrics import RunMetrics
 
 TEXT = """
 title: small
@@ -52,7 +52,7 @@ def small(tmp_path_factory):
 
 def test_back_tests_and_baselines_are_curves(small):
     (experiment,) = small.experiments("last", 0)
-    read = Readings(experiment)
+    read = RunMetrics(experiment)
     last, by_day = (read.curves(small.view(title)) for title in ("last", "by day"))
     assert list(last) == ["FedAvg", "Alone", "UBAH", "untrained", "OLMAR"]
     assert last["untrained"].final == pytest.approx(last["FedAvg"].values[0], rel=1e-5)
@@ -86,12 +86,12 @@ def test_panels_are_chosen_with_the_claims_about_them(small):
 def test_runs_are_continued_from_their_checkpoints(small, tmp_path, monkeypatch):
     record = reproduce(small, panels=["last"], checkpoints=tmp_path)
     done = []
-    compare_file = readings.compare_file
+    compare_file = run_metrics.compare_file
 
     def counting(file, **arguments):
         return compare_file(file, progress=lambda label, rounds, total: done.append((label, rounds)), **arguments)
 
-    monkeypatch.setattr(readings, "compare_file", counting)
+    monkeypatch.setattr(run_metrics, "compare_file", counting)
     again = reproduce(small, checkpoints=tmp_path)
     assert {title: again["panels"][title] for title in record["panels"]} == record["panels"]
     assert done.index(("Alone", 2)) < done.index(("FedAvg", 0))  # the second panel begins; the first has no round 0

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from resolvent.errors import InputError
-from resolvent.papers.reproductions.readings import Readings
 from resolvent.papers.reproductions.reproduction import Reproduction
 from resolvent.papers.reproductions.results import write_results
 from resolvent.papers.reproductions.run import reproduce
+from resolvent.papers.reproductions.run_metrics import RunMetrics
 
 SMALL = """
 title: small
@@ -86,7 +86,7 @@ def test_panels_show_the_same_runs_by_other_measures(small):
     reproduction, record = small
     choices = {label: method["chosen"] for label, method in record["search"]["mean"].items()}
     (experiment,) = reproduction.experiments("mean", 0, (), choices)
-    readings = Readings(experiment)
+    readings = RunMetrics(experiment)
     last = readings.metrics[(readings.metrics["method"] == "FedProx") & (readings.metrics["split"] == "test")
                             & (readings.metrics["round"] == 3)]
     accuracy, loss = (last[last["metric"] == name]["value"].to_numpy() for name in ("accuracy", "loss"))

@@ -14,7 +14,7 @@ from resolvent.papers.reproductions.claims import RULES
 from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
 from resolvent.papers.reproductions.results import page, write_results
 from resolvent.papers.reproductions.run import reproduce
-from resolvent.papers.reproductions.schema import Claim
+from resolvent.papers.reproductions.schema import Read
 from resolvent.papers.reproductions.search import experiment_of_trials, is_searched
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -68,12 +68,14 @@ def test_no_method_refuses_a_value_of_its_search(name):
 def test_claims_name_rules_panels_and_methods_of_the_figure(name):
     reproduction = load(name)
     labels = {title: set(_labels(reproduction, title)) for title in reproduction.panels}
-    for claim in reproduction.claims:
-        assert claim.rule in RULES
-        panels = [*claim.args.get("panels", ())]
-        assert set(panels) <= set(reproduction.panels), claim.says
-        for method in claim.args.get("methods", ()):
-            assert all(method in labels[title] for title in panels), (claim.says, method)
+    for says, (_, rule, read, args) in ((c.says, reading) for c in reproduction.claims for reading in c.all_readings()):
+        assert rule in RULES
+        panels = [*args.get("panels", ())]
+        losses = {} if read.stopped is None else read.stopped.losses
+        assert {*panels, *losses.values()} <= set(reproduction.panels), says
+        assert not losses or losses.keys() >= set(panels), says
+        for method in args.get("methods") or ():
+            assert all(method in labels[title] for title in panels), (says, method)
 
 
 def _labels(reproduction, title):
@@ -113,6 +115,14 @@ def _unpack_cifar10(folder, target, monkeypatch):
         monkeypatch.setenv("RESOLVENT_DATA", str(target))
 
 
+STATED = {"says", "paper", "ours", "headline", "changed"}
+
+
+def verdict(holds, seeds):
+    """The verdict of items that hold in so many seeds each."""
+    return "holds" if sum(holds) == seeds * len(holds) else "does not hold" if not sum(holds) else "holds in part"
+
+
 def test_the_committed_page_is_that_of_the_committed_numbers():
     assert (RESULTS / "README.md").read_text(encoding="utf-8") == page(RESULTS)
     for path in RESULTS.glob("*.json"):
@@ -126,11 +136,14 @@ def test_the_committed_page_is_that_of_the_committed_numbers():
         if "--seeds" not in record["command"]:
             assert record["seeds"] == reproduction.seeds_of(record["setting"])
         for claim, c in zip(record["claims"], reproduction.claims, strict=True):
-            assert Claim(says=claim["says"], paper=claim["paper"], ours=claim["ours"], rule=claim["rule"],
-                         args=claim["args"], converged=c.converged) == c
-            seeds = [item["holds"] for item in claim["items"]]
-            is_complete = sum(seeds) == record["seeds"] * len(seeds)
-            expected = "holds" if is_complete else "does not hold" if not sum(seeds) else "holds in part"
+            assert {key: claim[key] for key in STATED} == c.model_dump(include=STATED)
+            stated = [{key: reading[key] for key in ("choices", "rule", "args")} for reading in claim["readings"]]
+            assert stated == [{"choices": r.choices, "rule": r.rule, "args": r.args} for r in c.all_readings()]
+            assert [Read(**reading["read"]) for reading in claim["readings"]] == [r.read for r in c.all_readings()]
+            counts = [[item["holds"] for item in reading["items"]] for reading in claim["readings"]]
+            assert [reading["verdict"] for reading in claim["readings"]] == [
+                verdict(of_reading, record["seeds"]) for of_reading in counts]
+            expected = verdict([n for of_reading in counts for n in of_reading], record["seeds"])
             if record["setting"] in {False: (), True: ("quick",), "paper scale": ("quick", "middle")}[c.converged]:
                 expected = "not decided"
             assert claim["verdict"] == expected

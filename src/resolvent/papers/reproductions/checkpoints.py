@@ -3,8 +3,8 @@
 import hashlib
 from pathlib import Path
 
-from resolvent.papers.reproductions.readings import Readings
 from resolvent.papers.reproductions.reproduction import PanelExperiment
+from resolvent.papers.reproductions.run_metrics import RunMetrics
 
 __all__ = ["Checkpoints"]
 
@@ -20,7 +20,7 @@ class Checkpoints:
         self._folder = folder
         self.restored_cpu_seconds = 0.0
 
-    def run(self, experiment: PanelExperiment, title: str, seed: int, number: int = 0) -> Readings:
+    def run(self, experiment: PanelExperiment, title: str, seed: int, number: int = 0) -> RunMetrics:
         """Run an experiment, or continue it, or read it if it is complete.
 
         Args:
@@ -30,6 +30,6 @@ class Checkpoints:
             number: its number among the panel's experiments.
         """
         digest = hashlib.sha256(title.encode()).hexdigest()[:12]  # a title may have characters that no path has
-        readings = Readings(experiment, None if self._folder is None else self._folder / f"{digest}-{seed}-{number}")
-        self.restored_cpu_seconds += readings.restored_cpu_seconds
-        return readings
+        metrics = RunMetrics(experiment, None if self._folder is None else self._folder / f"{digest}-{seed}-{number}")
+        self.restored_cpu_seconds += metrics.restored_cpu_seconds
+        return metrics

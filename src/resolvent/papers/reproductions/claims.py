@@ -1,30 +1,37 @@
 """A paper's claims as rules that a program checks: a verdict is computed and never written by hand.
 
-A rule takes the curves of one seed and returns items, each with a number and whether it is as claimed. A claim *holds*
-if every item of every seed is, *does not hold* if none is, and holds *in part* otherwise. It is *not decided* by a
-setting that is too small for it. A verdict is *borderline* if items as near to their thresholds as the seeds differ
-could change it.
+A rule takes the curves of one seed and returns items, each with a number and whether it is as claimed. A claim has one
+or more readings; each is a rule, a way to read curves, and the rule's arguments. A reading *holds* if every item of
+every seed is as claimed, *does not hold* if none is, and holds *in part* otherwise; so does the claim over the items of
+all its readings. It is *not decided* by a setting that is too small for it. A verdict is *borderline* if items as near
+to their thresholds as the seeds differ could change it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.papers.reproductions import curve_rules, panel_rules, party_rules, sweep_rules
+from resolvent.papers.reproductions.curve_reading import read_panels
 from resolvent.papers.reproductions.curves import RULES, Item, Panels
+from resolvent.papers.reproductions.schema import Read
 
-__all__ = ["NOT_DECIDED", "RULES", "VERDICTS", "check", "curve_rules", "is_borderline", "panel_rules", "party_rules",
-           "sweep_rules", "thresholds", "verdict_of"]
+__all__ = ["NOT_DECIDED", "RULES", "VERDICTS", "check", "curve_rules", "deciding_choices", "is_borderline",
+           "items_of", "panel_rules", "party_rules", "readings_that_hold", "sweep_rules", "thresholds", "verdict_of"]
 
 VERDICTS = ("holds", "holds in part", "does not hold")  # from the best to the worst
 NOT_DECIDED = "not decided"
-_AT_MOST_ONE = ("best", "cheaper", "contraction", "settles_sooner", "steadier")  # rules whose default threshold is 1
-_MORE_THAN_BY = ("average_rises", "better", "better_of_panels", "gains_grow", "highest")  # with the threshold ``by``
-_WITHIN_IS_NO_THRESHOLD = ("published", "when_stopped")
 
 
-def check(rule: str, figure: Panels, **arguments: Any) -> list[Item]:
+def check(rule: str, figure: Panels, read: Read | None = None, **arguments: Any) -> list[Item]:
     """Apply a rule to the curves of one seed.
+
+    Args:
+        rule: the rule.
+        figure: the curves.
+        read: how a curve becomes one number; default: its last value.
+        arguments: the rule's arguments.
 
     Raises:
         InputError: there is no such rule, panel or method.
@@ -32,7 +39,7 @@ def check(rule: str, figure: Panels, **arguments: Any) -> list[Item]:
     if rule not in RULES:
         raise InputError(f"there is no rule {quote(rule)}{alternatives(rule, RULES)}")
     try:
-        items = RULES[rule](figure, **arguments)
+        items = RULES[rule](figure if read is None else read_panels(figure, read), **arguments)
     except (KeyError, TypeError) as error:
         raise InputError(f"the rule {rule} cannot be checked: {error}") from error
     if not items:
@@ -41,7 +48,7 @@ def check(rule: str, figure: Panels, **arguments: Any) -> list[Item]:
 
 
 def verdict_of(items_by_seed: Sequence[Sequence[Item]]) -> str:
-    """The verdict on a claim from the items of all seeds."""
+    """The verdict on a reading from the items of all seeds."""
     return _verdict([item.holds for items in items_by_seed for item in items])
 
 
@@ -49,16 +56,36 @@ def _verdict(outcomes: Sequence[bool]) -> str:
     return VERDICTS[0] if all(outcomes) else VERDICTS[1] if any(outcomes) else VERDICTS[2]
 
 
+def items_of(claim: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The items of all readings of a record's claim."""
+    return [item for reading in claim["readings"] for item in reading["items"]]
+
+
+def readings_that_hold(claim: Mapping[str, Any]) -> int:
+    """The number of readings of a record's claim that hold."""
+    return sum(reading["verdict"] == VERDICTS[0] for reading in claim["readings"])
+
+
+def deciding_choices(claim: Mapping[str, Any]) -> list[str]:
+    """The choices of a record's claim that decide it: two readings differ only there and in their verdicts."""
+    def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
+        choices = [choice for choice in a["choices"] if a["choices"][choice] != b["choices"][choice]]
+        if len(choices) == 1 and a["verdict"] != b["verdict"]:
+            yield from choices
+
+    pairs = combinations(claim["readings"], 2)
+    return list(dict.fromkeys(choice for a, b in pairs for choice in differing(a, b)))
+
+
 def thresholds(rule: str, arguments: Mapping[str, Any]) -> list[float]:
     """The numbers that a rule compares its items with; empty for a rule that compares curves with each other."""
-    if rule in _MORE_THAN_BY:
-        return [float(arguments.get("by", 0.0))]
+    if rule.startswith("better"):
+        return [0.0]
     if rule == "same_limit":
         within = float(arguments.get("within", 0.05))
         return [1 - within, 1 + within]
-    stated = [float(arguments[key]) for key in ("at_least", "at_most", "within")
-              if key in arguments and not (rule in _WITHIN_IS_NO_THRESHOLD and key == "within")]
-    return stated or ([1.0] if rule in _AT_MOST_ONE else [])
+    return [float(arguments[key]) for key in ("at_least", "at_most", "within")
+            if key in arguments and (rule, key) != ("published", "within")]
 
 
 def is_borderline(claim: Mapping[str, Any], seeds: int, spreads: Sequence[float | None] | None = None) -> bool:
@@ -71,13 +98,14 @@ def is_borderline(claim: Mapping[str, Any], seeds: int, spreads: Sequence[float 
     """
     if claim["verdict"] == NOT_DECIDED:
         return False
-    items, limits = claim["items"], thresholds(claim["rule"], claim["args"])
+    items = items_of(claim)
+    limits = [thresholds(reading["rule"], reading["args"]) for reading in claim["readings"] for _ in reading["items"]]
     spreads = [item["std"] for item in items] if spreads is None else spreads
     if len(spreads) != len(items):  # the other record has other methods or panels: the largest spread
         spreads = [max((s for s in spreads if s is not None), default=None)] * len(items)
-    is_near = [any(abs(item["mean"] - limit) < spread for limit in limits)
+    is_near = [any(abs(item["mean"] - limit) < spread for limit in of_item)
                if item["mean"] is not None and spread is not None else False
-               for item, spread in zip(items, spreads, strict=True)]
+               for item, spread, of_item in zip(items, spreads, limits, strict=True)]
     clear = [holds for item, near in zip(items, is_near, strict=True) if not near
              for holds in {item["holds"] > 0, item["holds"] == seeds}]
     return any(is_near) and _verdict([*clear, True]) != _verdict([*clear, False])

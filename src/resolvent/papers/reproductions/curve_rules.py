@@ -29,32 +29,27 @@ def of_methods(function: Callable[..., float]) -> Callable[..., float]:
     return function
 
 
-def of_two_methods(item: str = "{a} {sign} {b}", *, at_most: float = _INF) -> Callable[..., Callable[..., float]]:
+def of_two_methods(item: str = "{a} / {b}") -> Callable[..., Callable[..., float]]:
     """Register the rule: a number of two methods' curves in one panel is between the bounds.
 
     Each of ``methods`` is compared with the method ``to``, or the methods are those of ``pairs``. With ``mean`` the
     mean of the number over the panels is between the bounds.
 
     Args:
-        item: what the number is, with the methods a and b, the ``sign`` of a quotient or a difference, and the axis
-            ``by`` which a cost is measured.
-        at_most: the default of the upper bound.
+        item: what the number is, with the methods a and b.
     """
-    largest = at_most
-
     def register(function: Callable[..., float]) -> Callable[..., float]:
         def check(figure: Panels, panels: Sequence[str], methods: Sequence[str] = (), to: str = "",
-                  pairs: Mapping[str, str] | None = None, at_least: float = -_INF, at_most: float = largest,
+                  pairs: Mapping[str, str] | None = None, at_least: float = -_INF, at_most: float = _INF,
                   mean: bool = False, **arguments: Any) -> list[Item]:
             if not pairs and not (methods and to):
                 raise TypeError("set methods and to, or pairs")
             compared = (pairs or dict.fromkeys(methods, to)).items()
-            words = {"by": arguments.get("by", "rounds"), "sign": "-" if arguments.get("minus") else "/"}
             values = {(p, a): function(figure[p][a], figure[p][b], **arguments) for p in panels for a, b in compared}
             if mean:
-                return between({f"{item.format(a=a, b=b, **words)}, mean over panels":
-                                float(np.mean([values[p, a] for p in panels])) for a, b in compared}, at_least, at_most)
-            return between({item.format(a=name_of(figure, p, a), b=b, **words): values[p, a]
+                return between({f"{item.format(a=a, b=b)}, mean over panels": {p: values[p, a] for p in panels}
+                                for a, b in compared}, at_least, at_most)
+            return between({item.format(a=name_of(figure, p, a), b=b): values[p, a]
                             for p in panels for a, b in compared}, at_least, at_most)
 
         RULES[function.__name__] = check
@@ -176,26 +171,9 @@ def ratio(a: Curve, b: Curve) -> float:
 
 
 @of_two_methods("{a} - {b}")
-def difference(a: Curve, b: Curve, at: int | None = None) -> float:
-    """The value (the last, or that at round ``at``) minus that of the other method."""
-    return a.final - b.final if at is None else a.at(at) - b.at(at)
-
-
-@of_two_methods(at_most=1.0)
-def steadier(a: Curve, b: Curve, since: float = 0.0) -> float:
-    """The fluctuation divided by that of the other method, see ``Curve.fluctuation``."""
-    return quotient(a.fluctuation(since), b.fluctuation(since))
-
-
-@of_two_methods()
-def lately(a: Curve, b: Curve, since: float = 0.5, minus: bool = False) -> float:
-    """The mean of the late values divided by that of the other method, or minus it.
-
-    Late values are those after the share ``since`` of the rounds. They say more than the last value if a curve
-    fluctuates.
-    """
-    first, second = a.late_mean(since), b.late_mean(since)
-    return first - second if minus else quotient(first, second)
+def difference(a: Curve, b: Curve) -> float:
+    """The last value minus that of the other method."""
+    return a.final - b.final
 
 
 @of_two_methods("{a}: rounds / those of {b}")
@@ -207,12 +185,6 @@ def sooner(a: Curve, b: Curve, share: float = 1e-8, near: float = 1.1) -> float:
     """
     target = max(share * b.values[0], near * b.final)
     return quotient(a.rounds_to(target), b.rounds_to(target))
-
-
-@of_two_methods("{a}: {by} / those of {b}", at_most=1.0)
-def cheaper(a: Curve, b: Curve, share: float, by: str = "rounds") -> float:
-    """The cost of reaching ``share`` times the first value, in rounds or in another axis, divided by the other's."""
-    return quotient(a.rounds_to(share * a.values[0], by), b.rounds_to(share * b.values[0], by))
 
 
 @of_panels("{m}: {b} / {a}")
@@ -228,18 +200,6 @@ def ratio_of_panels(a: Curve, b: Curve, negligible: float = 0.0) -> float | None
 def difference_of_panels(a: Curve, b: Curve) -> float:
     """The change of the last value."""
     return b.final - a.final
-
-
-@of_panels("{m}: {b} / {a}")
-def lately_of_panels(a: Curve, b: Curve, since: float = 0.5) -> float:
-    """The factor by which the mean of the late values grows, see ``lately``."""
-    return quotient(b.late_mean(since), a.late_mean(since))
-
-
-@of_panels("{m}: {b} / {a}")
-def steadier_panels(a: Curve, b: Curve) -> float:
-    """The factor by which the fluctuation grows, see ``Curve.fluctuation``."""
-    return quotient(b.fluctuation(), a.fluctuation())
 
 
 @of_panels("{m}: rounds, {b} / {a}")
@@ -271,24 +231,3 @@ def published(figure: Panels, panels: Sequence[str], values: Mapping[str, float]
     """The last value differs from the published one by at most ``within``."""
     return [Item(f"{name_of(figure, p, m)} (published: {value:g})", figure[p][m].final,
                  abs(figure[p][m].final - value) <= within) for p in panels for m, value in values.items()]
-
-
-@rule
-def when_stopped(figure: Panels, panels: Mapping[str, str], methods: Sequence[str], to: str, at_least: float,
-                 within: int = 10, by: float = 1.0, change: float = 0.0) -> list[Item]:
-    """The value minus that of the method ``to``, as a mean over panels, is at least ``at_least``.
-
-    Each value is that of the round in which the run stopped: the first in which the loss had grown by more than ``by``
-    within ``within`` rounds (divergence) or had changed by less than ``change`` since the evaluation before
-    (convergence), or the last one. ``panels`` names the panel of the loss for each panel. Source: FedProx, C.3.2.
-    """
-    def stopped_value(panel: str, method: str) -> float:
-        loss = figure[panels[panel]][method]
-        has_diverged = [t >= within and not loss.at(t) - loss.at(t - within) <= by for t in loss.rounds]
-        with np.errstate(invalid="ignore"):  # after a divergence both values are infinite
-            has_converged = np.abs(np.diff(loss.values, prepend=np.inf)) < change
-        stops = loss.rounds[np.array(has_diverged) | has_converged]
-        return figure[panel][method].at(stops[0]) if len(stops) else figure[panel][method].final
-
-    return between({f"{m} - {to}, mean over panels": float(np.mean([stopped_value(p, m) - stopped_value(p, to)
-                                                                   for p in panels])) for m in methods}, at_least)

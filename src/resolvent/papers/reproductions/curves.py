@@ -21,6 +21,7 @@ class Curve:
         axes: [T] each, cumulated simulated seconds and bytes, if a clock measured them.
         parties: [N] the last value of each party, if the values are means over parties.
         growth: [N, days] of a back-test, the factor by which each party's wealth grows on each day.
+        number: what is read from the curve instead of its last value, see ``curve_reading``.
     """
 
     rounds: NDArray[np.int64]
@@ -29,11 +30,12 @@ class Curve:
     axes: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     parties: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     growth: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    number: Callable[["Curve"], float] | None = None
 
     @property
     def final(self) -> float:
-        """The value at the last evaluation, by which methods are compared."""
-        return float(self.values[-1])
+        """The value at the last evaluation, or what is read instead; methods are compared by it."""
+        return float(self.values[-1]) if self.number is None else self.number(self)
 
     @property
     def relative(self) -> float:
@@ -49,17 +51,6 @@ class Curve:
         axis = self.rounds if by == "rounds" else self.axes[by]
         reached = axis[self.values <= target]
         return float(reached[0]) if len(reached) else float("inf")
-
-    def late_mean(self, since: float) -> float:
-        """The mean of the values after the share ``since`` of the rounds."""
-        return float(np.mean(self._late_values(since)))
-
-    def fluctuation(self, since: float = 0.0) -> float:
-        """The standard deviation of the changes between evaluations after the share ``since`` of the rounds."""
-        return float(np.std(np.diff(self._late_values(since))))
-
-    def _late_values(self, since: float) -> NDArray[np.float64]:
-        return np.asarray(self.values[self.rounds >= since * self.rounds[-1]])
 
 
 Panels = Mapping[str, Mapping[str, Curve]]  # title -> label -> curve
@@ -81,11 +72,13 @@ class Item:
         name: what the number is.
         value: the number.
         holds: whether it is as claimed.
+        parts: the numbers whose mean it is, by panel or by method; empty if it is no mean.
     """
 
     name: str
     value: float
     holds: bool
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 def quotient(a: float, b: float) -> float:
@@ -100,6 +93,12 @@ def name_of(panels: Panels, title: str, method: str) -> str:
     return method if len(panels) == 1 else f"{title}: {method}"
 
 
-def between(values: Mapping[str, float], at_least: float = -np.inf, at_most: float = np.inf) -> list[Item]:
-    """An item for each value, which holds if the value is between the bounds."""
-    return [Item(name, value, bool(at_least <= value <= at_most)) for name, value in values.items()]
+def between(values: Mapping[str, float | Mapping[str, float]], at_least: float = -np.inf,
+            at_most: float = np.inf) -> list[Item]:
+    """An item for each value, or for the mean of values by name, which holds if it is between the bounds."""
+    items = []
+    for name, of_item in values.items():
+        parts = of_item if isinstance(of_item, Mapping) else {}
+        value = float(np.mean([*parts.values()])) if isinstance(of_item, Mapping) else of_item
+        items.append(Item(name, value, bool(at_least <= value <= at_most), parts))
+    return items

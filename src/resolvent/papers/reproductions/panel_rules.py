@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.papers.reproductions.curves import Item, Panels, between, quotient, rule
 
-__all__ = ["average_lead", "best", "close_together", "coincide", "highest", "lead", "reverses", "same_sign"]
+__all__ = ["best", "close_together", "coincide", "lead", "reverses", "same_sign"]
 
 _INF = float("inf")
 
@@ -23,46 +24,31 @@ def _others(figure: Panels, panel: str, methods: Sequence[str], among: Sequence[
 
 
 @rule
-def best(figure: Panels, panels: Sequence[str], methods: Sequence[str],
+def best(figure: Panels, panels: Sequence[str], methods: Sequence[str], at_most: float,
          among: Sequence[str] | None = None) -> list[Item]:
     """In each panel the named methods end lower than all others, or than those of ``among``.
 
-    The number is the largest last value of the named methods divided by the smallest one of the others.
+    The largest last value of the named methods divided by the smallest one of the others is at most ``at_most``.
     """
     ends = {p: (max(_finals(figure, p, methods)), min(_others(figure, p, methods, among))) for p in panels}
-    return [Item(f"{p}: their worst / the others' best", quotient(largest, smallest), largest < smallest)
-            for p, (largest, smallest) in ends.items()]
+    return between({f"{p}: their worst / the others' best": quotient(*end) for p, end in ends.items()},
+                   at_most=at_most)
 
 
 @rule
-def highest(figure: Panels, panels: Sequence[str], methods: Sequence[str], among: Sequence[str] | None = None,
-            by: float = 0.0) -> list[Item]:
-    """In each panel the named methods end more than ``by`` above all others, or above those of ``among``.
+def lead(figure: Panels, panels: Sequence[str], methods: Sequence[str], over: Sequence[str] | None = None,
+         of: Literal["best", "worst", "mean"] = "best", at_least: float = -_INF, at_most: float = _INF,
+         mean: bool = False) -> list[Item]:
+    """The last value of the best, or the worst, of the methods minus that of the best of the others.
 
-    The number is the smallest last value of the named methods minus the largest one of the others.
+    The others are the methods ``over``; default: all others. With ``of`` the mean, both means are compared. With
+    ``mean`` the mean over the panels is between the bounds. Higher values are better.
     """
-    leads = {p: min(_finals(figure, p, methods)) - max(_others(figure, p, methods, among)) for p in panels}
-    return [Item(f"{p}: their worst - the others' best", value, value > by) for p, value in leads.items()]
-
-
-@rule
-def lead(figure: Panels, panels: Sequence[str], methods: Sequence[str], over: Sequence[str],
-         at_least: float = -_INF, mean: bool = False) -> list[Item]:
-    """The highest last value of the methods minus the highest one of ``over`` is at least ``at_least``.
-
-    With ``mean`` the mean of this difference over the panels is.
-    """
-    leads = {p: max(_finals(figure, p, methods)) - max(_finals(figure, p, over)) for p in panels}
-    named = {"mean over panels": float(np.mean(list(leads.values())))} if mean else leads
-    return between({f"{name}: lead": value for name, value in named.items()}, at_least)
-
-
-@rule
-def average_lead(figure: Panels, panels: Sequence[str], methods: Sequence[str], over: Sequence[str],
-                 at_least: float = -_INF, at_most: float = _INF) -> list[Item]:
-    """The mean of the methods' last values minus the mean of those of ``over`` is between the bounds."""
-    return between({f"{p}: mean lead": float(np.mean(_finals(figure, p, methods)) - np.mean(_finals(figure, p, over)))
-                    for p in panels}, at_least, at_most)
+    pick, pick_other = {"best": (np.max, np.max), "worst": (np.min, np.max), "mean": (np.mean, np.mean)}[of]
+    leads = {p: float(pick(_finals(figure, p, methods)) - pick_other(_others(figure, p, methods, over)))
+             for p in panels}
+    return between({"mean over panels: lead": leads} if mean else {f"{name}: lead": v for name, v in leads.items()},
+                   at_least, at_most)
 
 
 @rule

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.papers.portfolio import annual_return, deflated_sharpe_ratio, paired_difference, sharpe_ratio
-from resolvent.papers.reproductions.curves import Curve, Item, Panels, rule
+from resolvent.papers.reproductions.curves import Curve, Item, Panels, between, rule
 
 __all__ = ["better", "better_of_panels", "gains_grow", "survives_deflation"]
 
@@ -41,9 +41,9 @@ def better_of_panels(figure: Panels, panels: Sequence[str], than: str, methods: 
 
 
 @rule
-def gains_grow(figure: Panels, panels: Sequence[str], methods: Sequence[str], to: str, largest: bool = False,
-               among: int | None = None) -> list[Item]:
-    """With the number of parties, the mean gain over parties grows.
+def gains_grow(figure: Panels, panels: Sequence[str], methods: Sequence[str], to: str, at_least: float,
+               largest: bool = False, among: int | None = None) -> list[Item]:
+    """With the number of parties, the mean gain over parties grows by ``at_least``.
 
     A party's gain is its last value minus that with the method ``to``, in the same federation. With ``largest`` the
     largest gain grows; with ``among``, the expected largest gain of that number of random parties. The panels have
@@ -58,8 +58,7 @@ def gains_grow(figure: Panels, panels: Sequence[str], methods: Sequence[str], to
         gains = {n: by_method[m][n] - by_method[to][n] for n in sorted(by_method[m])}
         numbers = {n: _expected_largest(g, among or n) if largest or among else float(g.mean())
                    for n, g in gains.items()}
-        items += [Item(f"{m}: {a} to {b} parties", numbers[b] - numbers[a], numbers[b] > numbers[a])
-                  for a, b in pairwise(numbers)]
+        items += between({f"{m}: {a} to {b} parties": numbers[b] - numbers[a] for a, b in pairwise(numbers)}, at_least)
     return items
 
 

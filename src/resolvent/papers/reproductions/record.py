@@ -5,28 +5,48 @@ from typing import Any
 
 import numpy as np
 
-from resolvent.papers.reproductions.claims import NOT_DECIDED, verdict_of
-from resolvent.papers.reproductions.curves import Curve, Item
+from resolvent.papers.reproductions.claims import NOT_DECIDED, check, verdict_of
+from resolvent.papers.reproductions.curves import Curve, Item, Panels
 from resolvent.papers.reproductions.reproduction import Reproduction
 from resolvent.papers.reproductions.schema import Claim, Setting
 
 __all__ = ["claim_record", "panel_record", "rounded"]
 
+_DIGITS = 6  # of the numbers of claims
 _MAX_POINTS = 60  # points of a curve
 _FIRST_POINTS = 10  # first points of a curve, which are always in the record
 
 
-def claim_record(claim: Claim, items_by_seed: Sequence[Sequence[Item]], setting: Setting) -> dict[str, Any]:
-    """A claim with its verdict and, for each item, the mean and the spread over the seeds."""
+def claim_record(claim: Claim, seeds: Sequence[Panels], setting: Setting) -> dict[str, Any]:
+    """A claim with its verdict and, for each reading and item, the numbers of all seeds.
+
+    Args:
+        claim: the claim.
+        seeds: the curves of each seed.
+        setting: the setting.
+
+    Raises:
+        InputError: the claim names an unknown rule, panel or method.
+    """
     is_decided = not claim.converged or setting in (
         ("paper scale",) if claim.converged == "paper scale" else ("paper scale", "middle"))
-    items = []
-    for of_seeds in zip(*items_by_seed, strict=True):
-        values = np.array([item.value for item in of_seeds])
-        items.append({"name": of_seeds[0].name, **_spread(values), "holds": sum(item.holds for item in of_seeds)})
-    return {"says": claim.says, "paper": claim.paper, "ours": claim.ours,
-            "verdict": verdict_of(items_by_seed) if is_decided else NOT_DECIDED, "rule": claim.rule,
-            "args": claim.args, "items": items}
+    readings, all_items = [], []
+    for reading in claim.all_readings():
+        items_by_seed = [check(reading.rule, curves, reading.read, **reading.args) for curves in seeds]
+        all_items += items_by_seed
+        readings.append({"choices": reading.choices, "verdict": verdict_of(items_by_seed), "rule": reading.rule,
+                         "read": reading.read.model_dump(exclude_defaults=True), "args": reading.args,
+                         "items": [_item_record(items) for items in zip(*items_by_seed, strict=True)]})
+    stated = claim.model_dump(include={"says", "paper", "ours", "headline", "changed"})
+    return {**stated, "verdict": verdict_of(all_items) if is_decided else NOT_DECIDED, "readings": readings}
+
+
+def _item_record(items: Sequence[Item]) -> dict[str, Any]:
+    """One item of all seeds; the parts of a mean, such as those of single data sets, are stored with it."""
+    values = np.array([item.value for item in items])
+    parts = {name: rounded([item.parts[name] for item in items], _DIGITS) for name in items[0].parts}
+    return {"name": items[0].name, **_spread(values), "holds": sum(item.holds for item in items),
+            "seeds": rounded(values, _DIGITS), **({"parts": parts} if parts else {})}
 
 
 def panel_record(reproduction: Reproduction, title: str, curves_by_seed: Sequence[dict[str, Curve]]) -> dict[str, Any]:
@@ -64,4 +84,4 @@ def _thin(length: int) -> list[int]:
 def _spread(values: np.ndarray) -> dict[str, float | None]:
     with np.errstate(invalid="ignore"):
         mean, std = float(values.mean()), float(values.std(ddof=1 if len(values) > 1 else 0))
-    return {"mean": rounded([mean], 6)[0], "std": rounded([std], 3)[0]}
+    return {"mean": rounded([mean], _DIGITS)[0], "std": rounded([std], 3)[0]}

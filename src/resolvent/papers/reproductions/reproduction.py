@@ -156,7 +156,7 @@ class Reproduction(pydantic.BaseModel):
             if other := {panel.tuned, panel.of} - {"", *panels}:
                 raise InputError(f"{self.name}: the panel {title} needs the panel {' and '.join(other)}: add it")
         removed = self.panels.keys() - panels
-        claims = [claim for claim in self.claims if not removed & texts_in(claim.args)]
+        claims = [claim for claim in self.claims if not removed & _texts_of(claim)]
         return self.model_copy(update={"panels": panels, "claims": claims})
 
     def _with_methods(self, setting: Setting) -> "Reproduction":
@@ -175,7 +175,7 @@ class Reproduction(pydantic.BaseModel):
 
         panels = {title: panel.model_copy(update={"experiment": restrict(panel.experiment)})
                   for title, panel in self.panels.items()}
-        claims = [claim for claim in self.claims if not removed & texts_in(claim.args)]
+        claims = [claim for claim in self.claims if not removed & _texts_of(claim)]
         return self.model_copy(update={"experiment": restrict(self.experiment), "panels": panels, "claims": claims})
 
     def settings_of(self, title: str) -> dict[str, Any]:
@@ -229,6 +229,10 @@ class Reproduction(pydantic.BaseModel):
         seeded = [f"{key}.seed={seed}" for key in ("problem", "data")
                   if _has_seed(file.bound.parts.get(key)) and "seed" not in _mapping(settings.get(key))]
         return ExperimentFile.parse(text, source, self.name, (*changes, f"seed={seed}", *seeded)) if seeded else file
+
+
+def _texts_of(claim: Claim) -> set[str]:
+    return texts_in([claim.args, claim.read.model_dump(), claim.model_dump(include={"readings"})])
 
 
 def reproductions() -> dict[str, str]:

@@ -5,24 +5,26 @@ Each JSON file has the SHA-256 of its content, so that a damaged one is refused 
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.digests import read_sealed, seal
 from resolvent.errors import count_of
-from resolvent.papers.reproductions.claims import NOT_DECIDED, is_borderline
+from resolvent.papers.reproductions.claims import NOT_DECIDED, deciding_choices, is_borderline, readings_that_hold
 from resolvent.papers.reproductions.pictures import draw
 from resolvent.papers.reproductions.schema import Setting
 
-__all__ = ["claims_table", "cpu_time", "notes", "page", "read_record", "read_records", "redraw", "shown_records",
-           "write_page", "write_results"]
+__all__ = ["CHANGED_COLUMNS", "HEADLINE_COLUMNS", "changed_verdicts", "claims_table", "cpu_time", "headlines", "notes",
+           "page", "read_record", "read_records", "redraw", "shown_records", "write_page", "write_results"]
 
 _CELLS = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**",
           NOT_DECIDED: "not decided"}
 _MAX_LINE = 110  # characters of JSON that are written on one line
-_MAX_ITEMS = 6  # numbers of a claim that the page lists
+_MAX_ITEMS = 6  # numbers of a reading that the page lists
+HEADLINE_COLUMNS = ("number", "the paper's", "ours", "readings in which it holds", "scale", "seeds", "figure")
+CHANGED_COLUMNS = ("figure", "claim", "verdict", "before, and why it changed")
 
 Record = Mapping[str, Any]
 
@@ -88,16 +90,25 @@ def write_page(folder: Path) -> None:
 
 def page(folder: Path) -> str:
     """The page of a results folder, from its JSON files alone."""
-    records = shown_records(folder).items()
-    lines = ["# The papers' claims and our results", "",
+    shown = shown_records(folder)
+    records = shown.items()
+    heads = (("## The papers' most important numbers", HEADLINE_COLUMNS, headlines(shown)),
+             ("## Verdicts that changed", CHANGED_COLUMNS, changed_verdicts(shown)))
+    tables = [line for title, columns, rows in heads if rows for line in (
+        title, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|",
+        *(f"| {' | '.join(row)} |" for row in rows), "")]
+    lines = ["# The papers' claims and our results", "", *tables, "## All claims", "",
              "Written by `resolvent reproduce NAME` from the JSON files in this folder; every verdict is computed. A "
-             "claim *holds* if it does in every seed and for every method that it names, and holds *in part* if it "
-             "does for some of them; the numbers show which. It is *borderline* if numbers within one standard "
-             "deviation over the seeds of their thresholds could change the verdict, and *not decided* if the claim is "
-             "about runs that have converged, and these have not. The second column has the paper's number, *in "
-             "words* if the paper states the claim without a number, and *ours* if the claim is ours. Of a "
-             "reproduction with results in several settings, the largest is shown. The number of a claim about an "
-             "interval above 0 is the lower end of the interval. Times are CPU times.", "",
+             "claim *holds* if it does in every seed, for every method that it names and in every reading, and holds "
+             "*in part* if it does for some of them; the numbers show which. Where a paper leaves a choice open, "
+             "every combination of its options is a reading, and the verdict names the choices that *decide* it. A "
+             "claim about an effect has a least effect: 1 %, or half a point of accuracy, if it states no other. A "
+             "verdict is *borderline* if numbers within one standard deviation over the seeds of their thresholds "
+             "could change it, and *not decided* if the claim is about runs that have converged, and these have not. "
+             "The second column has the paper's number, *in words* if the paper states the claim without a number, "
+             "and *ours* if the claim is ours. Of a reproduction with results in several settings, the largest is "
+             "shown. The number of a claim about an interval above 0 is the lower end of the interval. Times are CPU "
+             "times.", "",
              "| claim | paper | our numbers: mean ± standard deviation over seeds | verdict | command | time |",
              "|---|---|---|---|---|---|"]
     for _, r in records:
@@ -145,12 +156,47 @@ def claims_table(record: Record) -> list[tuple[str, str, str, str]]:
 
     The second cell is the paper's number, ``in words`` if the paper has none, or ``ours`` if the claim is ours.
     """
-    return [(_cell(claim["says"]), "ours" if claim.get("ours") else _cell(claim["paper"]) or "in words",
-             _numbers(claim, record["seeds"]), _verdict(claim, record["seeds"])) for claim in record["claims"]]
+    return [(_cell(claim["says"]), _whose(claim), _numbers_of_readings(claim, record["seeds"]),
+             _verdict(claim, record["seeds"])) for claim in record["claims"]]
+
+
+def headlines(records: Mapping[str, Record]) -> list[tuple[str, ...]]:
+    """A row for each of the papers' most important numbers, as Markdown, with the columns ``HEADLINE_COLUMNS``.
+
+    Args:
+        records: the records by name, see ``shown_records``.
+    """
+    return [(_cell(claim["headline"]), _whose(claim), _numbers_of_readings(claim, record["seeds"]),
+             _in_readings(claim) or _verdict(claim, record["seeds"]), record["setting"], str(record["seeds"]), name)
+            for name, record in records.items() for claim in record["claims"] if claim["headline"]]
+
+
+def changed_verdicts(records: Mapping[str, Record]) -> list[tuple[str, ...]]:
+    """A row for each verdict that differs from that of an earlier version, with the columns ``CHANGED_COLUMNS``.
+
+    Args:
+        records: the records by name, see ``shown_records``.
+    """
+    return [(name, _cell(claim["says"]), _verdict(claim, record["seeds"]), _cell(claim["changed"]))
+            for name, record in records.items() for claim in record["claims"] if claim["changed"]]
+
+
+def _whose(claim: Record) -> str:
+    return "ours" if claim["ours"] else _cell(claim["paper"]) or "in words"
 
 
 def _verdict(claim: Record, seeds: int) -> str:
-    return _CELLS[claim["verdict"]] + (" (borderline)" if seeds > 1 and is_borderline(claim, seeds) else "")
+    borderline = " (borderline)" if seeds > 1 and is_borderline(claim, seeds) else ""
+    return f"{_CELLS[claim['verdict']]}{borderline}{_in_readings(claim, ': ')}"
+
+
+def _in_readings(claim: Record, prefix: str = "") -> str:
+    """In how many readings a claim holds, and the choices that decide it; empty if it has one reading."""
+    if len(claim["readings"]) == 1:
+        return ""
+    deciding = deciding_choices(claim)
+    return (f"{prefix}{readings_that_hold(claim)} of {len(claim['readings'])} readings"
+            f"{'; decided by: ' if deciding else ''}{', '.join(deciding)}")
 
 
 def cpu_time(record: Record) -> str:
@@ -158,14 +204,21 @@ def cpu_time(record: Record) -> str:
     return f"{record.get('cpu_seconds', record['seconds']):.0f} s"
 
 
-def _numbers(claim: Record, seeds: int) -> str:
-    """The numbers of a claim; if there are many, their range and the first that are not as claimed."""
+def _numbers_of_readings(claim: Record, seeds: int) -> str:
+    """The numbers of each reading, with the options that it stands for if there are several."""
+    return "<br>".join((f"*{_cell(', '.join(reading['choices'].values()))}*: " if reading["choices"] else "")
+                       + _numbers(reading["items"], seeds) for reading in claim["readings"])
+
+
+def _numbers(items: Sequence[Record], seeds: int) -> str:
+    """The numbers of a reading; if there are many, their range and the first that are not as claimed."""
     def text(item: Record) -> str:
         failed = "" if item["holds"] == seeds else f" (as claimed in {item['holds']} of {seeds} seeds)"
         mean, std = ("∞" if v is None else f"{v:.3g}" for v in (item["mean"], item["std"]))
-        return f"{_cell(item['name'])}: {mean}{'' if seeds == 1 or item['std'] is None else f' ± {std}'}{failed}"
+        parts = "; ".join(f"{_cell(name)} {_mean(values)}" for name, values in item.get("parts", {}).items())
+        return (f"{_cell(item['name'])}: {mean}{'' if seeds == 1 or item['std'] is None else f' ± {std}'}"
+                f"{f' ({parts})' if parts else ''}{failed}")
 
-    items = claim["items"]
     if len(items) <= _MAX_ITEMS:
         return "; ".join(map(text, items))
     means = [math.inf if item["mean"] is None else item["mean"] for item in items]
@@ -174,6 +227,10 @@ def _numbers(claim: Record, seeds: int) -> str:
     more = f"; and {len(failed) - _MAX_ITEMS} more" if len(failed) > _MAX_ITEMS else ""
     return (f"{len(items) - len(failed)} of {len(items)} as claimed, {min(means):.3g} to {max(means):.3g}"
             f"{'. Not as claimed: ' if failed else ''}{listed}{more}").replace("inf", "∞")
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    return "∞" if None in values else f"{math.fsum(v for v in values if v is not None) / len(values):.3g}"
 
 
 def _json(record: Record) -> str:

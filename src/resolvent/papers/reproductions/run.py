@@ -9,7 +9,6 @@ from typing import Any
 from resolvent.comparisons.experiment.merged_settings import Choices
 from resolvent.comparisons.runs.environment import device, versions
 from resolvent.papers.reproductions.checkpoints import Checkpoints
-from resolvent.papers.reproductions.claims import check
 from resolvent.papers.reproductions.curves import Curve
 from resolvent.papers.reproductions.record import claim_record, panel_record
 from resolvent.papers.reproductions.reproduction import Reproduction
@@ -61,7 +60,6 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
             of_setting = (*reproduction.changes(setting, title), *changes)
             curves |= _run_panel(reproduction, title, seed, of_setting, of_panel, folder)
         report(title, count, count)
-    items = [[check(claim.rule, curves, **claim.args) for curves in by_seed] for claim in reproduction.claims]
     return {
         "name": reproduction.name, "title": reproduction.title, "paper": reproduction.paper,
         "figure": reproduction.figure, "axis": reproduction.axis, "setting": setting, "log": reproduction.log,
@@ -70,8 +68,7 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
         "changes": [*reproduction.changes(setting), *changes],
         "seeds": count, "seconds": round(time.perf_counter() - begin, 1),
         "cpu_seconds": round(time.process_time() - cpu_begin + folder.restored_cpu_seconds, 1),
-        "claims": [claim_record(claim, of_claim, setting)
-                   for claim, of_claim in zip(reproduction.claims, items, strict=True)],
+        "claims": [claim_record(claim, by_seed, setting) for claim in reproduction.claims],
         "panels": {title: panel_record(reproduction, title, [curves[title] for curves in by_seed])
                    for title in reproduction.panels},
         "search": searched, "versions": versions(), "device": device(),

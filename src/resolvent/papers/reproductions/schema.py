@@ -1,14 +1,14 @@
-"""What the file of a reproduction may say: panels, sweeps, views, searches, claims and smaller settings."""
+"""What the file of a reproduction may say: panels, sweeps, views, searches, claims, their readings, and settings."""
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pydantic
 
 from resolvent.comparisons.judgement.metrics import higher_is_better
 
-__all__ = ["Claim", "Draw", "Panel", "Search", "Setting", "SmallSetting", "Sweep", "View"]
+__all__ = ["Claim", "Draw", "Panel", "Read", "Reading", "Search", "Setting", "SmallSetting", "Stop", "Sweep", "View"]
 
 Setting = Literal["paper scale", "middle", "quick", "tiny"]  # from the largest to the smallest
 
@@ -19,6 +19,84 @@ class _Strict(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
+class Stop(_Strict):
+    """The round in which a run stops: it diverges, has converged, or ends. Source: FedProx, C.3.2.
+
+    Attributes:
+        losses: for each panel, the panel with the loss of its runs.
+        within: a run diverges if its loss has grown by more than ``by`` within so many rounds.
+        by: see ``within``.
+        change: a run has converged if its loss changes by less than this between evaluations.
+    """
+
+    losses: dict[str, str]
+    within: int = 10
+    by: float = 1.0
+    change: float = 0.0
+
+
+class Read(_Strict):
+    """How a curve becomes one number, which the rules call its last value.
+
+    The curve ends at ``round`` and where it is ``stopped``. Of the others at most one may be set.
+
+    Attributes:
+        round: the last round that is read.
+        stopped: where each run stops.
+        late: the mean of the values after this share of the rounds.
+        fluctuation: the standard deviation of the changes between evaluations after this share of the rounds.
+        settled: the first round with a value of at most this multiple of the last one, or of at most ``negligible``.
+        reached: the first round, or point of the axis ``by``, with a value of at most this share of the first one.
+        by: ``rounds``, or an axis of a virtual clock.
+        negligible: the share of the first value at which a curve has settled.
+    """
+
+    round: int | None = None
+    stopped: Stop | None = None
+    late: float | None = None
+    fluctuation: float | None = None
+    settled: float | None = None
+    reached: float | None = None
+    by: str = "rounds"
+    negligible: float = 1e-8
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "Read":
+        if sum(v is not None for v in (self.late, self.fluctuation, self.settled, self.reached)) > 1:
+            raise ValueError("set at most one of late, fluctuation, settled and reached: a curve becomes one number")
+        return self
+
+
+class Reading(NamedTuple):
+    """One reading of a claim: what is checked if each open choice is made in one way.
+
+    Attributes:
+        choices: for each choice that the paper leaves open, the option; empty if there is no choice.
+        rule: the rule.
+        read: how curves become numbers.
+        args: the rule's arguments.
+    """
+
+    choices: dict[str, str]
+    rule: str
+    read: Read
+    args: dict[str, Any]
+
+
+class Option(_Strict):
+    """What an option of an open choice changes in a claim.
+
+    Attributes:
+        rule: another rule.
+        read: another way to read curves.
+        args: further arguments; ``null`` removes one.
+    """
+
+    rule: str = ""
+    read: Read | None = None
+    args: dict[str, Any] = {}
+
+
 class Claim(_Strict):
     """One statement about a figure.
 
@@ -26,24 +104,47 @@ class Claim(_Strict):
         says: the statement.
         paper: the paper's number, if it states one.
         ours: whether the statement is ours; otherwise it is the paper's.
+        headline: the number's name in the table of the papers' most important numbers; empty: it is not in the table.
+        changed: the verdict of an earlier version and why this one differs, for the reader.
         converged: whether only runs that have converged decide it; the quick setting then does not. ``paper scale``:
             the middle setting does not either.
         rule: the name of a rule of ``claims``.
+        read: how a curve becomes one number.
         args: the rule's arguments.
+        readings: for each choice that the paper leaves open, its options by name. Every combination is checked.
     """
 
     says: str
     paper: str = ""
     ours: bool = False
+    headline: str = ""
+    changed: str = ""
     converged: bool | Literal["paper scale"] = False
     rule: str
+    read: Read = Read()
     args: dict[str, Any]
+    readings: dict[str, dict[str, Option]] = {}
 
     @pydantic.model_validator(mode="after")
     def _check(self) -> "Claim":
         if self.ours and self.paper:
             raise ValueError(f"paper: {self.paper!r}: a claim that is ours has no number of the paper: leave it out")
+        for choice, options in self.readings.items():
+            if len(options) < 2:
+                raise ValueError(f"readings.{choice}: a choice must have at least two options")
         return self
+
+    def all_readings(self) -> list[Reading]:
+        """Every combination of the options of the open choices; one reading if there is no choice."""
+        readings = []
+        for names in itertools.product(*self.readings.values()):
+            rule, read, args = self.rule, self.read, self.args
+            for choice, name in zip(self.readings, names, strict=True):
+                option = self.readings[choice][name]
+                rule, read = option.rule or rule, option.read or read
+                args = {key: value for key, value in (args | option.args).items() if value is not None}
+            readings.append(Reading(dict(zip(self.readings, names, strict=True)), rule, read, args))
+        return readings
 
 
 class SmallSetting(_Strict):

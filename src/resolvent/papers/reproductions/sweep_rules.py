@@ -8,7 +8,7 @@ import numpy as np
 
 from resolvent.papers.reproductions.curves import Curve, Item, Panels, between, name_of, quotient, rule
 
-__all__ = ["at_best", "average_rises", "determined_by_product", "inside", "monotone", "settles_sooner", "slope",
+__all__ = ["average_rises", "determined_by_product", "inside", "monotone", "ratio_at_best", "slope", "step_ratio",
            "until"]
 
 _INF = float("inf")
@@ -55,15 +55,14 @@ def determined_by_product(figure: Panels, panels: Sequence[str], max_product: fl
 
 
 @rule
-def monotone(figure: Panels, panels: Sequence[str], along: str, fixed: str, sign: int = 1,
-             at: int | None = None) -> list[Item]:
-    """In a sweep, the values (the last, or those at round ``at``) rise with ``along``; with ``sign`` -1 they fall.
+def monotone(figure: Panels, panels: Sequence[str], along: str, fixed: str, sign: int = 1) -> list[Item]:
+    """In a sweep, the last values rise with ``along``; with ``sign`` -1 they fall.
 
     The number is the share of the pairs of methods with the same ``fixed`` that are in this order.
     """
     shares = {}
     for panel in panels:
-        values = [(c.point[fixed], c.point[along], c.final if at is None else c.at(at)) for c in figure[panel].values()]
+        values = [(c.point[fixed], c.point[along], c.final) for c in figure[panel].values()]
         pairs = [(a, b) for a, b in combinations(values, 2) if a[0] == b[0]]
         shares[f"{panel}: pairs in order"] = float(np.mean([sign * (a[1] - b[1]) * (a[2] - b[2]) > 0
                                                             for a, b in pairs]))
@@ -71,33 +70,25 @@ def monotone(figure: Panels, panels: Sequence[str], along: str, fixed: str, sign
 
 
 @rule
-def settles_sooner(figure: Panels, panels: Sequence[str], along: str, fixed: str, share: float = 1e-8,
-                   near: float = 1.1, at_most: float = 1.0) -> list[Item]:
-    """In a sweep, the rounds to a run's own end at a value of ``along`` divided by those at the next smaller value.
-
-    A run is at its end at ``near`` times its last value, or at ``share`` times its first one if that is larger. The
-    quotients are at most ``at_most``.
-    """
-    def rounds_to_end(curve: Curve) -> float:
-        return curve.rounds_to(max(share * float(curve.values[0]), near * curve.final))
-
+def step_ratio(figure: Panels, panels: Sequence[str], along: str, fixed: str, at_least: float = -_INF,
+               at_most: float = _INF) -> list[Item]:
+    """In a sweep, the last value at a value of ``along`` divided by that at the next smaller value."""
     return between({f"{panel}, {name}: {along} = {b[0]:g} / {a[0]:g}": float(quotient(b[1], a[1]))
-                    for panel, name, line in _lines(figure, panels, along, fixed, rounds_to_end)
-                    for a, b in pairwise(line)}, at_most=at_most)
+                    for panel, name, line in _lines(figure, panels, along, fixed)
+                    for a, b in pairwise(line)}, at_least, at_most)
 
 
 @rule
-def at_best(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], share: float, at_most: float = _INF,
-            at_least: float = -_INF) -> list[Item]:
-    """In a sweep of several methods, the fewest rounds over the sweep of the first of each pair to its target.
+def ratio_at_best(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], at_least: float = -_INF,
+                  at_most: float = _INF) -> list[Item]:
+    """In a sweep of several methods, the smallest last value over the sweep divided by that of another method.
 
-    The target is ``share`` times the first value. The rounds are divided by those of the second of the pair.
+    ``pairs`` names the other method of each.
     """
-    def fewest(panel: str, method: str) -> float:
-        return min(c.rounds_to(share * float(c.values[0])) for c in figure[panel].values()
-                   if c.point["method"] == method)
+    def smallest(panel: str, method: str) -> float:
+        return min(c.final for c in figure[panel].values() if c.point["method"] == method)
 
-    return between({f"{name_of(figure, p, a)} / {b}": quotient(fewest(p, a), fewest(p, b))
+    return between({f"{name_of(figure, p, a)} / {b}": quotient(smallest(p, a), smallest(p, b))
                     for p in panels for a, b in pairs.items()}, at_least, at_most)
 
 
@@ -132,14 +123,16 @@ def slope(figure: Panels, panels: Sequence[str], along: str, fixed: str | None =
 
 
 @rule
-def average_rises(figure: Panels, panels: Sequence[str], along: str, by: float = 0.0) -> list[Item]:
-    """In a sweep, the last values' mean over all methods rises by more than ``by`` with each step of a parameter."""
+def average_rises(figure: Panels, panels: Sequence[str], along: str, at_least: float) -> list[Item]:
+    """In a sweep, the last values' mean over all methods rises by ``at_least`` with each step of a parameter."""
     items = []
     for panel in panels:
-        means = {x: float(np.mean(finals))
-                 for x, finals in _finals_by(figure, panel, lambda point: float(point[along])).items()}
-        items += [Item(f"{panel}: {along} = {a:g} to {b:g}", means[b] - means[a], means[b] - means[a] > by)
-                  for a, b in pairwise(means)]
+        of_methods: dict[float, dict[str, float]] = {}
+        for curve in figure[panel].values():
+            of_methods.setdefault(float(curve.point[along]), {})[str(curve.point.get("method", ""))] = curve.final
+        items += between({f"{panel}: {along} = {a:g} to {b:g}": {m: of_methods[b][m] - of_methods[a][m]
+                                                                 for m in of_methods[a]}
+                          for a, b in pairwise(sorted(of_methods))}, at_least)
     return items
 
 

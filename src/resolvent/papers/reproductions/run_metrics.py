@@ -17,12 +17,12 @@ from resolvent.papers.reproductions.curves import Curve
 from resolvent.papers.reproductions.reproduction import PanelExperiment
 from resolvent.papers.reproductions.schema import View
 
-__all__ = ["Readings"]
+__all__ = ["RunMetrics"]
 
 _AXES = {"seconds": ("simulated_seconds",), "bytes": ("bytes_down", "bytes_up"), "bytes_up": ("bytes_up",)}
 
 
-class Readings:
+class RunMetrics:
     """The metrics of an experiment that has run.
 
     Attributes:
