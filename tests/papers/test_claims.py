@@ -187,8 +187,8 @@ def test_a_claim_is_checked_in_every_reading_and_says_which_choice_decides():
     mean = record["readings"][2]["items"][0]
     assert mean["parts"] == {"one": [20.0, 20.0], "two": [59.999, 59.999]}
     assert mean["seeds"] == [39.9995, 39.9995]
-    one = claim_record(MANY.model_copy(update={"readings": {}}), [WORLD], "paper scale")
-    assert [one["readings"][0]["choices"], deciding_choices(one), one["verdict"]] == [{}, [], "holds"]
+    single = claim_record(MANY.model_copy(update={"readings": {}}), [WORLD], "paper scale")
+    assert [single["readings"][0]["choices"], deciding_choices(single), single["verdict"]] == [{}, [], "holds"]
 
 
 def test_an_option_can_remove_an_argument_and_a_choice_needs_two():

@@ -44,9 +44,12 @@ def lead(figure: Panels, panels: Sequence[str], methods: Sequence[str], over: Se
     The others are the methods ``over``; default: all others. With ``of`` the mean, both means are compared. With
     ``mean`` the mean over the panels is between the bounds. Higher values are better.
     """
-    pick, pick_other = {"best": (np.max, np.max), "worst": (np.min, np.max), "mean": (np.mean, np.mean)}[of]
-    leads = {p: float(pick(_finals(figure, p, methods)) - pick_other(_others(figure, p, methods, over)))
-             for p in panels}
+    def difference(finals: Sequence[float], others: Sequence[float]) -> float:
+        if of == "mean":
+            return float(np.mean(finals) - np.mean(others))
+        return (min if of == "worst" else max)(finals) - max(others)
+
+    leads = {p: difference(_finals(figure, p, methods), _others(figure, p, methods, over)) for p in panels}
     return between({"mean over panels: lead": leads} if mean else {f"{name}: lead": v for name, v in leads.items()},
                    at_least, at_most)
 
