@@ -119,7 +119,7 @@ STATED = {"says", "paper", "ours", "headline", "changed"}
 
 
 def verdict(holds, seeds):
-    """The verdict of items that hold in so many seeds each."""
+    """The verdict of items from the number of seeds in which each is as claimed."""
     return "holds" if sum(holds) == seeds * len(holds) else "does not hold" if not sum(holds) else "holds in part"
 
 

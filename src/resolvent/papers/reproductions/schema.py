@@ -24,7 +24,7 @@ class Stop(_Strict):
 
     Attributes:
         losses: for each panel, the panel with the loss of its runs.
-        within: a run diverges if its loss has grown by more than ``by`` within so many rounds.
+        within: number of rounds; a run diverges if its loss has grown by more than ``by`` within them.
         by: see ``within``.
         change: a run has converged if its loss changes by less than this between evaluations.
     """
