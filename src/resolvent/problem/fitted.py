@@ -142,7 +142,7 @@ class Fitted:
         """[n] the predicted labels, as the label column has them; for regression, numbers: [n, d] for several targets.
 
         For structured labels they are the classes that the loss defines, such as one per token or 0/1 for each of
-        several labels; otherwise the outputs of the model.
+        several labels, which for a table are as its columns have them; otherwise the outputs of the model.
 
         Args:
             rows: a data frame with the columns of the table that the model was trained on, in any order; for other data
@@ -299,8 +299,7 @@ class Fitted:
         if self.encoding.task == "structured":
             from resolvent.problem.party_predictions import predicted_labels
 
-            predicted: NDArray[Any] = predicted_labels(self.model.loss, outputs, None, "structured")
-            return predicted
+            return self.encoding.decode_labels(predicted_labels(self.model.loss, outputs, None, "structured"))
         numbers = self.encoding.outputs
         if outputs.size != len(outputs) * numbers:
             raise InputError(f"the model has outputs of shape {shorten(outputs.shape)}, and a prediction is "

@@ -9,6 +9,13 @@ SITES = ("Aachen", "Bonn", "Celle", "Düren", "Essen")
 SETTINGS = TableSettings("site", "ill", test=0.4)
 
 
+def arguments(settings):
+    """The arguments of from_frame that settings stand for."""
+    values = settings._asdict()
+    del values["more_labels"]
+    return values
+
+
 def clean(rows=800, seed=0):
     """Numbers, true/false and text at five sites, and a label that depends on them."""
     rng = np.random.default_rng(seed)

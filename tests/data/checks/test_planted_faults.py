@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from planted import SETTINGS, SITES, at, clean
+from planted import SETTINGS, SITES, arguments, at, clean
 from sklearn.datasets import load_breast_cancer
 
 from resolvent.data.checks.table_check import check_frame
@@ -89,7 +89,7 @@ def test_a_planted_fault_is_found_and_nothing_else(name):
 def test_an_error_is_reported_exactly_if_the_run_refuses_the_table(name):
     change, settings, *_ = FAULTS[name]
     frame, is_refused = change(clean()), False
-    options = SETTINGS._replace(**settings)._asdict()
+    options = arguments(SETTINGS._replace(**settings))
     try:
         from_frame(frame, **options)
     except InputError:
@@ -147,7 +147,7 @@ def test_rows_that_are_equal_by_chance_are_not_reported():
 def test_the_splits_are_those_of_the_run():
     frame = clean()
     view, _ = check_frame(frame, SETTINGS)
-    data = from_frame(frame, **SETTINGS._asdict())
+    data = from_frame(frame, **arguments(SETTINGS))
     for k in range(len(data)):
         ages = frame["age"].to_numpy()[(view.site_of == k) & (view.split_of == 2)]
         test = data.party(k, "test")[0][:, data.features.index("age")]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from resolvent.comparisons.after.run_rows import check_has_labels
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.yaml_files import read_value
 from resolvent.comparisons.runs.load import load_fitted
@@ -13,7 +14,7 @@ from resolvent.data.encoded_rows import Remarks
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.new_rows import read_rows
 from resolvent.data.tables.text_formats import TextFormat
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError
 from resolvent.problem.evaluation import Evaluation
 from resolvent.problem.metrics.metric import Metric
 
@@ -62,12 +63,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
     frame = read_rows(rows, fitted.encoding, text)
     if not isinstance(fitted.encoding, TableEncoding) or isinstance(frame, np.ndarray):
         raise InputError("only tables have a column of labels: for other rows, use rv.load and evaluate(rows, labels)")
-    label = fitted.encoding.label.name
-    columns = [str(column) for column in frame.columns]
-    if label not in columns:
-        raise InputError(f"{shorten(repr(rows))} has no column {shorten(repr(label))}, the label; its columns are "
-                         f"{shorten(', '.join(map(repr, columns)))}{nearest(label, columns)}: give rows with known "
-                         "labels, or use resolvent predict")
+    check_has_labels(frame, fitted.encoding, rows, "give rows with known labels, or use resolvent predict")
     encoded = fitted.encode(frame)
     evaluation = fitted.score(fitted.outputs_of(encoded), fitted.encoding.encode_labels(frame), named, weights)
     return EvaluatedFile(encoded.remarks, evaluation, fitted.provenance, fitted.adjustments)

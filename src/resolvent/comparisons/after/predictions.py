@@ -85,7 +85,11 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
 
 
 def _table(fitted: Fitted, encoded: EncodedRows, outputs: NDArray[Any]) -> "pd.DataFrame":
-    """A table with the columns row, prediction and, for classification, ``probability CLASS`` for each class."""
+    """A table with the columns row, prediction and, for classification, ``probability CLASS`` for each class.
+
+    Several labels have a column ``prediction LABEL`` each and, if they have two values, ``probability LABEL`` of the
+    second one.
+    """
     import pandas as pd
 
     prediction = fitted.decode(outputs)
@@ -93,20 +97,24 @@ def _table(fitted: Fitted, encoded: EncodedRows, outputs: NDArray[Any]) -> "pd.D
     if np.ndim(prediction) > 2:
         raise InputError(f"a prediction has the shape {list(np.shape(prediction)[1:])}, and a table has one number per "
                          "cell: use Fitted.predict")
+    encoding = fitted.encoding
+    several = [label.name for label in encoding.labels] if isinstance(encoding, TableEncoding) else []
     columns |= ({"prediction": prediction} if np.ndim(prediction) == 1 else
-                {f"prediction {i}": column for i, column in enumerate(np.transpose(prediction))})
-    if fitted.encoding.task == "classification":
+                {f"prediction {several[i] if several else i}": column
+                 for i, column in enumerate(np.transpose(prediction))})
+    if encoding.task == "classification" or (several and encoding.task == "structured"):
         probabilities = fitted.probabilities(outputs)
-        columns |= {f"probability {name}": probabilities[:, i] for i, name in enumerate(fitted.classes)}
+        columns |= {f"probability {name}": probabilities[:, i] for i, name in enumerate(fitted.classes or several)}
     return pd.DataFrame(columns)
 
 
 def _scores(fitted: Fitted, rows: Any, outputs: NDArray[Any]) -> str | None:
     """The score on the rows, if they have a label in every row."""
     encoding = fitted.encoding
-    if not isinstance(encoding, TableEncoding) or encoding.label.name not in map(str, rows.columns):
+    if not isinstance(encoding, TableEncoding):
         return None
-    if is_empty(rows[encoding.label.name]).any():
+    names = [label.name for label in encoding.labels]
+    if not {*names} <= {*map(str, rows.columns)} or any(is_empty(rows[name]).any() for name in names):
         return None
     values = fitted.score(outputs, encoding.encode_labels(rows))
     score = fitted.model.loss.score_name

@@ -36,7 +36,7 @@ from resolvent.simulator.record.model_folder import ModelFolder
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["models_of_run", "rows_of_run"]
+__all__ = ["check_has_labels", "models_of_run", "rows_of_run"]
 
 _SEED = 20_240_305  # seed of the division of new rows
 
@@ -125,11 +125,7 @@ def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None,
     frame = read_rows(path, encoding, text)
     if not isinstance(encoding, TableEncoding) or not isinstance(frame, pd.DataFrame):
         raise InputError("only tables have a column of labels: use the table of the run")
-    columns = [str(column) for column in frame.columns]
-    if encoding.label.name not in columns:
-        raise InputError(f"{shorten(repr(path))} has no column {shorten(repr(encoding.label.name))}, the label; its "
-                         f"columns are {shorten(', '.join(map(repr, columns)))}"
-                         f"{nearest(encoding.label.name, columns)}: give rows with known labels")
+    check_has_labels(frame, encoding, path, "give rows with known labels")
     x, y = encoding.encode(frame).x, encoding.encode_labels(frame)
     y = y.astype(np.float32) if encoding.task == "regression" else y
     sites = {}
@@ -141,6 +137,19 @@ def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None,
     has_shared = models.has_shared_model and site is None
     shared = load_fitted(folder, models.method, None, before_refit=True).raw if has_shared else None
     return with_shared_model(models.method, sites, shared, models)
+
+
+def check_has_labels(frame: "pd.DataFrame", encoding: TableEncoding, path: str, advice: str) -> None:
+    """Refuse a file without a column of labels.
+
+    Raises:
+        InputError: a label is missing; the message ends with the advice.
+    """
+    columns = [str(column) for column in frame.columns]
+    for label in encoding.labels:
+        if label.name not in columns:
+            raise InputError(f"{shorten(repr(path))} has no column {shorten(repr(label.name))}, the label; its columns "
+                             f"are {shorten(', '.join(map(repr, columns)))}{nearest(label.name, columns)}: {advice}")
 
 
 def _sites_of_rows(frame: "pd.DataFrame", encoding: TableEncoding, models: ModelFolder, site: str | None,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -104,7 +104,9 @@ def check_model(bound: Bound, data: FederatedData | ProblemData) -> NDArray[np.i
         known = parameters(function)
         if ("vocabulary" in known) != bool(data.vocabulary):
             return False
-        return "task" in known or ("classes" in known) == (data.task == "classification")
+        if "task" in known:
+            return data.task in get_args(known["task"].type)
+        return ("classes" in known) == (data.task == "classification")
 
     model = bound.part("model")
     if not model.kinds and not fits(model.name, model.function):  # one of the user's own is checked by its shapes

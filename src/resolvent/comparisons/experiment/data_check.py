@@ -19,14 +19,14 @@ from resolvent.data.checks.table_view import TableColumn, TableView
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.tables.party_tables import table
 from resolvent.data.tables.table_files import read_table_file
-from resolvent.data.tables.table_settings import TableSettings
+from resolvent.data.tables.table_settings import TableSettings, label_names
 from resolvent.data.tables.text_formats import Decimal, NumberFormatError, TextFormat
 from resolvent.errors import InputError, alternatives, count_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DataCheck", "SiteRows", "check", "check_file", "first_lines", "table_settings"]
+__all__ = ["DataCheck", "SiteRows", "check", "check_file", "first_lines"]
 
 _TEST = SPLITS.index("test")
 _MAX_LINES = 5
@@ -113,7 +113,7 @@ def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **se
         raise InputError("a data frame needs party and label, the names of two columns: check(frame, party='hospital', "
                          "label='outcome')")
     check_arguments(table, (), settings)
-    return check_table(source, TableSettings(**settings))
+    return check_table(source, TableSettings.of(settings))
 
 
 def check_table(frame: "pd.DataFrame", settings: TableSettings, site: str | None = None, party: int = 0) -> DataCheck:
@@ -158,14 +158,9 @@ def first_lines(file: ExperimentFile) -> list[str]:
     return [finding.line for finding in shown] + more
 
 
-def table_settings(values: Mapping[str, Any]) -> TableSettings:
-    """The settings of a table among all of an experiment's data."""
-    return TableSettings(**{name: values[name] for name in TableSettings._fields})
-
-
 def _check_table_file(values: Mapping[str, Any]) -> DataCheck:
     """Check a file with a table; if its decimal mark is not clear, all other findings are those of decimal points."""
-    settings = table_settings(values)
+    settings = TableSettings.of(values)
     try:
         return check_table(_read_table(values, values["decimal"]), settings)
     except NumberFormatError as error:
@@ -178,7 +173,7 @@ def _check_table_file(values: Mapping[str, Any]) -> DataCheck:
 
 def _read_table(values: Mapping[str, Any], decimal: Decimal) -> "pd.DataFrame":
     text = TextFormat(values["separator"], decimal, values["encoding"])
-    return read_table_file(values["table"], text, (values["party"], values["label"]), (values["party"],),
+    return read_table_file(values["table"], text, (values["party"], *label_names(values["label"])), (values["party"],),
                            lambda column: column != values["party"])[0]
 
 

@@ -192,6 +192,7 @@ class ExperimentFile:
         """The model for these inputs, or for those of a fitted encoding."""
         model: Model = self.bound.part("model").build(
             features=int(np.prod(inputs.input_shape)), classes=inputs.outputs, task=inputs.task,
+            targets=inputs.outputs,
             shape=inputs.input_shape, vocabulary=inputs.vocabulary)
         return model
 

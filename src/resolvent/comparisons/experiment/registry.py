@@ -131,7 +131,7 @@ class Component:
 _REGISTRIES = (
     Registry(FederatedData, "data set", "data", (datasets,), default="table", others=(ProblemData,)),
     Registry(Model, "model", "models", (models,), others=(ProblemModel,),
-             supplied=frozenset({"features", "classes", "task", "shape", "vocabulary"})),
+             supplied=frozenset({"features", "classes", "targets", "task", "shape", "vocabulary"})),
     Registry(Problem, "problem", "problems", (problems,), default="least_squares"),
     Registry(Search, "search", "searches", (search_settings,), default="Search"),
     Registry(Metric, "metric", "metrics", (metrics,), adapt=settings_of),

@@ -43,18 +43,19 @@ def check_frame(frame: "pd.DataFrame", settings: TableSettings, site: str | None
 
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    chosen = remaining_columns(names, settings.party if site is None else None, settings.label, settings.features,
+    chosen = remaining_columns(names, settings.party if site is None else None, settings.labels, settings.features,
                                settings.exclude, settings.weight)
     if site is not None:
         chosen = [name for name in chosen if name != settings.party]
     findings = [Finding("columns", "error", *divided(mistake)) for mistake in column_mistakes(
-        names, settings.party if site is None else None, settings.label, settings.features, settings.exclude,
+        names, settings.party if site is None else None, settings.labels, settings.features, settings.exclude,
         settings.weight)]
     frame = frame.loc[:, ~frame.columns.duplicated()]
     if not len(frame):
         return None, [*findings, Finding("rows", "error", "the table has no rows", "give one row per sample")]
     owners = _read_sites(frame, settings.party, site, findings)
-    label, is_classification = _read_label(frame, settings, findings)
+    read = [_read_label(frame, name, settings, findings) for name in settings.labels]
+    label, is_classification = read[0] if len(read) == 1 else (None, False)
     features = _read_features(frame, [name for name in dict.fromkeys(chosen) if name in frame.columns
                                       and not name.startswith("Unnamed: ")], settings, findings)
     if settings.weight is not None and settings.weight in frame.columns:
@@ -119,12 +120,11 @@ def _missing(kind: str, name: str, frame: "pd.DataFrame", empty: NDArray[np.bool
                    "fill it in, or leave these rows out", name, value=count)
 
 
-def _read_label(frame: "pd.DataFrame", settings: TableSettings, findings: list[Finding]
+def _read_label(frame: "pd.DataFrame", name: str, settings: TableSettings, findings: list[Finding]
                 ) -> tuple[TableColumn | None, bool]:
     """The label, and whether it is a class."""
     import pandas as pd
 
-    name = settings.label
     if name not in frame.columns:
         return None, True
     column = frame[name]

@@ -13,6 +13,7 @@ from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
     MIN_IDENTIFIER_ROWS,
     Columns,
+    Label,
     LabelKind,
     RowNames,
     is_boolean,
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["OTHER", "CategoryColumn", "LabelEncoding", "NumberColumn", "Scale", "fit_categories", "fit_numbers",
-           "is_far", "is_missing", "join_rare", "list_values", "looks_like_identifier"]
+           "is_far", "is_missing", "join_rare", "label_encoding", "list_values", "looks_like_identifier",
+           "task_of_labels"]
 
 Scale = Literal["standard", "none"]
 OTHER = "other"  # the level of rare values
@@ -195,6 +197,34 @@ class LabelEncoding:
             "boolean": lambda text: text == "True", "integer": int, "decimal": float, "text": str}
         labels: NDArray[Any] = np.array([value_of[self.kind](name) for name in self.classes])[numbers]
         return labels
+
+
+def label_encoding(name: str, target: Label, listed: Sequence[str] | None) -> LabelEncoding:
+    """The encoding of a label column, with the classes that are listed or that occur."""
+    if target.task == "regression":
+        return LabelEncoding(name, target.kind, "regression")
+    classes = np.unique(target.values).tolist() if listed is None else list_values(listed, target.kind)
+    return LabelEncoding(name, target.kind, "classification", tuple(map(str, classes)))
+
+
+def task_of_labels(labels: Sequence[LabelEncoding]) -> Task:
+    """The task of one label, or of several that are predicted together.
+
+    Raises:
+        InputError: some are numbers and some are classes, or one has another number of classes than two.
+    """
+    if len(labels) == 1:
+        return labels[0].task
+    numbers = [label.name for label in labels if label.task == "regression"]
+    if 0 < len(numbers) < len(labels):
+        raise InputError(f"label: of several labels all are numbers, or each has two values, and {len(numbers)} of "
+                         f"{len(labels)} are decimal numbers, {shorten(', '.join(map(repr, numbers)))}: set task: "
+                         "regression, or name fewer labels")
+    for label in labels:
+        if not numbers and len(label.classes) != 2:
+            raise InputError(f"label: of several labels each has two values, and {shorten(repr(label.name))} has "
+                             f"{len(label.classes)}: name it alone, or set task: regression if all are quantities")
+    return "regression" if numbers else "structured"
 
 
 def fit_numbers(columns: Columns, train: NDArray[np.integer], scale: Scale,

@@ -25,6 +25,7 @@ from resolvent.data.tables.column_encodings import (
     fit_categories,
     fit_numbers,
     is_missing,
+    task_of_labels,
 )
 from resolvent.data.tables.columns import (
     Columns,
@@ -55,7 +56,7 @@ class TableEncoding(Encoding):
 
     Attributes:
         party: the column that names the party.
-        label: the label column.
+        label: the label column; of several, the first.
         numbers: the columns of numbers and true/false, in the order of the inputs.
         categories: the columns of text; their inputs follow those of the numbers.
         marked: the columns whose missing values are marked by a 0/1 input ``column missing``; these inputs are last.
@@ -63,6 +64,7 @@ class TableEncoding(Encoding):
         dates: the columns of dates, which become columns of numbers first.
         unseen: what happens to a level that the fitted table did not have: ``refuse`` it; ``other``: it is the level
             ``other`` if the column has it, and otherwise no level; ``missing``: it is a missing value.
+        more_labels: the other label columns, if there are several. All are for regression, or each has two classes.
     """
 
     party: str
@@ -73,10 +75,11 @@ class TableEncoding(Encoding):
     missing: Missing
     dates: tuple[DateColumn, ...] = ()
     unseen: Unseen = "refuse"
+    more_labels: tuple[LabelEncoding, ...] = ()
 
     @classmethod
-    def fit(cls, columns: Columns, train: NDArray[np.integer], *, party: str, label: LabelEncoding, missing: Missing,
-            scale: Scale, booleans: frozenset[str] = frozenset(), rare_count: int = 0,
+    def fit(cls, columns: Columns, train: NDArray[np.integer], *, party: str, labels: Sequence[LabelEncoding],
+            missing: Missing, scale: Scale, booleans: frozenset[str] = frozenset(), rare_count: int = 0,
             dates: tuple[DateColumn, ...] = (), unseen: Unseen = "refuse",
             levels: Mapping[str, Sequence[str]] | None = None) -> "TableEncoding":
         """Fit an encoding to the columns of a table.
@@ -88,7 +91,7 @@ class TableEncoding(Encoding):
             booleans: the names of the columns that hold true/false.
             rare_count: levels with fewer rows become the level ``other``.
             party: name of the column with the party.
-            label: the encoding of the label.
+            labels: the encoding of each label.
             missing: what is done with missing values.
             dates: the columns that are dates.
             unseen: what is done with a level that is not in the training rows.
@@ -104,9 +107,14 @@ class TableEncoding(Encoding):
                                  "to impute: exclude it, or use smaller shares for validation and test")
         texts = {name: values for name, values in columns.items() if is_text(values)}
         numbers = {name: values for name, values in columns.items() if name not in texts}
-        return cls(party, label, fit_numbers(numbers, train, scale, booleans),
+        return cls(party, labels[0], fit_numbers(numbers, train, scale, booleans),
                    fit_categories(texts, train, rare_count, levels), tuple(gaps) if missing == "indicate" else (),
-                   missing, dates, unseen)
+                   missing, dates, unseen, tuple(labels[1:]))
+
+    @property
+    def labels(self) -> tuple[LabelEncoding, ...]:
+        """The label columns."""
+        return (self.label, *self.more_labels)
 
     @property
     def columns(self) -> tuple[NumberColumn | CategoryColumn, ...]:
@@ -116,12 +124,17 @@ class TableEncoding(Encoding):
     @property
     @override
     def task(self) -> Task:
-        return self.label.task
+        return task_of_labels(self.labels)
 
     @property
     @override
     def classes(self) -> tuple[str, ...]:
-        return self.label.classes
+        return () if self.more_labels else self.label.classes
+
+    @property
+    @override
+    def outputs(self) -> int:
+        return len(self.labels) if self.more_labels else super().outputs
 
     @property
     @override
@@ -163,7 +176,7 @@ class TableEncoding(Encoding):
         if self.unseen == "missing":
             columns |= {c.name: np.where(c.is_unknown(columns[c.name]), np.nan, columns[c.name])
                         for c in self.categories if c.name in dict(unseen)}
-        used = {self.party, self.label.name, *columns, *(date.name for date in self.dates)}
+        used = {self.party, *(label.name for label in self.labels), *columns, *(date.name for date in self.dates)}
         remarks = Remarks(len(frame), unused=tuple(c for c in frame.columns if c not in used), imputed=imputed,
                           far=self._far_values(columns), unseen=unseen)
         return EncodedRows(self.encode_columns(columns, names), frame.index, remarks)
@@ -221,16 +234,28 @@ class TableEncoding(Encoding):
         import pandas as pd
 
         frame = self._named(rows)
+        names = self._row_names(frame)
         if labels is not None:
             if len(labels) != len(frame):
                 raise InputError(f"there are {len(labels)} labels for {len(frame)} rows: give one label per row")
-            return self.label.encode(pd.Series(labels, name=self.label.name), self._row_names(frame))
-        check_once(self.label.name, Counter(frame.columns), "the label, which is needed unless the labels are passed")
-        return self.label.encode(frame[self.label.name], self._row_names(frame))
+            columns = [*np.transpose(np.asarray(labels))] if self.more_labels else [labels]
+            if len(columns) != len(self.labels):
+                raise InputError(f"labels of shape {list(np.shape(labels))}: give a column for each of "
+                                 f"{shorten(', '.join(repr(label.name) for label in self.labels))}")
+            frame = pd.DataFrame({label.name: pd.Series(values).set_axis(frame.index)
+                                  for label, values in zip(self.labels, columns, strict=True)})
+        for label in self.labels:
+            check_once(label.name, Counter(frame.columns), "the label, which is needed unless the labels are passed")
+        encoded = [label.encode(frame[label.name], names) for label in self.labels]
+        return np.stack(encoded, axis=1) if self.more_labels else encoded[0]
 
     @override
     def decode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
-        return self.label.decode(y)
+        if not self.more_labels:
+            return self.label.decode(y)
+        columns = [label.decode(y[:, i]) for i, label in enumerate(self.labels)]
+        is_alike = len({label.kind for label in self.labels}) == 1 or self.task == "regression"
+        return np.stack(columns if is_alike else [column.astype(object) for column in columns], axis=1)
 
     def encode_columns(self, columns: Columns, rows: RowNames) -> NDArray[np.float32]:
         """[n, features] inputs of columns that were read and checked.

@@ -38,10 +38,8 @@ def read_rows(path: str, encoding: Encoding, text: TextFormat = TextFormat()) ->
         return read_table_file(path, text, encoding.features, (), lambda column: column in names)[0]
     numbers = {column.name for column in encoding.numbers}
     texts = [encoding.party, *(column.name for column in encoding.categories)]
-    if encoding.label.kind == "text":
-        texts.append(encoding.label.name)
-    else:
-        numbers.add(encoding.label.name)
+    texts += [label.name for label in encoding.labels if label.kind == "text"]
+    numbers.update(label.name for label in encoding.labels if label.kind != "text")
     return read_table_file(path, text, [column.name for column in encoding.columns], texts,
                            lambda column: column in numbers)[0]
 

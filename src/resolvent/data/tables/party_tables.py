@@ -17,11 +17,11 @@ from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.samples import check_encodable
 from resolvent.data.tables.column_encodings import (
-    LabelEncoding,
     Scale,
     is_missing,
-    list_values,
+    label_encoding,
     looks_like_identifier,
+    task_of_labels,
 )
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
@@ -46,6 +46,7 @@ from resolvent.data.tables.encoding import (
     missing_values,
 )
 from resolvent.data.tables.table_files import read_table_file
+from resolvent.data.tables.table_settings import label_names
 from resolvent.data.tables.text_formats import Decimal, TextFormat
 from resolvent.errors import InputError, nearest, shorten
 
@@ -60,7 +61,7 @@ Rare = Literal["keep", "other"]
 
 @checked
 def table(
-    table: str, party: str, label: str, *, features: list[str] | None = None,
+    table: str, party: str, label: str | list[str], *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0,
     separator: str = "auto", decimal: Decimal = "auto", encoding: str = "auto", weight: str | None = None,
@@ -75,7 +76,7 @@ def table(
     Args:
         table: path of a ``.csv``, ``.csv.gz``, ``.tsv`` or ``.parquet`` file.
         party: the column that names the party. In a text file it is read as text, so that ``007`` is not ``7``.
-        label: the column to predict.
+        label: the column to predict; or several, which are all numbers, for regression, or have two values each.
         features: the columns to predict from, in this order; default: all but ``party`` and ``label``.
         exclude: columns to leave out.
         task: ``classification``, ``regression``, or ``auto``: regression if the label is a decimal number,
@@ -112,19 +113,20 @@ def table(
         >>> data = rv.datasets.table("hospitals.csv", party="hospital", label="readmitted")  # doctest: +SKIP
     """
     excluded, chosen = set(map(str, exclude or [])), None if features is None else set(map(str, features))
+    labels = label_names(label)
 
     def is_used(column: str) -> bool:
         is_feature = column not in excluded if chosen is None else column in chosen
-        return column in (label, weight) or (column != party and is_feature)
+        return column in (*labels, weight) or (column != party and is_feature)
 
-    frame, name = read_table_file(table, TextFormat(separator, decimal, encoding), (party, label), (party,), is_used)
+    frame, name = read_table_file(table, TextFormat(separator, decimal, encoding), (party, *labels), (party,), is_used)
     return from_frame(frame, party, label, features=features, exclude=exclude, task=task, missing=missing,
                       scale=scale, validation=validation, test=test, seed=seed, name=name, weight=weight,
                       dates=dates, rare=rare, rare_count=rare_count, unseen=unseen, levels=levels)
 
 
 def from_frame(
-    frame: "pd.DataFrame", party: str, label: str, *, features: list[str] | None = None,
+    frame: "pd.DataFrame", party: str, label: str | list[str], *, features: list[str] | None = None,
     exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
     scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0, name: str = "table",
     encoding: TableEncoding | None = None, weight: str | None = None, dates: Dates = "refuse", rare: Rare = "keep",
@@ -174,7 +176,7 @@ def from_frame(
                                 "levels": levels}.items():
             if changed:
                 raise InputError(f"{option}: the encoding determines it: leave it out")
-        return _encoded(frame, party, label, encoding, validation, test, seed, name, weight)
+        return _encoded(frame, party, label_names(label), encoding, validation, test, seed, name, weight)
     if unseen == "missing" and missing == "refuse":
         raise InputError("unseen: missing needs missing: impute or indicate, because missing values are refused")
     if levels and rare == "other":
@@ -183,30 +185,35 @@ def from_frame(
         raise InputError(f"rare_count={rare_count} must be at least 1")
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    chosen = choose_columns(names, party, label, features, exclude, weight)
+    labels = label_names(label)
+    chosen = choose_columns(names, party, labels, features, exclude, weight)
     if not len(frame):
         raise InputError(f"the table {shorten(repr(name))} has no rows: give one row per sample")
     owners = _read_parties(frame, party)
     rows = RowNames(frame.index, owners)
-    rows.refuse(is_empty(frame[label])[:, None], [label],
+    rows.refuse(np.column_stack([is_empty(frame[name]) for name in labels]), labels,
                 "the label is missing: a sample cannot be used without it; fill it in, or leave the row out")
     date_columns = find_dates(frame, chosen, dates)
     frame, chosen = expand_dates(frame, date_columns, rows), replace_dates(chosen, date_columns)
     columns = read_features(frame, chosen, max_levels=MAX_CATEGORIES if rare == "keep" else None)
-    target = read_label(label, frame[label], task)
-    check_magnitudes([*columns.items(), (label, target.values)], rows)
+    targets = [read_label(name, frame[name], task) for name in labels]
+    check_magnitudes([*columns.items(), *zip(labels, (target.values for target in targets), strict=True)], rows)
     if missing == "refuse":
         check_missing(columns, rows, "set missing: impute, or indicate to mark them as well, or exclude the column")
     # Row numbers are split first: the encoding is fitted to the training rows.
     parties, members = _group_rows(owners)
     listed = dict(levels or {})
-    classes = None if label not in listed else list_values(listed.pop(label), target.kind)
-    data = FederatedData.from_arrays(members, [target.values[m] for m in members], parties=parties, task=target.task,
+    encodings = [label_encoding(name, target, listed.pop(name, None))
+                 for name, target in zip(labels, targets, strict=True)]
+    y = (targets[0].values if len(labels) == 1 else
+         np.stack([encoding.encode(frame[encoding.name], rows) for encoding in encodings], axis=1))
+    label_task = task_of_labels(encodings)
+    classes = encodings[0].classes if label_task == "classification" else None
+    data = FederatedData.from_arrays(members, [y[m] for m in members], parties=parties, task=label_task,
                                      classes=classes, validation=validation, test=test, seed=seed, name=name)
-    fit = partial(TableEncoding.fit, party=party, missing=missing, scale=scale,
-                  label=LabelEncoding(label, target.kind, data.task, data.classes), booleans=_booleans(frame, chosen),
-                  rare_count=rare_count if rare == "other" else 0, dates=date_columns, unseen=unseen,
-                  levels=listed)
+    fit = partial(TableEncoding.fit, party=party, missing=missing, scale=scale, labels=encodings,
+                  booleans=_booleans(frame, chosen), rare_count=rare_count if rare == "other" else 0,
+                  dates=date_columns, unseen=unseen, levels=listed)
     unencoded = UnencodedRows(columns, rows, data.x, fit)
     x, encoding = unencoded.encode(data.is_train)
     for feature in encoding.features:
@@ -224,16 +231,20 @@ def _booleans(frame: "pd.DataFrame", names: list[str]) -> frozenset[str]:
                           is_boolean(frame[c])))
 
 
-def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncoding, validation: float, test: float,
-             seed: int, name: str, weight: str | None) -> FederatedData:
+def _encoded(frame: "pd.DataFrame", party: str, labels: Sequence[str], encoding: TableEncoding, validation: float,
+             test: float, seed: int, name: str, weight: str | None) -> FederatedData:
     """Data from a frame by a fitted encoding; nothing is estimated from the rows."""
     import pandas as pd
 
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    choose_columns(names, party, label, [c.name for c in encoding.columns if c.name in names] or None, None, weight)
+    choose_columns(names, party, labels, [c.name for c in encoding.columns if c.name in names] or None, None, weight)
     owners = _read_parties(frame, party)
-    encoding = replace(encoding, party=party, label=replace(encoding.label, name=label))
+    if len(labels) != len(encoding.labels):
+        raise InputError(f"label: the encoding has {len(encoding.labels)} labels, and there are {len(labels)}: name as "
+                         "many")
+    renamed = [replace(old, name=name) for old, name in zip(encoding.labels, labels, strict=True)]
+    encoding = replace(encoding, party=party, label=renamed[0], more_labels=tuple(renamed[1:]))
     encoded, y = encoding.encode(frame), encoding.encode_labels(frame)
     parties, members = _group_rows(owners)
     data = FederatedData.from_arrays(members, [y[m] for m in members], parties=parties, task=encoding.task,
@@ -245,7 +256,7 @@ def _encoded(frame: "pd.DataFrame", party: str, label: str, encoding: TableEncod
 
 
 def choose_columns(
-    columns: list[str], party: str, label: str, features: list[str] | None, exclude: list[str] | None,
+    columns: list[str], party: str, labels: Sequence[str], features: list[str] | None, exclude: list[str] | None,
     weight: str | None
 ) -> list[str]:
     """The columns to predict from.
@@ -253,28 +264,28 @@ def choose_columns(
     Raises:
         InputError: see ``column_mistakes``.
     """
-    for mistake in column_mistakes(columns, party, label, features, exclude, weight):
+    for mistake in column_mistakes(columns, party, labels, features, exclude, weight):
         raise InputError(mistake)
-    return remaining_columns(columns, party, label, features, exclude, weight)
+    return remaining_columns(columns, party, labels, features, exclude, weight)
 
 
-def remaining_columns(columns: Sequence[str], party: str | None, label: str, features: Sequence[str] | None,
+def remaining_columns(columns: Sequence[str], party: str | None, labels: Sequence[str], features: Sequence[str] | None,
                       exclude: Sequence[str] | None, weight: str | None) -> list[str]:
     """The features if they are named, otherwise the columns that have no other use."""
     if features:
         return list(features)
-    used = {party, label, weight, *(exclude or [])}
+    used = {party, *labels, weight, *(exclude or [])}
     return [] if features is not None else [c for c in columns if c not in used]
 
 
-def column_mistakes(columns: Sequence[str], party: str | None, label: str, features: Sequence[str] | None,
+def column_mistakes(columns: Sequence[str], party: str | None, labels: Sequence[str], features: Sequence[str] | None,
                     exclude: Sequence[str] | None, weight: str | None) -> Iterator[str]:
     """A sentence for each setting or name of a column that is wrong; ``party`` is None for the table of one party."""
     for c, count in Counter(columns).items():
         if count > 1:
             yield f"two columns are named {shorten(repr(c))}: give each a different name"
         check_encodable(c, "the name of a column")
-    options = {"party": [] if party is None else [party], "label": [label], "features": features or [],
+    options = {"party": [] if party is None else [party], "label": labels, "features": features or [],
                "exclude": exclude or [], "weight": [] if weight is None else [weight]}
     known = set(columns)
     for option, names in options.items():
@@ -282,15 +293,15 @@ def column_mistakes(columns: Sequence[str], party: str | None, label: str, featu
             if c not in known:
                 yield (f"{option} names the column {shorten(repr(c))}, which the table does not have: its columns are "
                        f"{shorten(', '.join(map(repr, columns)))}{nearest(str(c), columns)}")
-    used = [*options["party"], label, *options["weight"], *options["features"],
-            *set(options["exclude"]).difference((party, label))]
+    used = [*options["party"], *labels, *options["weight"], *options["features"],
+            *set(options["exclude"]).difference((party, *labels))]
     for c, count in Counter(used).items():
         if count > 1:
             uses = [option for option in options if c in options[option]]
             yield f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once"
     if features:
         return
-    chosen = remaining_columns(columns, party, label, features, exclude, weight)
+    chosen = remaining_columns(columns, party, labels, features, exclude, weight)
     if not chosen:
         yield "no column is left to predict from: name some in features, or exclude fewer"
     for c in chosen:

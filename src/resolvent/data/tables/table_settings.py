@@ -1,8 +1,11 @@
 """The settings of a table, as an experiment has them."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["SITE_TABLE", "TableSettings"]
+from resolvent.errors import InputError
+
+__all__ = ["SITE_TABLE", "TableSettings", "label_names"]
 
 SITE_TABLE = "the table of each site"  # instead of a path, in the experiment of a federation
 
@@ -26,3 +29,28 @@ class TableSettings(NamedTuple):
     rare_count: int = 10
     unseen: Any = "refuse"
     levels: dict[str, list[str]] | None = None
+    more_labels: tuple[str, ...] = ()  # of several labels, those after the first
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "TableSettings":
+        """The settings of a table among these values; ``label`` may be a list."""
+        label, *more = label_names(values["label"])
+        known = {name: value for name, value in values.items() if name in cls._fields}
+        return cls(**{**known, "label": label, "more_labels": tuple(more)})
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns to predict."""
+        return (self.label, *self.more_labels)
+
+
+def label_names(label: str | list[str]) -> list[str]:
+    """The columns to predict, from the setting ``label``.
+
+    Raises:
+        InputError: it is an empty list.
+    """
+    names = [label] if isinstance(label, str) else list(label)
+    if not names:
+        raise InputError("label: the list is empty: name the column to predict, or several")
+    return names

@@ -24,6 +24,7 @@ from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.data.tables.party_tables import from_frame, natural_order, table
 from resolvent.data.tables.table_files import read_table_file
+from resolvent.data.tables.table_settings import label_names
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError
 from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
@@ -110,32 +111,36 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
         values = data.values
         party = values["party"]
         text = TextFormat(values["separator"], values["decimal"], values["encoding"])
-        frame, _ = read_table_file(values["table"], text, (party, values["label"]), (party,), lambda column: True)
+        frame, _ = read_table_file(values["table"], text, (party, *label_names(values["label"])), (party,),
+                                   lambda column: True)
         settings = file.bound.settings()
     else:
-        frame, party = _as_table(data.build(), file)
+        frame, party, labels = _as_table(data.build(), file)
         shares = {name: data.values[name] for name in ("validation", "test", "seed") if name in data.values}
-        settings = {**file.bound.settings(), "data": {"table": "rehearsal.parquet", "party": party, "label": "label",
+        settings = {**file.bound.settings(), "data": {"table": "rehearsal.parquet", "party": party, "label": labels,
                                                       "scale": "none", **shares}}
     experiment = experiment_from_text(write_yaml(settings), file.name, rehearsal=True)
     names = sorted(set(frame[party].astype(str)), key=natural_order)
     return Rehearsal(experiment, frame, name_sites(names))
 
 
-def _as_table(data: Any, file: ExperimentFile) -> "tuple[pd.DataFrame, str]":
-    """Data in memory as a table, and the name of the column of the parties."""
+def _as_table(data: Any, file: ExperimentFile) -> "tuple[pd.DataFrame, str, str | list[str]]":
+    """Data in memory as a table, the name of the column of the parties, and that of the label, or of several."""
     import pandas as pd
 
-    if not isinstance(data, FederatedData) or len(data.input_shape) != 1 or data.vocabulary:
+    if (not isinstance(data, FederatedData) or not isinstance(data.input_shape, tuple) or len(data.input_shape) != 1
+            or data.vocabulary or not isinstance(data.label_shape, tuple) or len(data.label_shape) > 1):
         raise InputError(f"{file.location('data')}: data: a federation trains on tables, and a row of these data is no "
-                         "vector of numbers: use an experiment with a table, or digits")
+                         "vector of numbers with a label, or several: use an experiment with a table, or digits")
+    several = [f"label {i}" for i in range(*data.label_shape)] if data.label_shape else []
     blocks = []
     for k, name in enumerate(data.parties):
         x, y = (np.concatenate(parts) for parts in zip(*(data.party(k, split) for split in SPLITS), strict=True))
         names = data.features or [f"x{i}" for i in range(x.shape[1])]
         labels = np.array(data.classes)[y] if data.task == "classification" else y
-        blocks.append(pd.DataFrame(x, columns=list(names)).assign(party=name, label=labels))
-    return pd.concat(blocks, ignore_index=True), "party"
+        columns = dict(zip(several, labels.T, strict=True)) if several else {"label": labels}
+        blocks.append(pd.DataFrame(x, columns=list(names)).assign(party=name, **columns))
+    return pd.concat(blocks, ignore_index=True), "party", several or "label"
 
 
 def name_sites(parties: Sequence[str]) -> dict[str, str]:
@@ -240,7 +245,7 @@ def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experimen
     settings = experiment.table
     if settings.levels:  # rows with other levels have none
         encoding = replace(encoding, unseen="other")
-    data = from_frame(rehearsal.frame, settings.party, settings.label, encoding=encoding,
+    data = from_frame(rehearsal.frame, settings.party, list(settings.labels), encoding=encoding,
                       validation=settings.validation, test=settings.test, seed=settings.seed)
     parities = []
     with experiment.file.precision():

@@ -78,8 +78,7 @@ class FederatedExperiment:
     @property
     def table(self) -> TableSettings:
         """The settings of the sites' tables."""
-        values = self.file.bound.part("data").values
-        return TableSettings(**{name: values[name] for name in TableSettings._fields})
+        return TableSettings.of(self.file.bound.part("data").values)
 
     @property
     def rounds(self) -> int:

@@ -98,12 +98,13 @@ class Approval:
     labels: tuple[str, ...] | None = None
     max_rounds: int | None = None
 
-    def obstacles(self, lead: str, label: str, algorithms: Collection[str], rounds: int) -> list[str]:
+    def obstacles(self, lead: str, labels: Collection[str], algorithms: Collection[str], rounds: int) -> list[str]:
         """Why a plan waits for a decision; empty if it runs without one."""
         unknown = sorted({*algorithms} - {*(algorithms if self.algorithms is None else self.algorithms)})
+        others = sorted({*labels} - {*(labels if self.labels is None else self.labels)})
         checks = {f"approval.leads does not have {lead}": lead not in self.leads,
                   f"approval.algorithms does not have {', '.join(unknown)}": bool(unknown),
-                  f"approval.labels does not have {label}": self.labels is not None and label not in self.labels,
+                  f"approval.labels does not have {', '.join(others)}": bool(others),
                   f"{rounds} rounds are more than approval.max_rounds {self.max_rounds}":
                       self.max_rounds is not None and rounds > self.max_rounds}
         return [reason for reason, is_obstacle in checks.items() if is_obstacle]

@@ -19,12 +19,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn, join_rare, list_values
+from resolvent.data.tables.column_encodings import (
+    CategoryColumn,
+    LabelEncoding,
+    NumberColumn,
+    join_rare,
+    list_values,
+    task_of_labels,
+)
 from resolvent.data.tables.columns import MAX_CATEGORIES
 from resolvent.data.tables.dates import date_column
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.table_settings import TableSettings
-from resolvent.errors import shorten
+from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 
 __all__ = ["Agreement", "agree", "misfits"]
@@ -56,11 +63,20 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings) -> Agreem
     min_rows = settings.rare_count if settings.rare == "other" else 0
     conflicts = [line for name, by_site in columns.items()
                  for line in _column_conflicts(name, by_site, [*reports], min_rows)]
-    label, label_conflicts = _agree_label({site: report.label for site, report in reports.items()}, settings)
-    conflicts += label_conflicts
+    labels: list[LabelEncoding] = []
+    for name, reported in zip(settings.labels, zip(*(report.labels for report in reports.values()), strict=True),
+                              strict=True):
+        label, label_conflicts = _agree_label(name, dict(zip(reports, reported, strict=True)), settings.task)
+        conflicts += label_conflicts
+        labels += [] if label is None else [label]
     if not columns:
         conflicts.append("no column is left to predict from")
-    if conflicts or label is None:
+    if not conflicts:
+        try:
+            task_of_labels(labels)
+        except InputError as error:
+            conflicts.append(str(error))
+    if conflicts:
         return Agreement(None, tuple(conflicts))
     rows = sum(report.rows["train"] for report in reports.values())
     numbers = tuple(_pooled(name, [*by_site.values()], rows, settings.scale) for name, by_site in columns.items()
@@ -71,8 +87,9 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings) -> Agreem
     missing: Any = settings.missing
     dates = tuple(date_column(name, settings.dates) for name in dict.fromkeys(
         name for report in reports.values() for name in report.dates))
-    return Agreement(TableEncoding(settings.party, label, numbers, categories,
-                                   marked if missing == "indicate" else (), missing, dates, settings.unseen), ())
+    return Agreement(TableEncoding(settings.party, labels[0], numbers, categories,
+                                   marked if missing == "indicate" else (), missing, dates, settings.unseen,
+                                   tuple(labels[1:])), ())
 
 
 def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str]:
@@ -98,9 +115,10 @@ def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str
         elif unknown := {*(column.levels or {})} - levels.get(name, {*(column.levels or {})}):
             lines.append(f"column {shorten(repr(name))} has the level {shorten(repr(min(unknown)))}, which the run "
                          "does not have: join it with another level")
-    if unknown := {*report.label.classes} - {*encoding.classes}:
-        lines.append(f"the label has the class {shorten(repr(min(unknown)))}, which the run does not have: leave its "
-                     "rows out")
+    for label, of_run in zip(report.labels, encoding.labels, strict=True):
+        if unknown := {*label.classes} - {*of_run.classes}:
+            lines.append(f"the label has the class {shorten(repr(min(unknown)))}, which the run does not have: leave "
+                         "its rows out")
     return [f"{site}: {line}" for line in lines]
 
 
@@ -128,23 +146,22 @@ def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Seq
     return conflicts
 
 
-def _agree_label(labels: Mapping[str, LabelReport],
-                 settings: TableSettings) -> tuple[LabelEncoding | None, list[str]]:
-    title = f"the label {shorten(repr(settings.label))}"
+def _agree_label(name: str, labels: Mapping[str, LabelReport], task: str) -> tuple[LabelEncoding | None, list[str]]:
+    title = f"the label {shorten(repr(name))}"
     kinds = Counter(label.kind for label in labels.values())
     usual: Any = kinds.most_common(1)[0][0]
     are_numbers = {*kinds} <= {"integer", "decimal"}
-    if len(kinds) > 1 and not (settings.task == "regression" and are_numbers):
+    if len(kinds) > 1 and not (task == "regression" and are_numbers):
         return None, [f"{site}: {title} holds {label.kind} values, and {usual} values at most sites: convert it"
                       for site, label in labels.items() if label.kind != usual]
-    if settings.task == "regression" or (settings.task == "auto" and usual == "decimal"):
+    if task == "regression" or (task == "auto" and usual == "decimal"):
         if not are_numbers:
             return None, [f"{title} holds {usual} values, and regression needs numbers"]
-        return LabelEncoding(settings.label, "decimal" if len(kinds) > 1 else usual, "regression"), []
+        return LabelEncoding(name, "decimal" if len(kinds) > 1 else usual, "regression"), []
     classes = {c for label in labels.values() for c in label.classes}
     if len(classes) < 2:
         return None, [f"{title} has {len(classes)} classes at all sites, at least 2 are needed"]
-    return LabelEncoding(settings.label, usual, "classification", list_values([*classes], usual)), []
+    return LabelEncoding(name, usual, "classification", list_values([*classes], usual)), []
 
 
 def _pooled(name: str, reports: Sequence[ColumnReport], rows: int, scale: str) -> NumberColumn:

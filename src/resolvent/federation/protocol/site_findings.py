@@ -23,10 +23,10 @@ def compare_sites(reports: Mapping[str, TableReport]) -> Iterator[Finding]:
             if column.kind == "number" and column.count:
                 columns.setdefault(column.name, {})[site] = _spread(column)
     yield from unit_findings(columns)
-    classes = sorted({name for report in reports.values() for name in report.label.classes})
-    for site, report in reports.items():
-        for name in classes:
-            if name not in report.label.classes:
+    for labels in zip(*(report.labels for report in reports.values()), strict=True):
+        classes = sorted({name for label in labels for name in label.classes})
+        for site, name in ((site, name) for site, label in zip(reports, labels, strict=True) for name in classes
+                           if name not in label.classes):
                 yield Finding("class absent", "warning", f"{text_of(site)} has no row of class {text_of(name)}",
                               "a model of this site alone cannot predict it", None, site, name)
 

@@ -60,12 +60,19 @@ class TableReport:
         columns: the features, in the order of the table.
         label: the label column.
         dates: names of the columns of dates, which became columns of numbers.
+        more_labels: the other label columns, if there are several.
     """
 
     rows: Mapping[str, int]
     columns: tuple[ColumnReport, ...]
     label: LabelReport
     dates: tuple[str, ...] = ()
+    more_labels: tuple[LabelReport, ...] = ()
+
+    @property
+    def labels(self) -> tuple[LabelReport, ...]:
+        """The label columns."""
+        return (self.label, *self.more_labels)
 
     def plain(self) -> dict[str, Any]:
         """Plain values, as they are sent."""
@@ -81,10 +88,12 @@ class TableReport:
         try:
             columns = tuple(ColumnReport(**column) for column in content["columns"])
             dates = tuple(map(str, content.get("dates", ())))
-            report = cls(dict(content["rows"]), columns, LabelReport(**content["label"]), dates)
+            more = tuple(LabelReport(**label) for label in content.get("more_labels", ()))
+            report = cls(dict(content["rows"]), columns, LabelReport(**content["label"]), dates, more)
             numbers = [*report.rows.values(), *(x for c in columns for x in (c.count, c.mean, c.squares)),
-                       *(n for c in columns for n in (c.levels or {}).values()), *report.label.classes.values(),
-                       *(report.label.weights or {}).values()]
+                       *(n for c in columns for n in (c.levels or {}).values()),
+                       *(n for label in report.labels for n in (*label.classes.values(),
+                                                                *(label.weights or {}).values()))]
             if not all(math.isfinite(float(number)) for number in numbers):
                 raise ValueError("a number is not finite")
             return report

@@ -83,7 +83,8 @@ def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport:
             began.
     """
     known = _Tables.read(folder)
-    reports = {site: _read_report(site, table) for site, table in ask_for_reports(job, experiment, transport).items()}
+    reports = {site: _read_report(site, table, experiment)
+               for site, table in ask_for_reports(job, experiment, transport).items()}
     tables = _Tables(job.sites, {}) if known is None else known
     changed = [site for site in job.sites if site in tables.reports and tables.reports[site] != reports[site]]
     if changed:
@@ -138,9 +139,13 @@ def ask_for_reports(job: FederationJob, experiment: Plan, transport: Transport) 
     return {site: answer.get("table") for site, answer in ask_all(transport, requests, job.deadline).items()}
 
 
-def _read_report(site: str, content: Any) -> TableReport:
+def _read_report(site: str, content: Any, experiment: FederatedExperiment) -> TableReport:
     try:
-        return TableReport.from_plain(content)
+        report = TableReport.from_plain(content)
+        if len(report.labels) != len(experiment.table.labels):
+            raise InputError(f"the site reports {len(report.labels)} labels, and the experiment has "
+                             f"{len(experiment.table.labels)}")
+        return report
     except InputError as error:
         raise FederationRefusedError(f"{site}: {error}") from error
 
@@ -155,7 +160,7 @@ def _found_encoding(reports: Mapping[str, TableReport], experiment: FederatedExp
 def _choose_metric(experiment: FederatedExperiment, encoding: TableEncoding, tables: _Tables) -> DecisiveMetric:
     """The metric that compares methods, as in a simulation: it depends on the share of the most frequent class."""
     counts: dict[str, int] = {}
-    for site in tables.founders:
+    for site in () if encoding.more_labels else tables.founders:
         for name, count in tables.reports[site].label.classes.items():
             counts[name] = counts.get(name, 0) + count
     largest = max(counts, key=lambda name: counts[name], default="")

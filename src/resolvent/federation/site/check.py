@@ -72,9 +72,10 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
                 yield f"  {column.name}: the names of {len(levels)} levels with their numbers of rows{rarer}"
             else:
                 yield f"  {column.name}: kind, number of values, mean and sum of squared deviations"
-        known = len(report.label.classes)
-        classes = f"{known} classes with their numbers of rows" if known else "its kind"
-        yield f"  {experiment.table.label} (the label): {classes}"
+        for name_of_label, label in zip(experiment.table.labels, report.labels, strict=True):
+            known = len(label.classes)
+            classes = f"{known} classes with their numbers of rows" if known else "its kind"
+            yield f"  {name_of_label} (the label): {classes}"
         if experiment.has_weights:
             yield "  the sum of the weights of the training rows of each class"
         if conflicts := dry.prepare():
@@ -112,9 +113,9 @@ def _regression_lines(file: SiteFile, name: str, regression: RegressionFile, run
 def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[str]:
     """Everything about the site's table that the site should know: it is computed here and does not leave."""
     columns = file.columns or {}
-    label = columns.get(settings.label, settings.label)
+    labels = [columns.get(label, label) for label in settings.labels]
     text = TextFormat(file.separator, file.decimal, file.encoding)  # type: ignore[arg-type]
-    frame, _ = read_table_file(file.table, text, (label,), (), lambda column: True)
+    frame, _ = read_table_file(file.table, text, labels, (), lambda column: True)
     frame = frame.rename(columns={local: common for common, local in columns.items()})
     exclude = [column for column in settings.exclude or [] if column in frame.columns]  # other sites can have more
     view, findings = check_frame(frame, settings._replace(exclude=exclude), site=name)

@@ -1,7 +1,7 @@
 """Which levels of a site's table take part in an experiment."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -22,26 +22,28 @@ def hidden_levels(values: NDArray[Any], min_cell: int, allowed: Sequence[str] | 
                      if count < min_cell or (allowed is not None and level not in allowed))
 
 
-def listed_levels(settings: TableSettings, kind: LabelKind, texts: Collection[str],
-                  classes: Collection[str]) -> dict[str, tuple[str, ...]]:
+def listed_levels(settings: TableSettings, kinds: Mapping[str, LabelKind], texts: Collection[str],
+                  classes: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
     """Column of text, or the label -> the levels that the experiment lists, in the order of the encoding.
 
     Args:
         settings: settings of the experiment.
-        kind: kind of the label.
+        kinds: kind of each label.
         texts: the columns of text.
-        classes: the classes of the label in the table.
+        classes: the classes of each label in the table.
 
     Raises:
         Refusal: a listed column is none of text, or the label has a class that is not listed.
     """
-    label, listed = settings.label, {}
+    listed = {}
     for name, levels in (settings.levels or {}).items():
         with refusing(RefusalCode.EXPERIMENT, name):
-            listed[name] = list_values(levels, kind if name == label else "text")
-            if name != label and name not in texts:
+            listed[name] = list_values(levels, kinds.get(name, "text"))
+            if name not in kinds and name not in texts:
                 raise InputError(f"levels: the column {shorten(repr(name))} is no column of text")
-    if label in listed and (other := {*classes}.difference(listed[label])):
-        raise Refusal(RefusalCode.VALUES, f"the label {shorten(repr(label))} has the class {shorten(repr(min(other)))},"
-                      " which the experiment does not list: leave its rows out", column=label)
+    for label in {*kinds}.intersection(listed):
+        if other := {*classes[label]}.difference(listed[label]):
+            raise Refusal(RefusalCode.VALUES, f"the label {shorten(repr(label))} has the class "
+                          f"{shorten(repr(min(other)))}, which the experiment does not list: leave its rows out",
+                          column=label)
     return listed

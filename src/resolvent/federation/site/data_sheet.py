@@ -31,7 +31,7 @@ def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun | Reg
     experiment, fewest = run.experiment, file.limits.min_cell
     return write_card(folder, DATA_SHEET, {
         "title": f"Data sheet of {name}: {folder.name}", "site": name, "run": folder.name, "plan": plan, "lead": lead,
-        "label": experiment.table.label, "methods": list(experiment.labels),
+        "label": ", ".join(experiment.table.labels), "methods": list(experiment.labels),
         "rounds_of_the_run": experiment.total_rounds,
         "version_of_the_table": run.version,
         "rows": {split: count if count == 0 or count >= fewest else f"fewer than {fewest}"

@@ -96,7 +96,7 @@ class Plans:
         plan = self._read(path) if path.is_file() else self._write(StoredPlan(
             digest, lead, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), run, experiment.text))
         if plan.decision == "waiting":
-            obstacles = [] if rule is None else rule.obstacles(lead, experiment.table.label, experiment.presets,
+            obstacles = [] if rule is None else rule.obstacles(lead, experiment.table.labels, experiment.presets,
                                                                experiment.total_rounds)
             if obstacles:
                 raise Refusal(RefusalCode.WAITING, f"plan {plan.name} of {lead} waits for resolvent party approve "

@@ -34,9 +34,9 @@ def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | No
         Refusal: the file cannot be read, or a column is absent or not allowed.
     """
     columns, text = site.columns or {}, TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
-    label = columns.get(settings.label, settings.label)
+    labels = [columns.get(name, name) for name in settings.labels]
     with refusing(RefusalCode.TABLE):
-        frame, _ = read_table_file(site.table, text, (label,), (), lambda column: True)
+        frame, _ = read_table_file(site.table, text, labels, (), lambda column: True)
     names = [str(c) for c in frame.columns]
     for common, local in columns.items():
         if local not in names:
@@ -55,7 +55,7 @@ def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | No
 def choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits) -> list[str]:
     """The columns to predict from, in the order of the table or of ``features``."""
     weight = [] if settings.weight is None else [settings.weight]
-    for name in [settings.label, *weight, *(settings.features or []), *(settings.levels or {})]:
+    for name in [*settings.labels, *weight, *(settings.features or []), *(settings.levels or {})]:
         if name not in names:
             raise Refusal(RefusalCode.ABSENT, f"the table has no column {shorten(repr(name))}, which the experiment "
                           f"needs: its columns are {shorten(', '.join(map(repr, names)))}; if it has another name, set "
@@ -75,5 +75,5 @@ def choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits
                           f"({WHY['features']}): ask the lead to leave it out, or list it", column=name)
     if settings.features:
         return list(settings.features)
-    left_out = {settings.label, settings.party, *weight, *(settings.exclude or [])}
+    left_out = {*settings.labels, settings.party, *weight, *(settings.exclude or [])}
     return [name for name in names if name in allowed and name not in left_out]

@@ -137,14 +137,15 @@ class SiteRun:
                     self._site.limits, algorithm, method=self.experiment.file.preset_of(label),
                     rounds=self.experiment.rounds_of(label), samples=self.table.training_rows)
                 needed += [self._needed(label, algorithm, seed) for seed in self.experiment.seeds]
-        limits, label = self._site.limits, self.experiment.table.label
+        limits = self._site.limits
         if limits.secure_sums and self.experiment.privacy is None:
             reasons["secure_sums"] = "the replies of the plan would leave the site outside secure sums"
         sites = len(self._membership.sites)
         if sites < limits.min_sites:
             reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
-        if limits.labels is not None and label not in limits.labels:
-            reasons["labels"] = f"{shorten(repr(label))} may not be the label; allowed: {', '.join(limits.labels)}"
+        if limits.labels is not None and (others := {*self.experiment.table.labels}.difference(limits.labels)):
+            reasons["labels"] = (f"{shorten(', '.join(map(repr, sorted(others))))} may not be the label; allowed: "
+                                 f"{', '.join(limits.labels)}")
         reasons |= reasons_of_budgets(limits, self._ledger, self._lead, Usage(*map(sum, zip(*needed, strict=True))),
                                       without=self._folder.name)
         if reasons:

@@ -17,6 +17,7 @@ from resolvent.data.tables.column_encodings import CategoryColumn, NumberColumn,
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
     Columns,
+    LabelKind,
     RowNames,
     check_magnitudes,
     is_boolean,
@@ -98,7 +99,8 @@ class SiteTable:
             self._dates = find_dates(frame, chosen, settings.dates)
             self._frame = expand_dates(frame, self._dates, self._names)
         max_levels = MAX_CATEGORIES if settings.rare == "keep" else None
-        self._classes = self._read_classes()
+        self._label_kinds: dict[str, LabelKind] = {}
+        self._classes = {label: self._read_classes(label) for label in settings.labels}
         self._columns: Columns = {}
         for name in replace_dates(chosen, self._dates):
             with refusing(RefusalCode.VALUES, name):
@@ -112,7 +114,7 @@ class SiteTable:
         self.secret = None if rows is None else rows.secret
         self._hidden = {name: hidden_levels(values, self._min_cell, (limits.levels or {}).get(name))
                         for name, values in self._columns.items() if is_text(values)}
-        self._listed = listed_levels(settings, self._label_kind, self._hidden, self._classes)
+        self._listed = listed_levels(settings, self._label_kinds, self._hidden, self._classes)
         self._check_columns(limits)
         self._row_weights = self._read_weights()
 
@@ -131,12 +133,12 @@ class SiteTable:
         Raises:
             Refusal: a column that is not listed has too many levels, or whole numbers that all differ.
         """
-        label, listed = self._settings.label, {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
+        listed = {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
         levels = {name: len({*values[~is_missing(values)]}) for name, values in self._columns.items()
                   if is_text(values)}
         largest = min(np.inf if limits.max_levels is None else limits.max_levels,
                    np.inf if limits.max_level_density is None else limits.max_level_density * self.rows)
-        for name, count in {**levels, label: len(self._classes)}.items():
+        for name, count in {**levels, **{label: len(classes) for label, classes in self._classes.items()}}.items():
             if count > largest and name not in listed:
                 raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} has {count} different values in "
                               f"{self.rows} rows, as free text has (limits.max_levels: {WHY['max_levels']}): exclude "
@@ -156,20 +158,20 @@ class SiteTable:
     def _train(self) -> NDArray[np.intp]:
         return self._order[:self._lengths["train"]]
 
-    def _read_classes(self) -> Counter[str]:
-        """Class -> number of rows; empty for regression.
+    def _read_classes(self, label: str) -> Counter[str]:
+        """Class of a label -> number of rows; empty for regression.
 
         Raises:
             Refusal: a label cannot be used, or a class has fewer rows than the minimum count. It depends on the table
                 alone: with an answer that depends on the encoding, a server could find the hidden classes by guessing.
         """
-        settings, labels = self._settings, self._frame[self._settings.label]
-        with refusing(RefusalCode.MISSING, settings.label):
-            self._names.refuse(is_empty(labels)[:, None], [settings.label],
+        task, labels = self._settings.task, self._frame[label]
+        with refusing(RefusalCode.MISSING, label):
+            self._names.refuse(is_empty(labels)[:, None], [label],
                                "the label is missing: fill it in, or leave the row out")
-        with refusing(RefusalCode.VALUES, settings.label):
-            self._label_kind = label_kind(settings.label, labels)
-        if settings.task == "regression" or (settings.task == "auto" and self._label_kind == "decimal"):
+        with refusing(RefusalCode.VALUES, label):
+            self._label_kinds[label] = label_kind(label, labels)
+        if task == "regression" or (task == "auto" and self._label_kinds[label] == "decimal"):
             return Counter()
         names = np.array([str(name) for name in labels], object)
         classes, trained = Counter(names.tolist()), Counter(names[self._train].tolist())
@@ -177,10 +179,10 @@ class SiteTable:
         fewest = {name: trained.get(name) or count for name, count in classes.items()}
         rare = min(fewest, key=lambda name: fewest[name])
         if fewest[rare] < self._min_cell:
-            raise Refusal(RefusalCode.RARE, f"the label {shorten(repr(settings.label))} has the class "
+            raise Refusal(RefusalCode.RARE, f"the label {shorten(repr(label))} has the class "
                           f"{shorten(repr(rare))} in {classes[rare]} rows, of which {trained[rare]} train: fewer than "
                           f"min_cell {self._min_cell} (limits.min_cell: {WHY['min_cell']}): leave its rows out, or "
-                          "lower min_cell in site.yaml", column=settings.label)
+                          "lower min_cell in site.yaml", column=label)
         return classes
 
     def _read_weights(self) -> NDArray[np.float64]:
@@ -208,12 +210,17 @@ class SiteTable:
         if with_weights:
             weights = self._reported(f"weights {self._settings.weight!r} of {self._settings.label!r}",
                                      self._sum_weights)
-        classes = self._reported(f"classes {self._settings.label!r} {self._label_kind}", self._count_classes)
         reports = [self._listed_only(ColumnReport(**column)) for column in columns]
-        if (listed := self._listed.get(self._settings.label)) is not None:
+        label, *more = (self._label_report(name, weights) for name in self._settings.labels)
+        return TableReport(dict(self._lengths), tuple(reports), label, tuple(date.name for date in self._dates),
+                           tuple(more))
+
+    def _label_report(self, label: str, weights: Mapping[str, float] | None) -> LabelReport:
+        kind = self._label_kinds[label]
+        classes = self._reported(f"classes {label!r} {kind}", partial(self._count_classes, label))
+        if (listed := self._listed.get(label)) is not None:
             classes = {name: classes.get(name, 0) for name in listed}
-        return TableReport(dict(self._lengths), tuple(reports), LabelReport(self._label_kind, classes, weights),
-                           tuple(date.name for date in self._dates))
+        return LabelReport(kind, classes, weights if label == self._settings.label else None)
 
     def _listed_only(self, report: ColumnReport) -> ColumnReport:
         """The part of the stored answer about the levels that the experiment lists; it has the same for every list."""
@@ -227,19 +234,20 @@ class SiteTable:
         """A part of the report: the stored answer, if this was asked before about the version of the table."""
         return self._answer(f"{question} of {'+'.join(self._trained)} rows, min_cell {self._min_cell}", compute)
 
-    def _count_classes(self) -> dict[str, int]:
-        labels = np.array([str(name) for name in self._frame[self._settings.label]], object)[self._train]
+    def _count_classes(self, label: str) -> dict[str, int]:
+        labels = np.array([str(name) for name in self._frame[label]], object)[self._train]
         counts = self._visible(Counter(labels.tolist()))
-        return {name: counts.get(name, 0) for name in self._classes}
+        return {name: counts.get(name, 0) for name in self._classes[label]}
 
     def _sum_weights(self) -> dict[str, float]:
-        """Class -> sum of the weights of its training rows; for regression, the sum of all under the empty text.
+        """Class -> sum of the weights of its training rows; without one class per row, all under the empty text.
 
         No class has fewer training rows than the minimum count, except none: see ``_read_classes``.
         """
         weights, label = self._row_weights[self._train], self._settings.label
-        names = np.array([str(name) if self._classes else "" for name in self._frame[label]], object)[self._train]
-        return {name: float(weights[names == name].sum()) for name in sorted({*self._classes} or {""})}
+        classes = {*self._classes[label]} if len(self._classes) == 1 else set[str]()
+        names = np.array([str(name) if classes else "" for name in self._frame[label]], object)[self._train]
+        return {name: float(weights[names == name].sum()) for name in sorted(classes or {""})}
 
     def _column_report(self, name: str) -> dict[str, Any]:
         values = self._columns[name]
@@ -289,14 +297,17 @@ class SiteTable:
         """
         for column in encoding.columns:
             self._check_column(column)
-        labels, label = self._frame[self._settings.label], self._settings.label
-        if unknown := {*self._classes} - {*encoding.classes}:
-            raise Refusal(RefusalCode.ENCODING, f"the label {shorten(repr(label))} has the class "
-                          f"{shorten(repr(min(unknown)))}, which the encoding does not have", column=label)
+        if [label.name for label in encoding.labels] != [*self._classes]:
+            raise Refusal(RefusalCode.ENCODING, "the encoding has other labels than the experiment")
+        for label in encoding.labels:
+            if unknown := {*self._classes[label.name]} - {*label.classes}:
+                raise Refusal(RefusalCode.ENCODING, f"the label {shorten(repr(label.name))} has the class "
+                              f"{shorten(repr(min(unknown)))}, which the encoding does not have", column=label.name)
         with refusing(RefusalCode.ENCODING):
             x = encoding.encode_columns(self._visible_columns(), self._names)[self._order]
-        with refusing(RefusalCode.VALUES, label):
-            y = np.asarray(encoding.label.encode(labels, self._names))[self._order]
+        with refusing(RefusalCode.VALUES):
+            encoded = [label.encode(self._frame[label.name], self._names) for label in encoding.labels]
+        y = (np.stack(encoded, axis=1) if encoding.more_labels else encoded[0])[self._order]
         if encoding.task == "regression":
             y = y.astype(np.result_type(y.dtype, np.float32))
         starts = np.cumsum([0, *self._lengths.values()])
@@ -304,9 +315,9 @@ class SiteTable:
                   for i, (s, n) in enumerate(self._lengths.items())}
         sample_weights = None
         if weights is not None:
-            names = ("",) if encoding.task == "regression" else encoding.classes
+            names = encoding.classes if encoding.task == "classification" else ("",)
             factors = np.array([weights.get(name, 1.0) for name in names])
-            of_rows = factors[0] if encoding.task == "regression" else factors[y.astype(np.int64)]
+            of_rows = factors[y.astype(np.int64)] if encoding.task == "classification" else factors[0]
             sample_weights = (self._row_weights[self._order] * of_rows).astype(np.float32)
         return FederatedData(x, y, splits, (self.site,), encoding.task, encoding.classes, encoding.features,
                              "table", encoding=encoding, weights=sample_weights)

@@ -12,11 +12,12 @@ from resolvent.errors import InputError, shorten
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from resolvent.problem.models.model import MLP, LinearModel, Model
 from resolvent.problem.models.networks import CNN, LSTM
+from resolvent.problem.models.structured_losses import MultiLabelCrossEntropy
 
 __all__ = ["describe", "model_from_description"]
 
 _MODELS: dict[str, type[Model]] = {kind.__name__: kind for kind in (LinearModel, MLP, CNN, LSTM)}
-_LOSSES = {kind.__name__: kind for kind in (BinaryCrossEntropy, CrossEntropy, SquaredError)}
+_LOSSES = {kind.__name__: kind for kind in (BinaryCrossEntropy, CrossEntropy, MultiLabelCrossEntropy, SquaredError)}
 
 
 def describe(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:

@@ -27,6 +27,7 @@ from resolvent.problem.models.losses import (
     score_rows,
 )
 from resolvent.problem.models.named_losses import AnyLoss, loss_named
+from resolvent.problem.models.structured_losses import MultiLabelCrossEntropy
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
 from resolvent.xla.rewrites import rewrite
 
@@ -282,11 +283,12 @@ class FunctionModel(Model):
 
 
 @checked
-def linear(features: int, *, l2: float = 0.0) -> Model:
+def linear(features: int, *, targets: int = 1, l2: float = 0.0) -> Model:
     """Linear regression with the squared error.
 
     Args:
         features: number of inputs.
+        targets: number of real targets of a sample, which are predicted together.
         l2: weight of |params|^2 / 2.
 
     Example:
@@ -294,17 +296,19 @@ def linear(features: int, *, l2: float = 0.0) -> Model:
         >>> jax.tree.map(jnp.shape, params)
         {'bias': (1,), 'weight': (1, 3)}
     """
-    check_counts("linear", features=features)
-    return LinearModel(loss=SquaredError(), l2=l2, features=features, outputs=1)
+    check_counts("linear", features=features, targets=targets)
+    return LinearModel(loss=SquaredError(), l2=l2, features=features, outputs=targets)
 
 
 @checked
-def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
-    """Logistic regression: one logit for two classes, multinomial for more.
+def logistic(features: int, classes: int, *, task: Literal["classification", "structured"] = "classification",
+             l2: float = 0.0) -> Model:
+    """Logistic regression: one logit for two classes, multinomial for more, and one logit for each of several labels.
 
     Args:
         features: number of inputs (images are flattened).
-        classes: number of classes, at least 2.
+        classes: number of classes, at least 2; or the number of labels.
+        task: classification; or structured, for several labels of 0 or 1 each.
         l2: weight of |params|^2 / 2; a positive value makes the problem strongly convex.
 
     Example:
@@ -313,21 +317,23 @@ def logistic(features: int, classes: int, *, l2: float = 0.0) -> Model:
         {'bias': (3,), 'weight': (3, 4)}
     """
     check_counts("logistic", features=features)
-    outputs, loss = head(classes)
+    outputs, loss = head(classes, task)
     return LinearModel(loss=loss, l2=l2, features=features, outputs=outputs)
 
 
 @checked
 def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
-        task: Literal["classification", "regression"] = "classification", l2: float = 0.0) -> Model:
+        task: Literal["classification", "regression", "structured"] = "classification", targets: int = 1,
+        l2: float = 0.0) -> Model:
     """A multilayer perceptron with ReLU.
 
     Args:
         features: number of inputs (images are flattened).
-        classes: number of classes; ignored for regression.
+        classes: number of classes, or for structured of labels; ignored for regression.
         width: units in each hidden layer.
         depth: number of hidden layers.
-        task: classification, or regression with one output.
+        task: classification; regression; or structured, for several labels of 0 or 1 each.
+        targets: for regression, the number of real targets of a sample.
         l2: weight of |params|^2 / 2.
 
     Example:
@@ -335,8 +341,8 @@ def mlp(features: int, classes: int, *, width: int = 64, depth: int = 1,
         >>> jax.tree.map(jnp.shape, params)
         {'layer 0': {'bias': (8,), 'weight': (8, 4)}, 'layer 1': {'bias': (3,), 'weight': (3, 8)}}
     """
-    check_counts("mlp", features=features, width=width, depth=depth)
-    outputs, loss = (1, SquaredError()) if task == "regression" else head(classes)
+    check_counts("mlp", features=features, width=width, depth=depth, targets=targets)
+    outputs, loss = (targets, SquaredError()) if task == "regression" else head(classes, task)
     return MLP(loss=loss, l2=l2, sizes=(features, *(width,) * depth, outputs))
 
 
@@ -368,8 +374,13 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[..., An
                          returns_features=returns_features)
 
 
-def head(classes: int) -> tuple[int, Loss]:
-    """Number of outputs and loss of a classifier: one logit for two classes, one per class for more classes."""
+def head(classes: int, task: str = "classification") -> tuple[int, Loss]:
+    """Number of outputs and loss of a classifier: one logit for two classes, one per class for more classes.
+
+    With the task ``structured`` there is one logit for each of several labels.
+    """
+    if task == "structured":
+        return classes, MultiLabelCrossEntropy()
     if classes < 2:
         raise InputError(f"classes={classes} must be at least 2 for classification")
     return (1, BinaryCrossEntropy()) if classes == 2 else (classes, CrossEntropy())
