@@ -13,8 +13,8 @@ from resolvent.errors import InputError
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"site": list("aabb") * 5, "age": RNG.normal(50, 9, 20), "upper": RNG.normal(12, 1, 20),
-                      "lower": RNG.normal(8, 1, 20), "ill": ["no", "yes"] * 10, "smokes": [True, True, False, False] * 5,
-                      "stage": [1, 2, 3, 4] * 5})
+                      "lower": RNG.normal(8, 1, 20), "ill": ["no", "yes"] * 10,
+                      "smokes": [True, True, False, False] * 5, "stage": [1, 2, 3, 4] * 5})
 
 
 def test_targets_are_columns_in_the_order_of_the_setting():

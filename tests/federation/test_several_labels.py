@@ -1,4 +1,4 @@
-"""Tables with several labels over encoded messages: the models of a simulation, and the rules of a site for each label."""
+"""Tables with several labels over encoded messages: models of a simulation, and the rules of a site for each label."""
 
 import numpy as np
 import pytest
