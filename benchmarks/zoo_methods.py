@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def write(out: Path, rows: list[dict[str, Any]], run: dict[str, Any]) -> None:
-    """Write the rows of a division beside those of the others that are in the file."""
+    """Write the rows of a division; those of other divisions stay in the file."""
     record = json.loads(out.read_text()) if out.exists() else {"runs": [], "rows": []}
     tables = {name: [row for row in record[name] if (row["data"], row["concentration"])
                      != (run["data"], run["concentration"])] + new for name, new in (("runs", [run]), ("rows", rows))}
