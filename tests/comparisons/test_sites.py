@@ -1,5 +1,6 @@
 """Judgements of sites and decisions, from values of test rows that need no training."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,8 @@ from resolvent.comparisons.judgement.sites import Evidence, judge_sites
 from resolvent.comparisons.judgement.verdict import judge
 from resolvent.comparisons.runs.summary import plain_site
 from resolvent.errors import InputError
-from resolvent.problem.metrics import ROCAUC, BalancedAccuracy, from_function
+from resolvent.federation.protocol.judgement import join_judgements, read_judgement
+from resolvent.problem.metrics import F1, ROCAUC, AveragePrecision, BalancedAccuracy, from_function
 from resolvent.problem.metrics.metric import Predictions
 
 
@@ -61,6 +63,46 @@ def test_a_site_without_a_difference_on_few_rows_has_the_variance_of_the_others(
     common = (30 * width + 11 * 12 * variances.sum()) / (30 + 110)
     np.testing.assert_allclose(moderated, (8 * common + 11 * 12 * variances) / 19 / 12, rtol=1e-6)
     assert moderated[0] > 0.1 * np.median(moderated)
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_the_advice_from_the_sites_messages_is_that_of_a_simulation(by_class):
+    """The lead has no rows: it decides from what each site sends, here with all digits."""
+    rng = np.random.default_rng(5)
+    alone = (rng.random((9, 2, 25)) < 0.6).astype(float)
+    values = {"alone": alone, "A": np.where(rng.random((9, 2, 25)) < 0.2, rng.random((9, 2, 25)) < 0.8, alone)}
+    of = evidence(values, validation={m: v.mean(axis=2).tolist() for m, v in values.items()}, seeds=(0, 1))
+    if by_class:
+        of = replace(of, score="balanced_accuracy", metrics=of.metrics.replace("accuracy", "balanced_accuracy"),
+                     rows=replace(of.rows, sampling="classes", classes=of.rows.row % 3))
+    simulated = judge(of).sites.sites
+    sent = [json.loads(json.dumps(plain_site(site._replace(decision=None)))) for site in simulated]
+    received = [read_judgement(site, k, site["name"], of.methods) for k, site in enumerate(sent)]
+    at_lead = judge(replace(of, rows=None), join_judgements(received, of.methods, of.alone, is_share=True)).sites.sites
+    assert [site.decision for site in at_lead] == [site.decision for site in simulated]
+    assert len({site.decision.advice for site in at_lead}) > 1
+    widths_only = [site._replace(variances={}) for site in received]
+    assert [site.decision for site in judge(replace(of, rows=None), join_judgements(
+        widths_only, of.methods, of.alone, is_share=True)).sites.sites] != [site.decision for site in simulated]
+
+
+@pytest.mark.parametrize("sampling", ["rows", "classes"])
+def test_a_seed_that_tests_no_row_of_a_site_says_nothing_about_it(sampling):
+    rng = np.random.default_rng(6)
+    alone = (rng.random((3, 3, 30)) < 0.5).astype(float)
+    of = evidence({"alone": alone, "A": (rng.random((3, 3, 30)) < 0.7).astype(float)}, seeds=(0, 1, 2))
+    rows = replace(of.rows, sampling=sampling, classes=of.rows.row % 2)
+
+    def judged(is_tested):
+        part = RowValues(rows.seed[is_tested], rows.party[is_tested], rows.row[is_tested],
+                         {m: v[is_tested] for m, v in rows.values.items()}, sampling, rows.classes[is_tested])
+        return judge_sites(replace(of, rows=part))
+
+    everything, two_seeds, without = map(judged, (rows.seed < 3, rows.seed < 2, (rows.seed < 2) | (rows.party != 1)))
+    assert without.sites == (everything.sites[0], two_seeds.sites[1], everything.sites[2])
+    mean = without.means.plain_gains["A"]
+    assert mean.value == pytest.approx(np.mean([site.gains["A"].value for site in without.sites]))
+    assert mean.low < mean.value < mean.high
 
 
 def test_better_is_said_where_the_interval_excludes_zero():
@@ -360,6 +402,25 @@ def test_rows_are_written_and_read(tmp_path):
     assert list(again.values) == ["alone", "seed"]
     assert (again.values["seed"] == rows.values["seed"]).all()
     assert (again.row == rows.row).all()
+
+
+@pytest.mark.parametrize("metric", [F1(), AveragePrecision()])
+def test_one_positive_row_decides_nothing(metric):
+    """Without it the metric is not defined, so that leaving it out does not show how much depends on it."""
+    labels = (np.arange(40) == 7).astype(int)
+    right, wrong = (np.where(labels == 1, p, 0.1 + 0.001 * np.arange(40)) for p in (0.9, 0.01))
+    values = {}
+    for name, positive in (("alone", wrong), ("A", right), ("B", wrong)):
+        both = np.stack([1 - positive, positive], axis=1)
+        values[name] = metric.row_values(Predictions(labels, (positive > 0.5).astype(int), both, both))
+        assert values[name].mean() == pytest.approx(metric.value(Predictions(labels, (positive > 0.5).astype(int), both,
+                                                                             both)))
+    of = evidence({name: v[None, None] for name, v in values.items()}, score=metric.name)
+    site = judge_sites(replace(of, rows=replace(of.rows, sampling="classes", classes=labels))).sites[0]
+    assert site.gains["A"].value > 0.9
+    assert site.gains["A"].low < -0.5
+    assert site.gains["B"].value == 0
+    assert site.gains["B"].sign == 0
 
 
 def test_pseudo_values_have_the_mean_and_the_variance_of_the_metric():

@@ -64,6 +64,7 @@ def test_a_site_judges_the_methods_as_a_simulation_does(judged):
         for key in ("scores", "gains"):
             assert mine[key].keys() == like[key].keys()
             np.testing.assert_allclose([*mine[key].values()], [*like[key].values()], atol=1e-6)
+        assert mine["variances"] == pytest.approx(like["variances"], abs=1e-6)
 
 
 def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
@@ -122,7 +123,8 @@ def test_a_site_that_has_changed_its_table_is_refused(judged, tmp_path):
 
 @pytest.mark.parametrize("change", [
     {"test_rows": -1}, {"scores": {"FedAvg": [0.5, 0.4]}}, {"scores": {"a": [1, 1, 1], "b": [1, 1, 1]}},
-    {"rarest_class": "none"}, {"gains": None}])
+    {"rarest_class": "none"}, {"gains": None}, {"variances": {"FedAvg": -1e-9}}, {"variances": [1.0]},
+    {"variances": {"FedAvg": "wide"}}])
 def test_a_judgement_that_is_none_is_refused(judged, change):
     valid = read_summary(judged[0].folder / "out")["sites"][0]
     # The lead decides, from the gains of all sites: what a site says of its decision is not read.

@@ -180,6 +180,7 @@ def plain_site(site: SiteJudgement) -> dict[str, Any]:
             "forecast": None if decision.forecast is None else decision.forecast._asdict() | {"power": POWER}},
         "scores": {method: _numbers(score) for method, score in site.scores.items()},
         "gains": {method: _numbers(gain) for method, gain in site.gains.items()},
+        "variances": {method: _json_number(variance) for method, variance in site.variances.items()},
     }
 
 

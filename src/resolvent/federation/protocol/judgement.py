@@ -1,8 +1,9 @@
 """The judgement of each site: the site computes it from its own test rows, and the lead reads it.
 
 The value of a single row never leaves a site. If the site lets its scores out, the lead gets for each method the score
-and the gain over training alone, each with an interval. The intervals are those of a simulation with the same rows and
-models, and so are the decisions, which the lead computes from the gains of all sites.
+and the gain over training alone, each with an interval, and the variance of the gain. They are those of a simulation
+with the same rows and models, rounded to the site's ``score_digits``, and so are the decisions, which the lead computes
+from the gains of all sites.
 
 The interval of a mean over the sites differs from that of a simulation, which adds the resampled means of all sites:
 from these the lead could compute values of single rows. Here the half width of the interval is
@@ -45,10 +46,13 @@ def read_judgement(content: Any, party: int, name: str, methods: Sequence[str]) 
         scores, gains = (_read_intervals(content[key], methods) for key in ("scores", "gains"))
         if any(type(number) is not int or not 0 <= number < _MAX_ROWS for number in (rows, rarest)):
             raise ValueError("a number of test rows is not valid")
-        unknown = {*scores, *gains} - {*methods}
+        variances = {str(label): as_number(variance) for label, variance in content["variances"].items()}
+        if any(variance < 0 for variance in variances.values()):
+            raise ValueError("a variance is negative")
+        unknown = {*scores, *gains, *variances} - {*methods}
         if len(unknown) > 1 or (unknown and not all(label.isprintable() and len(label) < 200 for label in unknown)):
             raise ValueError("there is a method that the experiment does not have")
-        return SiteJudgement(party, name, rows, rarest, scores, gains)
+        return SiteJudgement(party, name, rows, rarest, scores, gains, variances=variances)
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"the site sent no judgement of the methods: {shorten(error)}") from error
 

@@ -111,15 +111,21 @@ class MeanOverRows(Metric):
 
 
 def _pseudo_values(metric: Metric, predictions: Predictions) -> NDArray[np.float64]:
-    """The pseudo-values of the jackknife; a group without which the metric is not defined has the influence 0."""
+    """The pseudo-values of the jackknife.
+
+    A group without which the metric is not defined, such as the only positive row, has the influence that takes the
+    metric to the farther end of its range; without a finite range it has none.
+    """
     n, value = count_rows(predictions.outputs), metric.value(predictions)
     if not np.isfinite(value):
         return np.full(n, np.nan)
     group, influence = _groups(predictions.labels, n), np.zeros(n)
+    farther = max(metric.limits, key=lambda end: abs(value - end))
     for number in range(int(group.max()) + 1):
         is_left = group != number
         count = int(n - is_left.sum())
         without = metric.value(rows(predictions, is_left)) if n > count else np.nan
+        without = farther if np.isnan(without) else without
         if np.isfinite(without):
             influence[~is_left] = (n - count) / np.sqrt(count) * (value - without)
     result: NDArray[np.float64] = value + influence - influence.mean()

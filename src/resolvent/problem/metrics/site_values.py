@@ -42,7 +42,7 @@ class SiteValues(NamedTuple):
     Attributes:
         intervals: Q intervals.
         variances: [Q] the unbiased variances of the values.
-        sample: the resampled means of the quantities.
+        sample: the resampled means of the quantities; a seed that tests no row has the mean over all seeds.
         limits: [Q, 2] the smallest and the largest possible mean, which may be infinite.
         is_finite: whether all values are finite.
     """
@@ -67,8 +67,9 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
         higher_is_better: whether larger values are better.
         limits: the smallest and the largest possible score, which end the intervals.
     """
-    tested, rng = rows.is_tested, np.random.default_rng([SEED, party])
-    scores = np.stack([rows.values[m] for m in methods])
+    is_used = rows.is_tested.any(axis=1)  # a seed that tests no row of the site says nothing about it
+    tested, rng = rows.is_tested[is_used], np.random.default_rng([SEED, party])
+    scores = np.stack([rows.values[m][is_used] for m in methods])
     if sampling != "rows":
         assert rows.classes is not None
         scores = _by_class(scores, tested, rows.classes)
@@ -98,9 +99,11 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
         reference = None if alone is None else methods.index(alone)
         intervals = [ranks.score(i) for i in range(len(scores))] + [
             ranks.gain(i, reference) for i in range(len(scores)) if reference is not None and i != reference]
+    by_seed = np.tile(sample.values[:, None], len(is_used))
+    by_seed[:, is_used] = sample.by_seed
     variances = np.diag(covariance_of_means(used, tested, rows.classes if sampling != "rows" else None)[1])
     return SiteValues([interval if ok else not_finite(values[i][tested]) for i, (interval, ok) in enumerate(
-        zip(intervals, finite, strict=True))], variances, sample, ends, bool(finite.all()))
+        zip(intervals, finite, strict=True))], variances, sample._replace(by_seed=by_seed), ends, bool(finite.all()))
 
 
 def _by_class(values: Values, is_tested: NDArray[np.bool_], classes: NDArray[np.integer]) -> Values:
