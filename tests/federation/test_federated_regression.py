@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 import resolvent as rv
 from federation.test_federation_cli import lead_of, signed
+from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.comparisons.regression.rows import read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
@@ -22,7 +24,9 @@ from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.plan import plan_from_text, plan_of_file
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.wire import decode, encode
+from resolvent.federation.secure.local import local_identities
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.site.check import check_site
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.site import Site
 
@@ -46,10 +50,11 @@ def table(rows=60, seed=0):
 class Hospitals:
     """Sites with folders of their own, a lead's file and a server."""
 
-    def __init__(self, folder, frame, regression, *, limits=NO_LIMITS, is_rehearsal=True):
+    def __init__(self, folder, frame, regression, *, limits=NO_LIMITS, is_rehearsal=True, privacy=None):
         self.folder, self.frame, self.is_rehearsal, self.limits = folder, frame, is_rehearsal, limits
         folder.mkdir(exist_ok=True)
-        (folder / "mine.yaml").write_text(f"regression: {json.dumps(regression)}\n")
+        self.file = folder / "mine.yaml"
+        self.file.write_text(json.dumps({"regression": regression} | ({"privacy": privacy} if privacy else {})))
         self.plan = plan_of_file(str(folder / "mine.yaml"), rehearsal=is_rehearsal)
         self.files, self.sent = {}, []
         for site in SITES:
@@ -60,8 +65,9 @@ class Hospitals:
     def serve(self, run="mine-1", observe=lambda event: None, change=lambda message: message, **changes):
         """Run the regression; ``change`` is what a server does to its messages."""
         job = signed(FederationJob(**{"run": run, "experiment": self.plan.text, "sites": SITES, **changes}))
-        sites = {name: Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal)
-                 for name in SITES}
+        identities = local_identities(SITES) if self.plan.privacy else dict.fromkeys(SITES)
+        sites = {name: Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal,
+                            identity=identities[name]) for name in SITES}
 
         def handler(name):
             def handle(message):
@@ -111,9 +117,9 @@ def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, 
 # What a lead, or a server that it controls, would do to read a row. The sites have the default limits.
 
 
-def careful(tmp_path, formula="ill ~ age + ward", frame=None, **limits):
+def careful(tmp_path, formula="ill ~ age + ward", frame=None, privacy=None, **limits):
     return Hospitals(tmp_path, table(120) if frame is None else frame, {"formula": formula}, is_rehearsal=False,
-                     limits=replace(Limits(), **limits))
+                     limits=replace(Limits(), **limits), privacy=privacy)
 
 
 class Reached(KeyboardInterrupt):
@@ -213,6 +219,21 @@ def test_a_server_cannot_choose_coefficients_that_leave_one_row(tmp_path):
     assert messages(sites, "aachen", "refusal")[0].facts["limits"] == {"min_cell": 5}
 
 
+def test_a_server_gets_no_objective_outside_the_sums(tmp_path):
+    """A regression has no evaluations: the objective of one site at any coefficients would leave it without rules."""
+    def change(message):
+        with contextlib.suppress(InputError):
+            content = decode(message)
+            if content.kind == "work":
+                return encode(replace(content, kind="evaluate", round=0))
+        return message
+
+    hospitals = careful(tmp_path)
+    assert hospitals.serve(change=change)["status"] == "stopped"
+    assert {message.facts["withheld"] for message in messages(hospitals, "kiel", "scores")} == {True}
+    assert not messages(hospitals, "kiel", "reply")
+
+
 def test_a_lead_cannot_subtract_two_regressions_about_nearly_the_same_rows(tmp_path):
     """A column with few gaps leaves few rows out: the sums without it minus those with it are of these rows."""
     frame = table(120)
@@ -234,3 +255,87 @@ def test_more_evaluations_than_rows_have_values_are_refused(tmp_path):
         guard.check(np.zeros(4), 31)  # 32 times 15 numbers, and 120 rows of 4 values
         with pytest.raises(Refusal, match="33 evaluations have 495 numbers, and the rows have 480"):
             guard.check(np.zeros(4), 32)
+
+
+# Secure sums
+
+
+def with_units(frame):
+    """Columns whose products are from 1e-20 to 1e22: a fixed point of 64 bits has no resolution for all of them."""
+    return frame.assign(income=1e10 * frame["age"] + 1e9 * (frame["grade"] - 2), grams=1e-9 * frame["cost"])
+
+
+SECURE = {
+    "binomial, large and small units": ("ill ~ income + grams + ward", {"errors": "clustered"}),
+    "cox": ("Surv(weeks, died) ~ age + ward", {}),
+    "gaussian": ("income ~ grade + sex", {"errors": "robust"}),
+    "lasso": ("visits ~ age + ward + sex", {"family": "poisson", "l1": 0.01}),
+    "gamma": ("cost ~ log(age) + sex", {"family": "gamma"}),
+}
+
+
+@nightly.parametrize("name", SECURE, per_commit=1)
+def test_secure_sums_have_the_estimates_of_the_pooled_rows(tmp_path, name):
+    """The server gets masked integers only, and the table is that of the simulation."""
+    pytest.importorskip("Crypto")
+    frame, (formula, settings) = with_units(table(120)), SECURE[name]
+    hospitals = Hospitals(tmp_path, frame, {"formula": formula, **settings}, is_rehearsal=False,
+                          limits=Limits(secure_sums=True), privacy={"secure_sums": True})
+    assert hospitals.serve() == {"status": "complete"}
+    simulated = rv.regress(frame, formula, party="site", **settings)
+    pd.testing.assert_frame_equal(hospitals.fit().table, simulated.table, rtol=1e-8)
+    assert hospitals.fit().rounds == simulated.rounds
+    for site in SITES:
+        replies = messages(hospitals, site, "reply")
+        assert len(replies) == simulated.rounds + 1
+        assert all({*reply.arrays} == {"masked"} for reply in replies)
+    with pytest.raises(InputError, match="a penalty" if "l1" in settings else r"privacy\.secure_sums"):
+        hospitals.fit().heterogeneity()
+
+
+def test_what_secure_sums_of_a_regression_cannot_do_is_said_at_once(tmp_path):
+    secure = {"secure_sums": True}
+    with pytest.raises(InputError, match=r"yaml:1: regression\.heterogeneity: it compares the fits of"):
+        Hospitals(tmp_path, table(), {"formula": "ill ~ age", "heterogeneity": True}, privacy=secure)
+    with pytest.raises(InputError, match="have no noise"):
+        Hospitals(tmp_path, table(), {"formula": "ill ~ age"}, privacy=secure | {"delta": 1e-5})
+    hospitals = Hospitals(tmp_path, table(), {"formula": "ill ~ age"}, limits=Limits(secure_sums=True))
+    outcome = hospitals.serve()
+    assert outcome["status"] == "refused"
+    assert "secure_sums" in outcome["message"]
+    pytest.importorskip("Crypto")
+    hospitals = Hospitals(tmp_path / "four", table(), {"formula": "ill ~ age"}, privacy=secure | {"min_sites": 4})
+    assert "at least 4 sites" in hospitals.serve()["message"]
+
+
+def test_a_step_that_is_too_long_for_the_integers_is_halved(tmp_path):
+    """Finite numbers beyond the range of the integers count as failed: exp(200) is finite and larger than 2^120."""
+    newton = FederatedNewton(largest=2.0**120)
+    with jax.enable_x64(True):
+        rows = read_rows(table(), RegressionSettings(formula="visits ~ age", family="poisson"), party="site")
+        oracle = rows.problem().oracle(0)
+        for slope, has_failed in ((0.1, 0), (4.0, 1)):
+            w = np.array([0.0, slope])
+            assert np.isfinite(oracle.value(w))
+            reply = newton.party((), w, oracle, jax.random.key(0), 1.0)[1]
+            assert reply.has_failed == has_failed
+
+
+def test_a_site_sees_before_what_a_regression_sends(tmp_path):
+    """``resolvent party check --experiment``: names and sizes, who sees them, and what the limits refuse."""
+    pytest.importorskip("Crypto")
+    frame = table(120)
+    for privacy, line in ((None, "the server sees each reply"), ({"secure_sums": True}, "of at least 5 sites, and")):
+        hospitals = careful(tmp_path, frame=frame, privacy=privacy, min_sites=5)
+        text = "\n".join(check_site(hospitals.files["kiel"], "kiel", hospitals.file))
+        assert "120 complete rows; 0 with missing values left out" in text
+        assert "ward: the names of 3 levels with their numbers of rows" in text
+        assert line in text
+        assert ("leave it with heterogeneity: true" in text) == (privacy is None)
+        assert "every evaluation" not in text
+        numbers = 1 + 4 + 4 * 4 + 1  # value, gradient, Hessian, and whether a number is not finite
+        size = 8 * (5 * numbers + 1 + 1) if privacy else 8 * numbers  # with the number of rows, and a check
+        assert f"estimates: reply of phase 1, every round, {size} bytes: " in text
+    hospitals = careful(tmp_path, "ill ~ exp(age)", frame)
+    with pytest.raises(Refusal, match="min_cell"):
+        [*check_site(hospitals.files["kiel"], "kiel", hospitals.file)]

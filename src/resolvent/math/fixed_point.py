@@ -8,10 +8,14 @@ The sum of N numbers with |x_k| < range does not wrap if N range 2^f <= 2^(bits 
 x_k by at most N 2^-(f+1). An integer is stored as words of 32 bits, the lowest first, because JAX has no integers of 64
 bits unless its precision is double.
 
+A number can have several such integers, its limbs: the first for its upper digits, the next for what is left. Their
+sums are added up only when they are read, so that no carry passes between them.
+
 Source: Bonawitz et al., *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017, Section 4.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import jax.numpy as jnp
@@ -19,7 +23,7 @@ from jaxtyping import Array, Bool, Float, UInt32
 
 from resolvent.errors import InputError
 
-__all__ = ["Bits", "decode", "encode", "fraction_bits", "is_in_range", "total"]
+__all__ = ["Bits", "decode", "encode", "fraction_bits", "fractions_of_limbs", "is_in_range", "total"]
 
 Bits: TypeAlias = Literal[32, 64]
 
@@ -27,13 +31,14 @@ _WORD = 32
 _HALF, _LOW = 16, 0xFFFF
 
 
-def fraction_bits(terms: int, largest: float, bits: Bits) -> int:
-    """The largest f with which a sum does not wrap.
+def fraction_bits(terms: int, largest: float, bits: Bits, limbs: int = 1) -> int:
+    """The largest f with which a sum does not wrap: that of the last limb.
 
     Args:
         terms: N, the largest number of terms of a sum.
         largest: the range: every term is smaller than this in absolute value.
         bits: bits of the modulus.
+        limbs: integers for each number.
 
     Raises:
         InputError: there is no f that is at least 0.
@@ -42,11 +47,26 @@ def fraction_bits(terms: int, largest: float, bits: Bits) -> int:
         >>> fraction_bits(100, 1000.0, 64)
         46
     """
-    f = bits - 1 - math.ceil(math.log2(terms)) - math.ceil(math.log2(largest))
+    f = limbs * _digits(terms, bits) - math.ceil(math.log2(largest))
     if f < 0:
         raise InputError(f"a sum of {terms} numbers up to {largest:g} does not fit in {bits} bits: use 64 bits, a "
                          "smaller range or fewer terms")
     return f
+
+
+def fractions_of_limbs(f: int, terms: int, bits: Bits, limbs: int) -> tuple[int, ...]:
+    """The f of each limb, from the upper digits to the lower ones; negative for a multiple of a power of two.
+
+    Example:
+        >>> fractions_of_limbs(70, 1024, 64, 2)
+        (17, 70)
+    """
+    return tuple(f - i * _digits(terms, bits) for i in reversed(range(limbs)))
+
+
+def _digits(terms: int, bits: Bits) -> int:
+    """The bits of a term that the sum of all terms leaves, without its sign."""
+    return bits - 1 - math.ceil(math.log2(terms))
 
 
 def is_in_range(x: Float[Array, "..."], largest: float) -> Bool[Array, ""]:
@@ -54,26 +74,32 @@ def is_in_range(x: Float[Array, "..."], largest: float) -> Bool[Array, ""]:
     return jnp.all(jnp.abs(x) < largest)
 
 
-def encode(x: Float[Array, "..."], f: int, bits: Bits) -> UInt32[Array, "... words"]:
-    """round(x 2^f) modulo 2^bits; half integers are rounded to even ones. The numbers must be in range.
+def encode(x: Float[Array, "..."], fractions: Sequence[int], bits: Bits) -> UInt32[Array, "... limbs words"]:
+    """The limbs: round(x 2^f) modulo 2^bits, then the same of what is left with the next f.
+
+    Half integers are rounded to even ones. The numbers must be in range. Several limbs need numbers of 64 bits.
 
     Example:
-        >>> encode(jnp.array([-0.75]), 2, 32).tolist()
-        [[4294967293]]
+        >>> encode(jnp.array([-0.75]), [2], 32).tolist()
+        [[[4294967293]]]
     """
-    scaled = jnp.rint(x * 2.0**f)
-    magnitude = jnp.abs(scaled)
-    high = jnp.floor(magnitude * 2.0**-_WORD)  # all of it is exact: powers of two, and differences of few digits
-    low = (magnitude - high * 2.0**_WORD).astype(jnp.uint32)
-    words = jnp.stack([low, high.astype(jnp.uint32)][:bits // _WORD], axis=-1)
-    return jnp.where((scaled < 0)[..., None], _negated(words), words)
+    limbs = []
+    for f in fractions:
+        scaled = jnp.rint(x * 2.0**f)
+        magnitude = jnp.abs(scaled)
+        high = jnp.floor(magnitude * 2.0**-_WORD)  # all of it is exact: powers of two, and differences of few digits
+        low = (magnitude - high * 2.0**_WORD).astype(jnp.uint32)
+        words = jnp.stack([low, high.astype(jnp.uint32)][:bits // _WORD], axis=-1)
+        limbs.append(jnp.where((scaled < 0)[..., None], _negated(words), words))
+        x = x - scaled * 2.0**-f
+    return jnp.stack(limbs, axis=-2)
 
 
-def decode(words: UInt32[Array, "... words"], f: int, like: Array) -> Float[Array, "..."]:
-    """The numbers whose integers modulo 2^bits these are, in the dtype of ``like``: one or two roundings.
+def decode(words: UInt32[Array, "... limbs words"], fractions: Sequence[int], like: Array) -> Float[Array, "..."]:
+    """The numbers whose limbs modulo 2^bits these are, in the dtype of ``like``: one or two roundings for each limb.
 
     Example:
-        >>> decode(encode(jnp.array([-0.75]), 2, 64), 2, jnp.zeros(())).tolist()
+        >>> decode(encode(jnp.array([-0.75]), [2], 64), [2], jnp.zeros(())).tolist()
         [-0.75]
     """
     is_negative = words[..., -1] >> (_WORD - 1) == 1
@@ -81,7 +107,9 @@ def decode(words: UInt32[Array, "... words"], f: int, like: Array) -> Float[Arra
     value = magnitude[..., 0].astype(like.dtype)
     if words.shape[-1] > 1:
         value += magnitude[..., 1].astype(like.dtype) * 2.0**_WORD
-    result: Array = jnp.where(is_negative, -value, value) * 2.0**-f
+    signed = jnp.where(is_negative, -value, value)
+    lower_first = [signed[..., i] * 2.0**-f for i, f in enumerate(fractions)][::-1]
+    result: Array = sum(lower_first[1:], lower_first[0])
     return result
 
 

@@ -78,7 +78,8 @@ def advance(state: NewtonState, evaluation: SecondOrder, tolerance: ArrayLike,
     Args:
         state: the state before.
         evaluation: f, its gradient and its Hessian at the candidate.
-        tolerance: the predicted decrease of h at which it has converged.
+        tolerance: the predicted decrease of h at which it has converged, relative to max(1, |h|): for labels in large
+            units the rounding error of h exceeds every fixed tolerance.
         l1: [P] weights of the absolute values; None: zero.
     """
     candidate = state.candidate
@@ -90,7 +91,7 @@ def advance(state: NewtonState, evaluation: SecondOrder, tolerance: ArrayLike,
     is_accepted = is_finite & ((value <= limit) | is_first) & ~state.has_converged
     direction, slope = newton_direction(_without_nan(evaluation), candidate, l1)
     accepted = NewtonState(candidate, value, direction, slope, jnp.ones_like(state.step), state.evaluations + 1,
-                           -slope <= tolerance)
+                           -slope <= tolerance * jnp.maximum(1, jnp.abs(value)))
     refused = state._replace(step=state.step / 2, evaluations=state.evaluations + 1)
     after = jax.tree.map(lambda a, b: jnp.where(is_accepted, a, b), accepted, refused)
     result: NewtonState = jax.tree.map(lambda a, b: jnp.where(state.has_converged, a, b), state, after)

@@ -26,7 +26,7 @@ from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.participation.base import ParticipationWrapper
 from resolvent.errors import InputError, check_range
-from resolvent.math.fixed_point import Bits, decode, encode, fraction_bits, is_in_range, total
+from resolvent.math.fixed_point import Bits, decode, encode, fraction_bits, fractions_of_limbs, is_in_range, total
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 
@@ -37,14 +37,14 @@ class IntegerReply(NamedTuple):
     """A party's reply.
 
     Attributes:
-        words: leaves [..., words]: the integers q_k, see ``math.fixed_point``.
-        weight: [words] the integer w_k.
+        words: leaves [..., limbs, words]: the integers q_k, see ``math.fixed_point``.
+        weight: [1, words] the integer w_k.
         kinds: leaves [0]: the dtypes of the inner algorithm's reply.
         check: 0, or nan if a number is out of range: such a reply does not count.
     """
 
-    words: PyTree[UInt32[Array, "... words"]]
-    weight: UInt32[Array, " words"]
+    words: PyTree[UInt32[Array, "... limbs words"]]
+    weight: UInt32[Array, "1 words"]
     kinds: PyTree[Float[Array, " 0"]]
     check: Float[Array, ""]
 
@@ -61,6 +61,8 @@ class FixedPointSums(Combinator):
         bits: bits of the modulus. 32 halve the traffic, and need a small ``largest``.
         largest: the range of w_k x_k in absolute value. A reply beyond it does not count: no number wraps around.
         terms: largest number of parties in a round.
+        limbs: integers for each number. With 64 bits each has 53 bits of a number if there are 1024 terms; several make
+            a large range and a small resolution possible at once. More than 1 needs numbers of 64 bits.
 
     Raises:
         InputError: the inner algorithm needs individual replies, or a sum does not fit in the bits.
@@ -73,15 +75,16 @@ class FixedPointSums(Combinator):
     bits: Bits = eqx.field(static=True, default=64)
     largest: float = eqx.field(static=True, default=2.0**24)
     terms: int = eqx.field(static=True, default=1024)
+    limbs: int = eqx.field(static=True, default=1)
     replies_models: ClassVar[bool] = False
     # It needs the integers or their sum: a mean of floating-point numbers would not do.
     needs_individual_replies: ClassVar[bool] = True
     norm_multiple: ClassVar[None] = None
 
     def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", terms=self.terms)
+        check_range(self, "[1, inf)", terms=self.terms, limbs=self.limbs)
         check_range(self, "(0, inf)", largest=self.largest)
-        fraction_bits(self.terms, self.largest, self.bits)
+        fraction_bits(self.terms, self.largest, self.bits, self.limbs)
         if self.inner.needs_individual_replies:
             raise InputError(f"FixedPointSums needs a method whose server uses sums only, and that of "
                              f"{type(self.inner).__name__} reads every reply. Use fedavg, fedprox, scaffold or another "
@@ -97,8 +100,13 @@ class FixedPointSums(Combinator):
 
     @property
     def fraction(self) -> int:
-        """f, the number of bits after the binary point."""
-        return fraction_bits(self.terms, self.largest, self.bits)
+        """f, the number of bits after the binary point; of the last limb."""
+        return fraction_bits(self.terms, self.largest, self.bits, self.limbs)
+
+    @property
+    def fractions(self) -> tuple[int, ...]:
+        """The number of bits after the binary point of each limb."""
+        return fractions_of_limbs(self.fraction, self.terms, self.bits, self.limbs)
 
     @override
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
@@ -108,15 +116,18 @@ class FixedPointSums(Combinator):
         if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
             raise InputError(f"FixedPointSums needs replies of real numbers, and those of {type(self.inner).__name__} "
                              "have others")
+        if self.limbs > 1 and any(leaf.dtype.itemsize < 8 for leaf in leaves):
+            raise InputError(f"FixedPointSums(limbs={self.limbs}) needs numbers of 64 bits: use precision: double, or "
+                             "limbs=1")
         weight = oracle.samples if self.weighting == "size" else jnp.ones((), jnp.int32)
         weighted = jax.tree.map(
             lambda leaf: jnp.asarray(leaf, jnp.promote_types(leaf.dtype, jnp.float32)) * weight, reply)
         in_range = jnp.array(True)
         for leaf in jax.tree.leaves(weighted):
             in_range &= is_in_range(leaf, self.largest)
-        words = jax.tree.map(lambda leaf: encode(leaf, self.fraction, self.bits), weighted)
+        words = jax.tree.map(lambda leaf: encode(leaf, self.fractions, self.bits), weighted)
         padding = jnp.zeros(self.bits // 32 - 1, jnp.uint32)
-        return after, IntegerReply(words, jnp.concatenate([weight[None].astype(jnp.uint32), padding]),
+        return after, IntegerReply(words, jnp.concatenate([weight[None].astype(jnp.uint32), padding])[None],
                                    jax.tree.map(lambda leaf: jnp.zeros(0, leaf.dtype), reply),
                                    jnp.where(in_range, 0.0, jnp.nan)), info
 
@@ -125,11 +136,11 @@ class FixedPointSums(Combinator):
                phase: int) -> tuple[CombinatorState, Info]:
         """The step in which the mean replaces every reply. A payload of one row is the sum of the cohort's rows."""
         payload: IntegerReply = replies.payload
-        weight = decode(total(payload.weight), 0, jnp.zeros((), jnp.result_type(float)))
+        weight = decode(total(payload.weight), [0], jnp.zeros((), jnp.result_type(float)))
 
         def mean(words: Array, kind: Array) -> Array:
             wide = jnp.zeros((), jnp.promote_types(kind.dtype, jnp.float32))
-            of_sum = decode(total(words), self.fraction, wide) / jnp.where(weight > 0, weight, 1).astype(wide.dtype)
+            of_sum = decode(total(words), self.fractions, wide) / jnp.where(weight > 0, weight, 1).astype(wide.dtype)
             return of_sum.astype(kind.dtype)
 
         means = jax.tree.map(mean, payload.words, payload.kinds)

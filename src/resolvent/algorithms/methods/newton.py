@@ -2,6 +2,7 @@
 
 from typing import ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
@@ -11,6 +12,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies
 from resolvent.errors import check_range
 from resolvent.math import newton, tree
+from resolvent.math.fixed_point import is_in_range
 from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -38,8 +40,8 @@ class NewtonReply(NamedTuple):
     """A party's reply.
 
     Attributes:
-        evaluation: its objective at the candidate; zeros if a number is not finite.
-        has_failed: 1 if a number is not finite, otherwise 0: a step of the server can be far too long for one party.
+        evaluation: its objective at the candidate; zeros if a number is not finite, or beyond ``largest``.
+        has_failed: 1 if so, otherwise 0: a step of the server can be far too long for one party.
     """
 
     evaluation: SecondOrder
@@ -60,18 +62,21 @@ class FederatedNewton(OnePhaseMethod):
 
     Attributes:
         l1: [P] weights of the absolute values of the parameters, as one vector; None: zero.
-        tolerance: the predicted decrease of the objective at which it has converged and stays; None: the precision to
-            the power 1.5.
+        tolerance: the predicted decrease of the objective at which it has converged and stays, relative to the larger
+            of 1 and the objective; None: the precision to the power 1.5.
+        largest: a number that is not smaller, times the party's number of samples, counts as one that is not finite:
+            the range of ``FixedPointSums``. None: every finite number counts.
     """
 
     l1: Float[Array, " P"] | None = None
     tolerance: ArrayLike | None = None
+    largest: float | None = eqx.field(static=True, default=None)
     replies_models: ClassVar[bool] = False
     needs_individual_replies: ClassVar[bool] = False
     norm_multiple: ClassVar[float | None] = None  # the Hessian of one party can be far larger than those of others
 
     def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", tolerance=self.tolerance)
+        check_range(self, "(0, inf)", tolerance=self.tolerance, largest=self.largest)
         if self.l1 is not None:
             check_range(self, "[0, inf)", l1=self.l1)
 
@@ -88,6 +93,9 @@ class FederatedNewton(OnePhaseMethod):
               effort: Float[Array, ""]) -> tuple[PartyState, NewtonReply, Info]:
         evaluation = oracle.second_order(message)
         is_finite = tree.finite(evaluation)
+        if self.largest is not None:
+            for leaf in evaluation:
+                is_finite &= is_in_range(leaf * oracle.samples, self.largest)
         sent: SecondOrder = jax.tree.map(lambda leaf: jnp.where(is_finite, leaf, 0), evaluation)
         unit = jnp.ones((), tree.dtype(message))
         return state, NewtonReply(sent, jnp.where(is_finite, 0, unit)), {"model": message, "steps": unit}

@@ -133,4 +133,8 @@ def heterogeneity(fit: Fit) -> Heterogeneity:
         raise InputError("heterogeneity is about fits without a penalty: leave l1 and l2 out")
     if len(fit.model.sites) < 2:
         raise InputError("differences between sites need at least 2 sites")
+    if fit.site_fits is None and fit.rows is None:
+        raise InputError("the sites have not sent their own fits (heterogeneity: false, or privacy.secure_sums, which "
+                         "hides them): fit without these settings, or test a difference that you expect as a term, "
+                         "such as age:region")
     return Heterogeneity(fit, fit_sites(rows_of(fit), fit.estimates) if fit.site_fits is None else fit.site_fits)

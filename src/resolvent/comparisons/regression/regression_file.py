@@ -1,10 +1,14 @@
-"""Files of regressions: the settings under ``regression``, and under ``data`` the table and the column of the site."""
+"""Files of regressions: the settings under ``regression``, and under ``data`` the table and the column of the site.
+
+With ``privacy: {secure_sums: true}`` the server of a federation learns sums over the sites only.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, write_yaml
@@ -14,7 +18,7 @@ from resolvent.errors import InputError
 
 __all__ = ["RegressionFile", "RegressionTable", "is_regression"]
 
-_KEY = "regression"
+_KEY, _PRIVACY = "regression", "privacy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +53,13 @@ class RegressionFile:
         name: the name of the regression and of its folder.
         settings: what is fitted.
         data: the table.
+        privacy: the settings of secure sums in a federation; None: the server sees the sums of each site.
     """
 
     name: str
     settings: RegressionSettings
     data: RegressionTable
+    privacy: PrivacyBudget | None = None
 
     @classmethod
     def load(cls, path: str, changes: Sequence[str] = ()) -> "RegressionFile":
@@ -72,19 +78,33 @@ class RegressionFile:
             raise InputError(f"{source}:1: regression: missing; write regression: {{formula: ill ~ age}}")
         location = Locations(source, settings, apply_changes(settings, changes))
         try:
-            if unknown := [key for key in settings if key not in (_KEY, "data")]:
-                raise InputError(f"{unknown[0]}: unknown key; the file of a regression has data and regression")
-            part = bind(RegressionSettings, settings[_KEY], path=_KEY)
-            data = bind(RegressionTable, settings.get("data") or {}, path="data")
-            return cls(name, part.build(), data.build())
+            if unknown := [key for key in settings if key not in (_KEY, "data", _PRIVACY)]:
+                raise InputError(f"{unknown[0]}: unknown key; the file of a regression has data, regression and "
+                                 f"{_PRIVACY}")
+            part = bind(RegressionSettings, settings[_KEY], path=_KEY).build()
+            data = bind(RegressionTable, settings.get("data") or {}, path="data").build()
+            if _PRIVACY not in settings:
+                return cls(name, part, data)
+            privacy = bind(PrivacyBudget, settings[_PRIVACY], path=_PRIVACY).build()
+            if not privacy.secure_sums or privacy.delta is not None:
+                raise InputError(f"{_PRIVACY}: the sums of a regression have no noise, so that no epsilon is measured: "
+                                 "write privacy: {secure_sums: true}, without delta")
+            if settings[_KEY].get("heterogeneity"):
+                raise InputError(f"{_KEY}.heterogeneity: it compares the fits of single sites, which secure sums hide: "
+                                 f"remove the setting, or {_PRIVACY}. A term such as age:region, with a column of the "
+                                 "table, still tests whether a coefficient differs")
+            return cls(name, replace(part, heterogeneity=False), data, privacy)
         except InputError as error:
             raise type(error)(f"{location(str(error))}: {error}") from error
 
     @property
     def text(self) -> str:
         """The file with every default, without the path of the table."""
-        return write_yaml({"data": {"party": self.data.party},
-                           _KEY: bind(RegressionSettings, _without_none(vars(self.settings)), path=_KEY).settings()})
+        settings = {"data": {"party": self.data.party},
+                    _KEY: bind(RegressionSettings, _without_none(vars(self.settings)), path=_KEY).settings()}
+        if self.privacy is not None:
+            settings[_PRIVACY] = bind(PrivacyBudget, _without_none(vars(self.privacy)), path=_PRIVACY).settings()
+        return write_yaml(settings)
 
 
 def is_regression(text: str, source: str) -> bool:

@@ -4,13 +4,16 @@ A site acts on two methods: Newton's method, and one round for the sums from whi
 """
 
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.methods.regression_fits import SumsOfFit
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.regression.formula import Formula, parse_formula
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regress import newton_of
@@ -22,6 +25,8 @@ from resolvent.errors import InputError
 __all__ = ["METHOD", "FederatedRegression", "sends_own_fits"]
 
 METHOD = "regression"  # its name in the limits of a site
+# Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.
+_LARGEST, _LIMBS, _TERMS = 2.0**120, 5, 1024
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,19 @@ class FederatedRegression:
         return self.settings.rounds + 1
 
     def algorithms(self, model: RegressionModel) -> tuple[Algorithm, Algorithm]:
-        """The fit, and the round of sums from which it is reported."""
-        return newton_of(model, self.settings), SumsOfFit(sends_own_fits(self.settings))
+        """The fit, and the round of sums from which it is reported; with secure sums their replies are integers."""
+        newton, sums = newton_of(model, self.settings), SumsOfFit(sends_own_fits(self.settings))
+        if self.privacy is None:
+            return newton, sums
+        terms = max(_TERMS, len(model.sites))
+        newton = replace(newton, largest=_LARGEST)
+        integers = partial(FixedPointSums, largest=_LARGEST, limbs=_LIMBS, terms=terms)
+        return integers(newton), integers(sums)
+
+    @property
+    def privacy(self) -> PrivacyBudget | None:
+        """The settings of secure sums; None if the server sees the replies."""
+        return self.file.privacy
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """A context in which numbers have 64 bits."""
@@ -102,7 +118,7 @@ class FederatedRegression:
 
     def facts(self) -> dict[str, Any]:
         """The settings as plain values."""
-        return asdict(self.settings)
+        return asdict(self.settings) | ({} if self.privacy is None else {"privacy": asdict(self.privacy)})
 
 
 def sends_own_fits(settings: RegressionSettings) -> bool:

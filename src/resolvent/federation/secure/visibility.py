@@ -1,25 +1,27 @@
-"""What the server, another site, and several sites together learn of the replies of a site in an experiment."""
+"""What the server, another site, and several sites together learn of the replies of a site in a plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.methods.local import LocalTraining
-from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.federation.secure.rules import SumRules
 
 __all__ = ["visibility"]
 
 
-def visibility(experiment: FederatedExperiment, *, min_sites: int = 2) -> Iterator[str]:
-    """Lines about each method of an experiment.
+def visibility(methods: Mapping[str, Algorithm], privacy: PrivacyBudget | None, *,
+               min_sites: int = 2) -> Iterator[str]:
+    """Lines about each method of a plan.
 
     Args:
-        experiment: the experiment.
+        methods: label -> algorithm.
+        privacy: the settings of secure sums; None if the server sees the replies.
         min_sites: the smallest number of sites of a sum in which this site takes part.
     """
-    rules = SumRules.of_plan(experiment.privacy, min_sites=min_sites)
-    for label in experiment.labels:
-        algorithm = experiment.algorithm(label)
+    rules = SumRules.of_plan(privacy, min_sites=min_sites)
+    for label, algorithm in methods.items():
         if isinstance(algorithm, LocalTraining):
             yield f"{label}: the site trains alone, and sends no reply"
         elif rules is None or not isinstance(algorithm, FixedPointSums):

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from resolvent.algorithms.algorithm import Algorithm, ServerState
+from resolvent.algorithms.combinators.combinator import CombinatorState
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, agree_on_rows
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regress import check_rows
@@ -24,6 +25,7 @@ from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Rep
 from resolvent.federation.protocol.requests import FederationRefusedError, ask_all, request_bytes, run_of_method
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.transport import Transport
+from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.agreement import ask_for_reports
 from resolvent.federation.server.coordinator import Coordinator
 from resolvent.federation.server.events import event_of_report
@@ -47,6 +49,10 @@ def fit_regression(job: FederationJob, regression: FederatedRegression, transpor
         raise FederationRefusedError("a regression needs all of its sites in every round, because sums over other "
                                      "sites are of another likelihood: run it without --quorum, and with the sites "
                                      "with which it began")
+    rules = SumRules.of_plan(regression.privacy)
+    if rules is not None and len(job.sites) < rules.min_sites:
+        raise FederationRefusedError(f"a secure sum has at least {rules.min_sites} sites, and the run has "
+                                     f"{len(job.sites)}: with fewer, a site's own sums could be computed from it")
     agreement = _agree(job, regression, transport, folder, observe)
     request = request_bytes("prepare", run=job.run, plan=job.plan, agreement=asdict(agreement))
     answers = ask_all(transport, dict.fromkeys(job.sites, request), job.deadline)
@@ -55,13 +61,19 @@ def fit_regression(job: FederationJob, regression: FederatedRegression, transpor
         newton, sums = regression.algorithms(model)
         problem = rows_without_values(model).problem(l2=regression.settings.l2)
         methods = _Methods(job, regression, transport, folder, observe)
-        fitted = methods.run(0, newton, problem, lambda state: bool(state.search.has_converged))
-        start = jnp.asarray(fitted.state.search.point)
+        fitted = methods.run(0, newton, problem, lambda state: bool(_state_of(state).search.has_converged))
+        search = _state_of(fitted.state).search
+        start = jnp.asarray(search.point)
         reported = methods.run(1, sums, eqx.tree_at(lambda p: p.start, problem, start), lambda state: False)
         ask_all(transport, dict.fromkeys(job.sites, request_bytes("finish", run=job.run, plan=job.plan)), job.deadline)
         records = (fitted.record, reported.record)
-        return FittedRegression(model, regression.settings, fitted.state.search, reported.state,
+        return FittedRegression(model, regression.settings, search, _state_of(reported.state),
                                 sum(r.bytes_down for r in records), sum(r.bytes_up for r in records))
+
+
+def _state_of(state: ServerState) -> Any:
+    """The state of the method, without the integers around it."""
+    return state.inner if isinstance(state, CombinatorState) else state
 
 
 def _agree(job: FederationJob, regression: FederatedRegression, transport: Transport, folder: Path,
@@ -132,7 +144,7 @@ class _Methods:
             coordinator = Coordinator(
                 algorithm, problem, self._transport, store, rounds=rounds, rules=job.rules, method=label,
                 rehearsal=self._regression.is_rehearsal, run=run_of_method(job.run, number, job.plan),
-                has_ended=has_ended)
+                secure=SumRules.of_plan(self._regression.privacy), has_ended=has_ended)
             result = coordinator.run(report_event)
         lost = [f"{result.record.parties[k]}: {reason}" for report in result.reports
                 if isinstance(report, PhaseReport | FinishReport)

@@ -204,7 +204,7 @@ def read_masked(party: str, message: Message, like: IntegerReply) -> MaskedReply
     check_kind(message, "reply")
     integers, shares = message.arrays.get(MASKED), message.fact("shares", dict)
     expected = (count_of(like),)
-    words = int(like.weight.shape[0])
+    words = int(like.weight.shape[-1])
     if len(message.arrays) != 1 or integers is None or integers.shape != expected or integers.dtype != f"<u{4 * words}":
         raise WireError(f"the masked reply is not {expected[0]} integers of {32 * words} bits")
     if not all(isinstance(value, str) for value in shares.values()):

@@ -1,9 +1,10 @@
 """The check of a site before it takes part: its table, its limits, and everything that would leave the site."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.data.checks.finding import Finding, in_order, text_of
 from resolvent.data.checks.table_check import check_frame
@@ -13,11 +14,13 @@ from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import count_of
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import WHY
+from resolvent.federation.protocol.limits import WHY, Limits
 from resolvent.federation.protocol.plan import is_regression_file
 from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
 from resolvent.federation.secure.visibility import visibility
 from resolvent.federation.site.dry_run import dry_regression, dry_run, read_experiment
+from resolvent.federation.site.regression_run import RegressionRun
+from resolvent.federation.site.site_run import SiteRun
 
 __all__ = ["check_site"]
 
@@ -82,12 +85,8 @@ def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment
             yield f"The rounds cannot be shown: {'; '.join(conflicts)}"
             return
         yield "The site would send in the rounds (with the categories and classes of this site alone):"
-        for message, departures in groupby(dry.run.preview(), key=lambda departure: departure.message):
-            parts = [*departures]
-            names = "; ".join(departure.name for departure in parts)
-            yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
-        yield "Who learns what of the replies in the rounds:"
-        yield from (f"  {line}" for line in visibility(experiment, min_sites=max(2, file.limits.min_sites)))
+        methods = {label: experiment.algorithm(label) for label in experiment.labels}
+        yield from _lines_of_rounds(dry.run, methods, file.limits)
         if file.limits.scores:
             yield ("The site would send at the end: for each method the score on the test rows and the gain over "
                    "training alone, each with an interval; and the method that the site should use")
@@ -102,12 +101,18 @@ def _regression_lines(file: SiteFile, name: str, regression: RegressionFile, run
             yield f"  {column}: the names of {len(levels)} levels with their numbers of rows"
         yield f"  {run.experiment.table.label} (the label): its classes with their numbers of rows, or its sum"
         yield "The site would send in the rounds (with the levels of this site alone):"
-        for message, departures in groupby(run.preview(), key=lambda departure: departure.message):
-            parts = [*departures]
-            names = "; ".join(departure.name for departure in parts)
-            yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
+        yield from _lines_of_rounds(run, run.methods, file.limits)
         if sends_own_fits(run.experiment.settings):
             yield "The sums of this site alone, at its own estimates, leave it with heterogeneity: true"
+
+
+def _lines_of_rounds(run: SiteRun | RegressionRun, methods: Mapping[str, Algorithm], limits: Limits) -> Iterator[str]:
+    for message, departures in groupby(run.preview(), key=lambda departure: departure.message):
+        parts = [*departures]
+        names = "; ".join(departure.name for departure in parts)
+        yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
+    yield "Who learns what of the replies in the rounds:"
+    yield from (f"  {line}" for line in visibility(methods, run.experiment.privacy, min_sites=max(2, limits.min_sites)))
 
 
 def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[str]:

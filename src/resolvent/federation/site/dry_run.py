@@ -13,11 +13,12 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import LEDGER, VERSIONS
-from resolvent.federation.protocol.plan import is_regression_file
+from resolvent.federation.protocol.plan import Plan, is_regression_file
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
@@ -70,8 +71,8 @@ def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Pa
         Refusal: the experiment is beyond the limits of the site, or does not fit its table.
     """
     with _copied_runs(runs) as folder:
-        identity = None if experiment.privacy is None else local_identities((name,))[name]
-        run = SiteRun(folder / "check", file, experiment, _membership(file, name), identity=identity)
+        run = SiteRun(folder / "check", file, experiment, _membership(file, name),
+                      identity=_identity(experiment, name))
         try:
             run.check_limits()
             yield DryRun(run, name, TableReport.from_plain(run.report()), folder)
@@ -84,7 +85,8 @@ def dry_regression(file: SiteFile, name: str, regression: FederatedRegression,
                    runs: Path | None) -> Iterator[RegressionRun]:
     """A prepared regression with the levels of this site alone, in a temporary folder; see ``dry_run``."""
     with _copied_runs(runs) as folder:
-        run = RegressionRun(folder / "check", file, regression, _membership(file, name))
+        run = RegressionRun(folder / "check", file, regression, _membership(file, name),
+                            identity=_identity(regression, name))
         try:
             run.check_limits()
             report = RowsReport.from_plain(run.report())
@@ -104,6 +106,11 @@ def _copied_runs(runs: Path | None) -> Iterator[Path]:
         if runs is not None and (runs / LEDGER).is_file():
             shutil.copyfile(runs / LEDGER, folder / LEDGER)
         yield folder
+
+
+def _identity(plan: Plan, name: str) -> Identity | None:
+    """A certificate that only this process knows, for a plan with secure sums."""
+    return None if plan.privacy is None else local_identities((name,))[name]
 
 
 def _membership(file: SiteFile, name: str) -> Membership:

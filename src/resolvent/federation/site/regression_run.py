@@ -3,12 +3,13 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.algorithms.participation import Full
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, describe_rows
@@ -21,6 +22,8 @@ from resolvent.federation.protocol.limits import WHY, reasons_to_refuse, refusal
 from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSIONS
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.regression import METHOD, FederatedRegression
+from resolvent.federation.protocol.requests import run_of_method
+from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.budgets import reasons_of_budgets
 from resolvent.federation.site.departures import Departure
 from resolvent.federation.site.ledger import Ledger, Usage
@@ -29,7 +32,7 @@ from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.read_rows import read_site_rows
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_row_set
-from resolvent.federation.site.site_run import open_store
+from resolvent.federation.site.site_run import open_store, secure_site
 
 __all__ = ["RegressionRun"]
 
@@ -40,10 +43,11 @@ class RegressionRun:
     Attributes:
         experiment: the regression.
         version: number of the version of the table; None in a rehearsal.
+        methods: label -> algorithm, when the run is prepared.
     """
 
     def __init__(self, folder: Path, site: SiteFile, regression: FederatedRegression, membership: Membership, *,
-                 lead: str = "", plan: str = "") -> None:
+                 lead: str = "", plan: str = "", identity: Identity | None = None) -> None:
         """Read the rows.
 
         Args:
@@ -53,12 +57,13 @@ class RegressionRun:
             membership: the site among the sites of the run.
             lead: name of the lead of the plan.
             plan: the digest of the plan.
+            identity: the certificate of the site, for secure sums.
 
         Raises:
             Refusal: the table cannot be used.
         """
         self.experiment, self._folder, self._site, self._membership = regression, folder, site, membership
-        self._lead, self._formula = lead, regression.formula
+        self._lead, self._plan, self._identity, self._formula = lead, plan, identity, regression.formula
         versions = None if regression.is_rehearsal else folder.parent / VERSIONS
         frame, rows = read_site_rows(site, regression.table, folder=versions)
         if rows is not None:
@@ -72,6 +77,7 @@ class RegressionRun:
         self._versions = versions
         self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
         self._parties: list[Party] = []
+        self.methods: dict[str, Algorithm] = {}
         self._stores: list[Any] = []
 
     @property
@@ -100,8 +106,8 @@ class RegressionRun:
             reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
         if limits.labels is not None and label not in limits.labels:
             reasons["labels"] = f"{shorten(repr(label))} may not be the label; allowed: {', '.join(limits.labels)}"
-        if limits.secure_sums:
-            reasons["secure_sums"] = "the replies of a regression would leave the site outside secure sums"
+        if limits.secure_sums and self.experiment.privacy is None:
+            reasons["secure_sums"] = "the replies of the plan would leave the site outside secure sums"
         if few := _few_rows(report, limits.min_cell):
             reasons["min_cell"] = few
         if settings.errors == "clustered" and sites < 2:
@@ -161,16 +167,20 @@ class RegressionRun:
             if reasons := guard.reasons():
                 raise refusal_of_limits(reasons, self._site.limits)
             self._folder.mkdir(parents=True, exist_ok=True)
-            for number, (label, algorithm) in enumerate(zip(
-                    self.experiment.labels, self.experiment.algorithms(rows.model), strict=True)):
+            limits = replace(self._site.limits, scores=False)  # a regression has no evaluations
+            self.methods = dict(zip(self.experiment.labels, self.experiment.algorithms(rows.model), strict=True))
+            for number, (label, algorithm) in enumerate(self.methods.items()):
                 rounds = self.experiment.rounds_of(label)
                 self._stores.append(open_store(self._folder / "stores" / f"{number:02d}"))
                 planned = PlannedWork(algorithm, Full(), self._membership, 0, rounds, rounds,
                                       self.experiment.is_rehearsal, may_end_early=True)
                 party = Party(algorithm, problem, self._stores[-1], rounds=rounds, method=METHOD,
-                              name=self._membership.name, limits=self._site.limits, ledger=self._ledger,
+                              name=self._membership.name, limits=limits, ledger=self._ledger,
                               lead=self._lead, planned=planned, rehearsal=self.experiment.is_rehearsal,
-                              guard=guard.check)
+                              guard=guard.check, secure=secure_site(
+                                  self.experiment.privacy, algorithm, self._membership, self._site.limits,
+                                  run_of_method(self._folder.name, number, self._plan), self._stores[-1].folder,
+                                  self._identity))
                 party.check()
                 self._parties.append(party)
         write_text(prepared, text)
@@ -178,9 +188,10 @@ class RegressionRun:
 
     def preview(self) -> list[Departure]:
         """The arrays that would leave the site in the rounds, by name and size."""
-        return [departure._replace(message=f"{label}: {departure.message}")
-                for label, party in zip(self.experiment.labels, self._parties, strict=False)
-                for departure in party.preview()]
+        with self.experiment.precision():
+            return [departure._replace(message=f"{label}: {departure.message}")
+                    for label, party in zip(self.experiment.labels, self._parties, strict=False)
+                    for departure in party.preview()]
 
     def handle(self, number: int, message: bytes | memoryview) -> bytes:
         """Answer a message of the rounds of a method."""

@@ -152,7 +152,8 @@ class Site:
         if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         Plans(self._folder / PLANS).admit(plan, lead, run, experiment, self._file.approval)
-        site_run = (RegressionRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan)
+        site_run = (RegressionRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
+                                  identity=self._identity)
                     if isinstance(experiment, FederatedRegression) else
                     SiteRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
                             identity=self._identity))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
+from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.after.refit_folder import write_refit_of_site
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.comparisons.judgement.row_values import RowValues, baseline_name, measure_models
@@ -29,7 +30,7 @@ from resolvent.data.tables.encoding_files import to_plain, write_encoding
 from resolvent.errors import shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import check_parts, reasons_to_refuse, refusal_of_limits
+from resolvent.federation.protocol.limits import Limits, check_parts, reasons_to_refuse, refusal_of_limits
 from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSION_FILE, VERSIONS, refitted_run
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.requests import run_of_method
@@ -59,7 +60,7 @@ from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.party_metrics import PartyMetrics
 
-__all__ = ["SiteRun", "open_store"]
+__all__ = ["SiteRun", "open_store", "secure_site"]
 
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
 
@@ -229,13 +230,9 @@ class SiteRun:
         experiment, algorithm = self.experiment, self.experiment.algorithm(label)
         number = len(self._stores)
         self._stores.append(open_store(self._folder / "stores" / f"{number:02d}"))
-        secure, rules = None, SumRules.of_plan(experiment.privacy, min_sites=max(2, self._site.limits.min_sites))
-        if rules is not None and isinstance(algorithm, FixedPointSums):
-            if self._identity is None:
-                raise Refusal(RefusalCode.EXPERIMENT, "secure sums need a certificate of the site, which its kit does "
-                              "not have: make new kits")
-            secure = SecureSite(self._name, run_of_method(self._folder.name, number, self._plan),
-                                self._stores[-1].folder, self._identity, rules, self._membership.sites)
+        secure = secure_site(experiment.privacy, algorithm, self._membership, self._site.limits,
+                             run_of_method(self._folder.name, number, self._plan), self._stores[-1].folder,
+                             self._identity)
         party = Party(algorithm, problem, self._stores[-1], rounds=experiment.rounds_of(label),
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
                       ledger=self._ledger, lead=self._lead, planned=self._planned(label, algorithm, seed),
@@ -353,6 +350,22 @@ class SiteRun:
         for store in self._stores:
             store.close()
         self._stores, self._parties, self._seeds = [], [], []
+
+
+def secure_site(privacy: PrivacyBudget | None, algorithm: Algorithm, membership: Membership, limits: Limits, run: str,
+                folder: Path, identity: Identity | None) -> SecureSite | None:
+    """The site in the secure sums of a method; None if the server sees its replies.
+
+    Raises:
+        Refusal: the site has no certificate.
+    """
+    rules = SumRules.of_plan(privacy, min_sites=max(2, limits.min_sites))
+    if rules is None or not isinstance(algorithm, FixedPointSums):
+        return None
+    if identity is None:
+        raise Refusal(RefusalCode.EXPERIMENT, "secure sums need a certificate of the site, which its kit does not "
+                      "have: make new kits")
+    return SecureSite(membership.name, run, folder, identity, rules, membership.sites)
 
 
 def open_store(folder: Path) -> PartyStore:
