@@ -10,6 +10,7 @@ from scipy.stats import chi2
 
 import resolvent as rv
 from resolvent.algorithms.cohort import Cohort
+from resolvent.errors import InputError
 from resolvent.simulator.engine.rounds import run_rounds
 
 SIZES = jnp.array([10, 20, 30, 40, 100])
@@ -32,6 +33,17 @@ def test_uniform_draws_all_parties_equally_often_without_replacement():
     assert is_fair(np.bincount(drawn[:, 0]), np.full(5, 0.2))
     pairs = np.bincount(drawn[:, 0] * 5 + drawn[:, 1], minlength=25).reshape(5, 5)[~np.eye(5, dtype=bool)]
     assert is_fair(pairs, np.full(20, 0.05))
+
+
+def test_uniform_among_the_first_parties_never_draws_the_others():
+    drawn = np.asarray(cohorts(rv.participation.Uniform(cohort=2, among=3)).index)
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    assert is_fair(np.bincount(drawn[:, 0]), np.full(3, 1 / 3))
+    rv.participation.Uniform(2, among=5).check(5)
+    with pytest.raises(InputError, match="among=6.* cannot be drawn from 5 parties"):
+        rv.participation.Uniform(2, among=6).check(5)
+    with pytest.raises(InputError, match="among=1.* must be at least cohort=2"):
+        rv.participation.Uniform(2, among=1)
 
 
 def drawn_weights(participation, sizes=SIZES, draws=DRAWS):

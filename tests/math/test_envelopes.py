@@ -111,3 +111,13 @@ def test_envelope_grows_to_the_value_as_t_falls(name, x):
     value = operations(name)(x, 1.0)["value"]
     assert all(a <= b + 1e-12 * max(b, 1.0) for a, b in zip(envelopes, [*envelopes[1:], value], strict=True))
     np.testing.assert_allclose(envelopes[-1], value, rtol=1e-6, atol=1e-8)
+
+
+@finite_valued
+@quick
+@given(x=ordinary_vectors)
+def test_envelope_has_the_minimum_of_the_function(name, x):
+    """Both are 0 at 0, and the envelope is nowhere below."""
+    for t in (10.0, 1e-3):
+        assert operations(name)(np.zeros_like(x), t)["envelope"] == 0 == operations(name)(np.zeros_like(x), t)["value"]
+        assert operations(name)(x, t)["envelope"] >= 0

@@ -34,7 +34,7 @@ __all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_reg
 
 @checked
 def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100, noise: float = 0.5,
-                  heterogeneity: float = 0.0, alpha: float = 1.0, minibatches: bool = False,
+                  heterogeneity: float = 0.0, condition: float = 1.0, alpha: float = 1.0, minibatches: bool = False,
                   seed: int = 0) -> SolvedProblem:
     """Least squares with normal designs, f_k(w) = |A_k w - b_k|^2 / 2.
 
@@ -50,6 +50,8 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
         features: the dimension of w.
         noise: standard deviation of the noise on b_k.
         heterogeneity: standard deviation of the parties' true weights around the common ones.
+        condition: condition number of the expected Hessian; column j of A_k is multiplied by
+            condition^(-j/(2(features-1))). With more samples the parties' Hessians differ less.
         alpha: FedMix's alpha, in (0, 1]; below 1 the objectives are f_k(alpha w + (1-alpha) x_k) with x_k = argmin f_k.
         minibatches: store the samples, so that solvers can draw minibatches; otherwise the gradients of minibatches
             are full gradients. With it, alpha must be 1.
@@ -65,6 +67,7 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
     """
     check_range("least_squares", "[1, inf)", parties=parties, samples=samples, features=features)
     check_range("least_squares", "[0, inf)", noise=noise, heterogeneity=heterogeneity)
+    check_range("least_squares", "[1, inf)", condition=condition)
     if parties * samples < features:
         raise InputError(f"parties={parties} times samples={samples} must be at least features={features}: with fewer "
                          "equations than unknowns there is no unique optimum")
@@ -72,10 +75,11 @@ def least_squares(*, parties: int = 25, samples: int = 5000, features: int = 100
         raise InputError(f"minibatches need alpha=1, got alpha={alpha}: leave one of the two out")
     rng = np.random.default_rng(seed)
     common = rng.normal(size=features)
+    scales = condition**(-np.linspace(0, 0.5, features))
     hessians, linears, constants = (np.empty((parties, *shape)) for shape in ((features, features), (features,), ()))
     samples_of: list[tuple[np.ndarray, np.ndarray]] = []
     for k in range(parties):  # all designs together take up to a hundred times the memory of the quadratic problem
-        a = rng.normal(size=(samples, features))
+        a = rng.normal(size=(samples, features)) * scales
         true = common + heterogeneity * rng.normal(size=features)
         b = a @ true + noise * rng.normal(size=samples)
         hessians[k], linears[k], constants[k] = a.T @ a, a.T @ b, b @ b / 2

@@ -80,6 +80,10 @@ class Uniform(FixedSizeCohort):
     Attributes:
         cohort: number of parties.
         weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``).
+        among: draw among the first ``among`` parties; the others never take part. Default: among all.
+
+    Raises:
+        InputError: ``among`` is less than ``cohort``; when a run starts: there are fewer parties.
 
     Example:
         >>> len(Uniform(2)(jax.random.key(0), jnp.array([10, 20, 30, 40])).index)
@@ -87,6 +91,19 @@ class Uniform(FixedSizeCohort):
     """
 
     weighting: Weighting = eqx.field(static=True, default="size")
+    among: int | None = eqx.field(static=True, default=None)
+
+    @override
+    def __check_init__(self) -> None:
+        super().__check_init__()
+        if self.among is not None and self.among < self.cohort:
+            raise InputError(f"Uniform(among={self.among}) must be at least cohort={self.cohort}")
+
+    @override
+    def check(self, parties: int) -> None:
+        super().check(parties)
+        if self.among is not None and self.among > parties:
+            raise InputError(f"Uniform(among={self.among}) cannot be drawn from {parties} parties")
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
@@ -94,7 +111,7 @@ class Uniform(FixedSizeCohort):
 
     @override
     def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        permutation = Shuffle.draw(key, jnp.array(len(sizes)))
+        permutation = Shuffle.draw(key, jnp.array(len(sizes) if self.among is None else self.among))
         return Cohort.from_parties(permutation(jnp.arange(self.cohort)), self.shares(sizes))
 
 

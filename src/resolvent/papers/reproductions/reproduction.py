@@ -216,7 +216,7 @@ class Reproduction(pydantic.BaseModel):
         at_point = fill(merge(settings, sweep.experiment), point)
         algorithms = ({"": fill(sweep.algorithm, point)} if sweep.algorithm
                       else with_choices(at_point, choices)["algorithms"])
-        labels = {method: sweep.label.format(method=method, **point) for method in algorithms}
+        labels = {method: sweep.label.format(**{"method": method} | point) for method in algorithms}
         at_point["algorithms"] = {labels[method]: algorithm for method, algorithm in algorithms.items()}
         return at_point, {label: point | ({"method": method} if method else {}) for method, label in labels.items()}
 
