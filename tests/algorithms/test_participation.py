@@ -40,9 +40,9 @@ def test_uniform_among_the_first_parties_never_draws_the_others():
     assert (drawn[:, 0] != drawn[:, 1]).all()
     assert is_fair(np.bincount(drawn[:, 0]), np.full(3, 1 / 3))
     rv.participation.Uniform(2, among=5).check(5)
-    with pytest.raises(InputError, match="among=6.* cannot be drawn from 5 parties"):
+    with pytest.raises(InputError, match=r"among=6.* cannot be drawn from 5 parties"):
         rv.participation.Uniform(2, among=6).check(5)
-    with pytest.raises(InputError, match="among=1.* must be at least cohort=2"):
+    with pytest.raises(InputError, match=r"among=1.* must be at least cohort=2"):
         rv.participation.Uniform(2, among=1)
 
 
