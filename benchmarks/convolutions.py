@@ -6,14 +6,13 @@
 PyTorch is needed in the same environment. Each operation (the convolution, its gradient by the input and by the filter)
 is repeated in a loop, in float32; the filter, or for the gradient by the filter the gradient of the output, changes
 with each repetition, so that no compiler moves the work out of the loop. Both sides alternate, with one thread.
-``us`` are microseconds of CPU time of one operation, medians of the repeats; ``speed`` is PyTorch's time divided by
-ours, over 1 is faster. ``error`` is the largest difference from PyTorch's result, relative to its largest entry.
+``us`` are microseconds of CPU time of one operation, the smallest of the repeats, because other processes only add to
+it; ``speed`` is PyTorch's time divided by ours, over 1 is faster. ``error`` is the largest difference from PyTorch's result, relative to its largest entry.
 """
 
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -168,7 +167,7 @@ def measure(case: Case, operation: str, repeats: int, *, plain: bool) -> dict[st
     for _ in range(repeats):
         for name, run in contestants.items():
             seconds[name].append(cpu_seconds(run, counts[name]) / counts[name])
-    row |= {name: 1e6 * statistics.median(values) for name, values in seconds.items()}
+    row |= {name: 1e6 * min(values) for name, values in seconds.items()}
     return row | {"speed": row["torch_us"] / row["us"]}
 
 

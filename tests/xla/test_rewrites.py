@@ -12,6 +12,7 @@ from jax import lax
 
 from resolvent.xla import versions
 from resolvent.xla.rewrites import rewrite
+from resolvent.xla.rewrites.convolutions import winograd
 from resolvent.xla.rewrites.proof import obstacle_to_rewriting
 
 SWEEP = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -88,6 +89,34 @@ def test_convolutions_with_few_filters(columns, filters):
     with jax.enable_x64(True):
         assert_equal(convolve, draw_array(0, (2, 5, columns, 2), np.float64),
                      draw_array(1, (3, 3, 2, filters), np.float64))
+
+
+@pytest.mark.parametrize("of_gradient", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_winograds_forms_under_every_transformation(of_gradient, dtype, monkeypatch):
+    """In a scan, under ``vmap``, with derivatives of the second order, as in meta-learning."""
+    monkeypatch.setattr(winograd, "_MIN_CHANNELS", 2)
+    monkeypatch.setattr(winograd, "_MIN_GRADIENT_CHANNELS", 2 if of_gradient else 1000)
+
+    def loss(filters, x, y):
+        def layer(h, w):
+            return jnp.tanh(lax.conv_general_dilated(h, w, (1, 1), "SAME")), None
+
+        return jnp.sum((lax.scan(layer, x, filters)[0] - y) ** 2)
+
+    def adapted(filters, x, y):
+        return loss(filters - 0.1 * jax.grad(loss)(filters, x, y), x, y)
+
+    def every(*args):
+        return jax.vmap(jax.value_and_grad(adapted, (0, 1)), (None, 0, 0))(*args)
+
+    with jax.enable_x64(True):
+        args = [draw_array(n, shape, dtype) for n, shape in enumerate([(2, 2, 2, 3, 3), *[(3, 2, 2, 7, 8)] * 2])]
+        plain, rewritten = jax.jit(lambda *args: (every(*args), rewrite(every)(*args)))(0.3 * args[0], *args[1:])
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(rewritten), strict=True):
+        assert a.dtype == b.dtype
+        tolerance = 1e-4 if dtype == np.float32 else 1e-11
+        np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance * np.abs(a).max())
 
 
 @st.composite

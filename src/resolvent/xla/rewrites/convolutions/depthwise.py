@@ -19,6 +19,7 @@ from resolvent.xla.small_call import allow_small_calls, no_inline, repeat
 __all__ = ["depthwise", "depthwise_filter_gradient"]
 
 _MAX_SUMS = 9  # sums of one loop, which should stay in the fastest cache
+_MAX_TERMS_OF_LOOP = 7  # products that one loop adds; with more, it reads from more places than the processor follows
 
 
 def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geometry: Convolution,
@@ -33,9 +34,18 @@ def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geomet
     tiled = no_inline(lambda taps: jnp.tile(taps, (1, sizes[-1])))(rhs.reshape(-1, filters))
     firsts = [[t * dilation for t, dilation in zip(tap, geometry.rhs_dilation, strict=True)]
               for tap in np.ndindex(*rhs.shape[:-2])]
-    terms = [windows.at(first, sizes) * of_tap for first, of_tap in zip(firsts, tiled, strict=True)]
-    total: Array = sum(terms[1:], terms[0])
+    total: Array = windows.at(firsts[0], sizes) * tiled[0]
+    of_loop = min(rhs.shape[-3], _MAX_TERMS_OF_LOOP)
+    for begin in range(1, len(firsts), of_loop):
+        terms = [*zip(firsts, tiled, strict=True)][begin:begin + of_loop]
+        total = no_inline(partial(_add_products, windows, sizes, terms))(total)
     return total.reshape(len(lhs), *sizes, filters)
+
+
+def _add_products(windows: "_Windows", sizes: Sequence[int], terms: Sequence[tuple[Sequence[int], Array]],
+                  total: Array) -> Array:
+    """The total, and for each first entry the window that begins there, times a row of the filter."""
+    return sum((windows.at(first, sizes) * row for first, row in terms), total)
 
 
 def depthwise_filter_gradient(lhs: Float[Array, "G ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,

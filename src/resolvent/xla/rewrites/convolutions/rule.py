@@ -19,10 +19,11 @@ from jaxtyping import Array
 from resolvent.xla.rewrites.convolutions.depth import depth_as_features, depth_phases
 from resolvent.xla.rewrites.convolutions.depthwise import depthwise, depthwise_filter_gradient
 from resolvent.xla.rewrites.convolutions.dilation import cropped, dilated_results, strided_slices
-from resolvent.xla.rewrites.convolutions.few_filters import few_filters
+from resolvent.xla.rewrites.convolutions.few_filters import columns_as_features, few_filters
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
 from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups
 from resolvent.xla.rewrites.convolutions.positions import few_positions
+from resolvent.xla.rewrites.convolutions.winograd import winograd, winograd_filter_gradient
 from resolvent.xla.rewrites.deferred import Program
 from resolvent.xla.rewrites.values import inverse
 from resolvent.xla.small_call import no_inline
@@ -39,7 +40,7 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
 
 FORMS: tuple[Form, ...] = (few_positions, strided_slices, dilated_results, depth_phases, cropped,
                            depthwise_filter_gradient, batch_groups, depthwise, blocks_of_groups, depth_as_features,
-                           few_filters, library)
+                           winograd, winograd_filter_gradient, columns_as_features, few_filters, library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:
