@@ -7,7 +7,8 @@ PyTorch is needed in the same environment. Each operation (the convolution, its 
 is repeated in a loop, in float32; the filter, or for the gradient by the filter the gradient of the output, changes
 with each repetition, so that no compiler moves the work out of the loop. Both sides alternate, with one thread.
 ``us`` are microseconds of CPU time of one operation, the smallest of the repeats, because other processes only add to
-it; ``speed`` is PyTorch's time divided by ours, over 1 is faster. ``error`` is the largest difference from PyTorch's result, relative to its largest entry.
+it; ``speed`` is PyTorch's time divided by ours, over 1 is faster. ``error`` is the largest difference from PyTorch's
+result, relative to its largest entry.
 """
 
 import argparse
