@@ -1,7 +1,7 @@
 """Winograd's forms of windows of three: outputs in tiles of two along each axis, by four products instead of six.
 
 An input tile of four entries d and a filter w give the outputs A'[(G w) * (B' d)]. With two axes there are 16 products
-of matrices in place of 36, each a product over the features of all tiles. The gradient by the filter is the transpose,
+of matrices instead of 36, each a product over the features of all tiles. The gradient by the filter is the transpose,
 G'[(A dy) * (B' d)]. The matrices have entries 0, 1, -1 and 1/2, so rounding errors grow by a factor of about two.
 
 Lavin, Gray: Fast algorithms for convolutional neural networks, CVPR 2016, F(2x2, 3x3).
