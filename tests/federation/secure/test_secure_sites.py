@@ -22,7 +22,9 @@ from resolvent.simulator.run import simulate
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
 
-SECURE = EXPERIMENT + "privacy: {secure_sums: true, min_sites: 2, threshold: 0.5}\n"
+SECURE = EXPERIMENT.replace("label: ill", "label: ill, levels: {ill: [no, yes], ward: [east, west]}") + """
+privacy: {secure_sums: true, min_sites: 2, threshold: 0.5}
+"""
 
 
 class Certified(Consortium):

@@ -264,3 +264,10 @@ def test_thresholds():
     assert [rules.needed(n) for n in (3, 4, 5, 6, 10, 30, 100)] == [3, 3, 4, 5, 7, 21, 67]
     # Two lists of n sites with t signatures each have more than 2t - n common signers: more than a third of n.
     assert all(2 * rules.needed(n) - n > n / 3 for n in range(3, 200))
+
+
+def test_a_site_can_show_what_an_earlier_mask_hid(tmp_path):
+    site = sites_of(tmp_path)["Aarhus"]
+    first = site.mask((0, 1), sorted(NAMES), "w0", 5, "<u8").values
+    site.mask((1, 0), sorted(NAMES), "w1", 3, "<u8")
+    assert np.array_equal(site.repeated_mask((0, 1), 5, "<u8"), first)

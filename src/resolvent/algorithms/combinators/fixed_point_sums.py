@@ -33,6 +33,9 @@ from resolvent.problem.problem import Problem
 __all__ = ["FixedPointSums", "IntegerReply", "check_weighting", "with_integer_sums"]
 
 
+_ROUNDING = 1e-5  # of a sum of shares
+
+
 class IntegerReply(NamedTuple):
     """A party's reply.
 
@@ -146,7 +149,12 @@ class FixedPointSums(Combinator):
         means = jax.tree.map(mean, payload.words, payload.kinds)
         rows: Any = jax.tree.map(
             lambda leaf: jnp.where(replies.column(leaf[None]), leaf, jnp.zeros_like(leaf)), means)
-        after, info = inner(state.inner, eqx.tree_at(lambda r: r.payload, replies, rows), key)
+        # All rows are equal, so their weights do not matter: equal ones give the same bits to a server that does not
+        # know the sizes of the parties. For the same reason the share of all parties is exactly 1.
+        alive, share = replies.alive.astype(replies.weight.dtype), jnp.sum(replies.shares)
+        share = jnp.where(jnp.abs(share - 1) < _ROUNDING, 1, share)
+        after, info = inner(state.inner, Replies(rows, alive, replies.index, replies.alive,
+                                                 alive * share / jnp.maximum(jnp.sum(alive), 1)), key)
         return CombinatorState(after, state.extra), info
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -95,7 +96,7 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
         with ServerStore(Path(folder) / "server") as store:
             transport = InProcess({name: party.handle for name, party in parties.items()})
             coordinator = Coordinator(algorithm, problem, transport, store, rounds=rounds, rehearsal=True, run=run,
-                                      secure=secure, **settings)
+                                      secure=secure, samples=int(np.sum(np.asarray(problem.sizes))), **settings)
             return coordinator.run(observe)
     finally:
         for store_of_party in stores:

@@ -104,6 +104,8 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
     Raises:
         InputError: the data are prices, or inputs that are not vectors of numbers.
     """
+    import pandas as pd
+
     data = file.bound.parts.get("data")
     if not isinstance(data, Bound):
         raise InputError(f"{file.location('data')}: data: a rehearsal needs data of parties")
@@ -119,6 +121,9 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
         shares = {name: data.values[name] for name in ("validation", "test", "seed") if name in data.values}
         settings = {**file.bound.settings(), "data": {"table": "rehearsal.parquet", "party": party, "label": labels,
                                                       "scale": "none", **shares}}
+        # Secure sums hide which classes a site has.
+        settings["data"]["levels"] = {name: sorted({*frame[name].astype(str)}, key=natural_order)
+                                      for name in label_names(labels) if not pd.api.types.is_float_dtype(frame[name])}
     experiment = experiment_from_text(write_yaml(settings), file.name, rehearsal=True)
     names = sorted(set(frame[party].astype(str)), key=natural_order)
     return Rehearsal(experiment, frame, name_sites(names))

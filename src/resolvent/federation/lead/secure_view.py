@@ -63,8 +63,9 @@ def hidden_numbers(experiment: FederatedExperiment, kits: Mapping[str, Path], ru
             site = SecureSite(name, run_of_method(run, number, plan), folder,
                               Identity(note.sign, note.verify_participant), rules, (*kits,))
             with PartyStore(folder) as store:
-                sent = decode(store.read_reply()).arrays[MASKED]
-            integers = sent - site.repeated_mask(len(sent), sent.dtype.str)
+                reply = decode(store.read_reply())
+            sent = reply.arrays[MASKED]
+            integers = sent - site.repeated_mask((reply.round, reply.phase + 1), len(sent), sent.dtype.str)
             yield HiddenNumbers(label, name, _as_numbers(sent[:count], algorithm.fraction),
                                 _as_numbers(integers[:count], algorithm.fraction))
 

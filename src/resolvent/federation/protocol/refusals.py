@@ -50,6 +50,8 @@ class RefusalCode(StrEnum):
         ENCODING: the rows of the site do not fit the encoding.
         SUM: the message is no step of a secure sum in which the site takes part.
         RANGE: a number of the reply is too large for a sum of integers.
+        UNLISTED: secure sums hide which levels a site has, and the experiment does not list those of the column.
+        CHANGED: the table is another one than when the run began.
     """
 
     DAMAGED = "damaged"
@@ -77,6 +79,8 @@ class RefusalCode(StrEnum):
     ENCODING = "encoding"
     SUM = "not a permitted sum"
     RANGE = "out of range"
+    UNLISTED = "levels not listed"
+    CHANGED = "changed table"
 
 
 # The cause can be temporary: the same message may succeed in the next attempt.
@@ -111,6 +115,9 @@ _SENTENCES: Mapping[RefusalCode, str] = {
                      "list of sites, too few sites, or a message of an earlier round",
     RefusalCode.RANGE: "a number of the reply is not finite, or beyond the range of the sums of integers: lower the "
                        "learning rate, scale the features, or raise largest",
+    RefusalCode.UNLISTED: "secure sums hide which levels a site has, so the experiment must list them: set data.levels "
+                          "for the column",
+    RefusalCode.CHANGED: "the table has changed since the run began: start a new run with another --out",
 }
 # What the limits of a site's file say about an experiment, with the allowed value.
 _LIMITS: Mapping[str, str] = {

@@ -77,6 +77,7 @@ class EvaluationReport(NamedTuple):
         shared: party id -> name of a score -> split -> its value, for the shared model.
         withheld: ids of the parties whose scores do not leave their site.
         absent: party id -> why it has no scores.
+        means: with secure sums, the mean scores over the sites, see ``score_sums``; then there are no others.
     """
 
     round: int
@@ -84,6 +85,7 @@ class EvaluationReport(NamedTuple):
     shared: Mapping[int, SiteScores]
     withheld: tuple[int, ...]
     absent: Mapping[int, str]
+    means: tuple[tuple[str, str, float | None], ...] = ()
 
 
 class FinishReport(NamedTuple):
@@ -112,7 +114,7 @@ def entry_of_report(report: Report) -> dict[str, Any]:
 def report_from_entry(entry: Mapping[str, Any]) -> Report:
     """The report that a line of the log holds."""
     kind = _KINDS[entry["event"]]
-    values = {name: _with_ids(entry[name]) for name in kind._fields}
+    values = {name: _with_ids(entry[name]) for name in kind._fields if name in entry}
     report: Report = kind(**values)
     return report
 

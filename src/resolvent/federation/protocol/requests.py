@@ -20,7 +20,8 @@ from resolvent.federation.protocol.wire import head_of_message, identity_of_mess
 
 __all__ = ["MAX_REQUEST", "FederationRefusedError", "RequestError", "ask_all", "ask_each",
            "check_run_name", "digest_of_reply",
-           "library_version", "read_request", "refusal_code", "reply_bytes", "request_bytes", "run_of_method"]
+           "library_version", "read_request", "refusal_code", "reply_bytes", "request_bytes", "run_of_method",
+           "run_of_table"]
 
 MAX_REQUEST = 2**24
 _REQUEST, _REFUSED = b"request\n", b'{"refused"'
@@ -74,6 +75,11 @@ def run_of_method(run: str, number: int, plan: str) -> str:
         number: number of the method and seed; methods are numbered from 0, with one seed after the other.
     """
     return f"{run}/{number}/{plan}"
+
+
+def run_of_table(run: str, plan: str) -> str:
+    """The name in the messages of the secure sum of the numbers of the tables; see ``run_of_method``."""
+    return f"{run}/table/{plan}"
 
 
 def check_run_name(run: Any) -> str:

@@ -6,14 +6,13 @@ value leaves a site, because it is the value of one row. Levels with fewer rows 
 named, and a mean over fewer rows is not reported: the mean of the other sites is used.
 
 The reports determine one encoding for all sites. Means and deviations equal those of the pooled training rows up to
-rounding: with counts n_k, means m_k and sums of squared deviations S_k, the pooled sum is
-S = sum_k S_k + n_k (m_k - m)^2 (Chan, Golub, LeVeque). Missing numbers are imputed by the pooled mean; a simulation
-imputes the median, which cannot be computed from sums.
+rounding, see ``table_sums``; with secure sums the server has nothing but the pooled numbers, and the same encoding.
+Missing numbers are imputed by the pooled mean; a simulation imputes the median, which cannot be computed from sums.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,8 +32,9 @@ from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
+from resolvent.federation.protocol.table_sums import pooled
 
-__all__ = ["Agreement", "agree", "misfits"]
+__all__ = ["Agreement", "agree", "conflicts_of_names", "misfits"]
 
 
 class Agreement(NamedTuple):
@@ -49,28 +49,22 @@ class Agreement(NamedTuple):
     conflicts: tuple[str, ...]
 
 
-def agree(reports: Mapping[str, TableReport], settings: TableSettings) -> Agreement:
+def agree(reports: Mapping[str, TableReport], settings: TableSettings, total: TableReport | None = None) -> Agreement:
     """Find the common encoding of all sites.
 
     Args:
-        reports: the report of each site, in the order of the parties.
+        reports: the report of each site, in the order of the parties; their names and kinds suffice if there is a
+            ``total``.
         settings: settings of the experiment.
+        total: the pooled report; default: that of ``reports``.
     """
-    columns: dict[str, dict[str, ColumnReport]] = {}
-    for site, report in reports.items():
-        for column in report.columns:
-            columns.setdefault(column.name, {})[site] = column
-    min_rows = settings.rare_count if settings.rare == "other" else 0
-    conflicts = [line for name, by_site in columns.items()
-                 for line in _column_conflicts(name, by_site, [*reports], min_rows)]
     labels: list[LabelEncoding] = []
+    conflicts = conflicts_of_names(reports)
     for name, reported in zip(settings.labels, zip(*(report.labels for report in reports.values()), strict=True),
                               strict=True):
         label, label_conflicts = _agree_label(name, dict(zip(reports, reported, strict=True)), settings.task)
         conflicts += label_conflicts
         labels += [] if label is None else [label]
-    if not columns:
-        conflicts.append("no column is left to predict from")
     if not conflicts:
         try:
             task_of_labels(labels)
@@ -78,15 +72,16 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings) -> Agreem
             conflicts.append(str(error))
     if conflicts:
         return Agreement(None, tuple(conflicts))
-    rows = sum(report.rows["train"] for report in reports.values())
-    numbers = tuple(_pooled(name, [*by_site.values()], rows, settings.scale) for name, by_site in columns.items()
-                    if next(iter(by_site.values())).kind != "text")
-    categories = tuple(_joined(name, [*by_site.values()], min_rows) for name, by_site in columns.items()
-                       if next(iter(by_site.values())).kind == "text")
-    marked = tuple(name for name, by_site in columns.items() if any(c.has_missing for c in by_site.values()))
+    total = pooled([*reports.values()]) if total is None else total
+    min_rows = settings.rare_count if settings.rare == "other" else 0
+    if conflicts := [line for column in total.columns for line in _column_conflicts(column, min_rows)]:
+        return Agreement(None, tuple(conflicts))
+    numbers = tuple(_number_column(column, total.rows["train"], settings.scale) for column in total.columns
+                    if column.kind != "text")
+    categories = tuple(_category_column(column, min_rows) for column in total.columns if column.kind == "text")
+    marked = tuple(column.name for column in total.columns if column.has_missing)
     missing: Any = settings.missing
-    dates = tuple(date_column(name, settings.dates) for name in dict.fromkeys(
-        name for report in reports.values() for name in report.dates))
+    dates = tuple(date_column(name, settings.dates) for name in total.dates)
     return Agreement(TableEncoding(settings.party, labels[0], numbers, categories,
                                    marked if missing == "indicate" else (), missing, dates, settings.unseen,
                                    tuple(labels[1:])), ())
@@ -122,26 +117,36 @@ def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str
     return [f"{site}: {line}" for line in lines]
 
 
-def _column_conflicts(name: str, by_site: Mapping[str, ColumnReport], sites: Sequence[str], min_rows: int
-                      ) -> list[str]:
-    title = f"column {shorten(repr(name))}"
-    absent = [site for site in sites if site not in by_site]
-    if absent:
-        return [f"{', '.join(absent)}: {title} is absent, and present at {', '.join(by_site)}: name the site's column "
-                "in columns, or exclude it"]
-    kinds = Counter(column.kind for column in by_site.values())
-    usual = kinds.most_common(1)[0][0]
-    conflicts = [f"{site}: {title} holds {column.kind} values, and {usual} values at most sites: convert it, or "
-                 "exclude it" for site, column in by_site.items() if column.kind != usual]
-    if not conflicts and not any(column.count or column.levels for column in by_site.values()):
+def conflicts_of_names(reports: Mapping[str, TableReport]) -> list[str]:
+    """One sentence for each column that a site does not have, or has with values of another kind than most sites."""
+    columns: dict[str, dict[str, str]] = {}
+    for site, report in reports.items():
+        for column in report.columns:
+            columns.setdefault(column.name, {})[site] = column.kind
+    lines = [] if columns else ["no column is left to predict from"]
+    for name, by_site in columns.items():
+        title = f"column {shorten(repr(name))}"
+        if absent := [site for site in reports if site not in by_site]:
+            lines.append(f"{', '.join(absent)}: {title} is absent, and present at {', '.join(by_site)}: name the "
+                         "site's column in columns, or exclude it")
+            continue
+        usual = Counter(by_site.values()).most_common(1)[0][0]
+        lines += [f"{site}: {title} holds {kind} values, and {usual} values at most sites: convert it, or exclude it"
+                  for site, kind in by_site.items() if kind != usual]
+    return lines
+
+
+def _column_conflicts(column: ColumnReport, min_rows: int) -> list[str]:
+    title, conflicts = f"column {shorten(repr(column.name))}", []
+    if not (column.count or column.levels):
         conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_cell: exclude "
                          "it")
-    levels = {level for level, count in _count_levels(by_site.values()).items() if count >= min_rows}
+    levels = {level for level, count in (column.levels or {}).items() if count >= min_rows}
     if len(levels) + (min_rows > 0) > MAX_CATEGORIES:
         change = "set a larger rare_count" if min_rows else "set rare: other to join the rare ones"
         conflicts.append(f"{title} has {len(levels)} levels at all sites, at most {MAX_CATEGORIES} are allowed: "
                          f"exclude it, or {change}")
-    if not conflicts and usual == "text" and not levels:
+    if not conflicts and column.kind == "text" and not levels:
         conflicts.append(f"{title} has no level that a site may name: exclude it, or lower min_cell in site.yaml")
     return conflicts
 
@@ -164,31 +169,20 @@ def _agree_label(name: str, labels: Mapping[str, LabelReport], task: str) -> tup
     return LabelEncoding(name, usual, "classification", list_values([*classes], usual)), []
 
 
-def _pooled(name: str, reports: Sequence[ColumnReport], rows: int, scale: str) -> NumberColumn:
+def _number_column(total: ColumnReport, rows: int, scale: str) -> NumberColumn:
     """The encoding of a column of numbers whose missing values become the pooled mean."""
-    count = sum(report.count for report in reports)
-    mean = math.fsum(report.count * report.mean for report in reports) / count
-    column = NumberColumn(name, mean, is_boolean=reports[0].kind == "boolean")
+    column = NumberColumn(total.name, total.mean, is_boolean=total.kind == "boolean")
     if scale != "standard":
         return column
-    squares = math.fsum(report.squares + report.count * (report.mean - mean) ** 2 for report in reports)
-    variance = squares / rows  # an imputed row lies at the mean, and adds nothing to the sum
+    variance = total.squares / rows  # an imputed row lies at the mean, and adds nothing to the sum
     # The rule by which scikit-learn recognises a column of equal numbers despite rounding.
     epsilon = float(np.finfo(float).eps)
-    is_constant = variance <= rows * epsilon * variance + (rows * mean * epsilon) ** 2
-    return replace(column, mean=mean, deviation=1.0 if is_constant else math.sqrt(variance))
+    is_constant = variance <= rows * epsilon * variance + (rows * total.mean * epsilon) ** 2
+    return replace(column, mean=total.mean, deviation=1.0 if is_constant else math.sqrt(variance))
 
 
-def _count_levels(reports: Iterable[ColumnReport]) -> Counter[str]:
-    """The number of training rows of each level at all sites, without the numbers below a site's minimum count."""
-    counts: Counter[str] = Counter()
-    for report in reports:
-        counts.update(report.levels or {})
-    return counts
-
-
-def _joined(name: str, reports: Sequence[ColumnReport], min_rows: int) -> CategoryColumn:
+def _category_column(total: ColumnReport, min_rows: int) -> CategoryColumn:
     """The encoding of a column of text; levels with fewer than ``min_rows`` training rows are joined."""
-    counts = _count_levels(reports)
+    counts = Counter(total.levels)
     imputed = max(sorted(counts), key=lambda level: counts[level])
-    return join_rare(name, imputed, counts, min_rows)
+    return join_rare(total.name, imputed, counts, min_rows)

@@ -86,12 +86,17 @@ def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any
     return encode(Message("work", record.run, record.round, record.phase, facts, arrays))
 
 
-def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int) -> bytes:
-    """The message from which party k computes its personal model, of the kind ``evaluate`` or ``finish``."""
+def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int,
+                  asked: Sequence[str] | None = None) -> bytes:
+    """The message from which party k computes its personal model, of the kind ``evaluate`` or ``finish``.
+
+    With secure sums it names the sites that are asked for their scores.
+    """
     payload, shared = _model_payload(algorithm, record.state, jnp.array(k))
     arrays = share_equal(arrays_of({"payload": payload, "shared": shared}))
     del payload, shared
-    return encode(Message(kind, record.run, record.round, 0, _facts(record, k), arrays))
+    facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
+    return encode(Message(kind, record.run, record.round, 0, facts, arrays))
 
 
 def _facts(record: ServerRecord, k: int) -> dict[str, Any]:

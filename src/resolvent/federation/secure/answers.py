@@ -4,6 +4,7 @@
 
     ready    card of the site                            roster   cards of all sites             -> accepted
     work     asked sites                                 -> reply: masked integers, sealed shares, commitment
+    evaluate, sum    the same, for the mean scores of a model, and for numbers of the table
     list     sites whose replies arrived                 -> signed: signature
     reveal   list, its signatures, shares for this site  -> revealed: own seed, shares, seeds of common masks
 """
@@ -20,10 +21,11 @@ from numpy.typing import NDArray
 from resolvent.algorithms.combinators.fixed_point_sums import IntegerReply
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import Message
+from resolvent.federation.secure.rules import Position
 from resolvent.federation.secure.site import SecureSite
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["MASKED", "SUM_KINDS", "SecureAnswers", "count_of", "integers_of", "reply_of_integers"]
+__all__ = ["MASKED", "SUM_KINDS", "SecureAnswers", "count_of", "integers_of", "position_of", "reply_of_integers"]
 
 MASKED = "masked"
 SUM_KINDS = {"roster": "accepted", "list": "signed", "reveal": "revealed"}
@@ -45,25 +47,24 @@ class SecureAnswers:
         return self._site.card()
 
     def check(self, message: Message) -> None:
-        """Check that the site may reply to the message of a phase, before it works.
+        """Check that the site may send masked integers in answer to a message, before it works.
 
         Raises:
             Refusal: it may not.
         """
-        self._site.check_asked((message.round, message.phase), message.facts.get("asked"), _digest(message))
+        self._site.check_asked(position_of(message), message.facts.get("asked"), _digest(message))
 
-    def hide(self, message: Message, reply: IntegerReply) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The facts and arrays of a masked reply.
+    def hide(self, message: Message, integers: NDArray[np.unsignedinteger]
+             ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """The facts and arrays of an answer with masked integers.
 
         Raises:
-            Refusal: a number is out of range.
+            Refusal: see ``check``.
         """
-        if not np.isfinite(np.asarray(reply.check)):
-            raise Refusal(RefusalCode.RANGE, "a number of the reply is not finite, or beyond the range of the integers")
-        integers = integers_of(reply)
-        mask = self._site.mask((message.round, message.phase), message.facts.get("asked"), _digest(message),
-                               len(integers), integers.dtype.str)
-        return {"shares": mask.shares, "commitment": mask.commitment}, {MASKED: integers + mask.values}
+        mask = self._site.mask(position_of(message), message.facts.get("asked"), _digest(message), len(integers),
+                               integers.dtype.str)
+        np.add(mask.values, integers, out=mask.values)
+        return {"shares": mask.shares, "commitment": mask.commitment}, {MASKED: mask.values}
 
     def answer(self, message: Message) -> dict[str, Any]:
         """The facts of the answer to a step after the replies, or to the cards.
@@ -71,7 +72,7 @@ class SecureAnswers:
         Raises:
             Refusal: the site's rules forbid it.
         """
-        position, facts = (message.round, message.phase), message.facts
+        position, facts = position_of(message), message.facts
         if message.kind == "roster":
             self._site.accept(facts.get("cards"))
             return {}
@@ -80,8 +81,19 @@ class SecureAnswers:
         return self._site.reveal(position, facts.get("listed"), facts.get("signatures"), facts.get("shares"))
 
 
+def position_of(message: Message) -> Position:
+    """The sum to which a message belongs: before the phases of a round comes the evaluation of the models."""
+    return message.round, message.phase + (message.kind == "work")
+
+
 def integers_of(reply: IntegerReply) -> NDArray[np.unsignedinteger]:
-    """[n] the integers of a reply and its weight, of 32 or 64 bits."""
+    """[n] the integers of a reply and its weight, of 32 or 64 bits.
+
+    Raises:
+        Refusal: a number is out of range.
+    """
+    if not np.isfinite(np.asarray(reply.check)):
+        raise Refusal(RefusalCode.RANGE, "a number of the reply is not finite, or beyond the range of the integers")
     leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves((reply.words, reply.weight))]
     return np.concatenate([leaf.reshape(-1) for leaf in leaves]).view(f"<u{4 * leaves[-1].shape[-1]}")
 

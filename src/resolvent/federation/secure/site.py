@@ -177,16 +177,20 @@ class SecureSite:
         if position > tuple(self._record["position"]):
             self._write(position=list(position), asked=names, message=message, listed=None,
                         shares=self._sealed_shares(position, names))
+        return Mask(self._mask_values(position, names, count, dtype), dict(self._record["shares"]),
+                    commitment(self._own_seed(position), self._run, position))
+
+    def _mask_values(self, position: Position, names: Sequence[str], count: int,
+                     dtype: str) -> NDArray[np.unsignedinteger]:
         values = stream(self._own_seed(position), count, dtype)
         for other in names:
             if other != self.name:
                 add_masks(values, stream(self._pair_seed(position, other), count, dtype), pair_sign(self.name, other))
-        return Mask(values, dict(self._record["shares"]), commitment(self._own_seed(position), self._run, position))
+        return values
 
-    def repeated_mask(self, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
-        """The mask of the last reply, for a person at the site who wants to see what it hid."""
-        record = self._record
-        return self.mask(tuple(record["position"]), record["asked"], record["message"], count, dtype).values
+    def repeated_mask(self, position: Position, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
+        """The mask of an earlier reply, to show at the site what it hid; all sites must have been asked."""
+        return self._mask_values(position, [*self._record["cards"]], count, dtype)
 
     def sign(self, position: Position, listed: Any) -> str:
         """Sign the list of the sites that are in the sum of a phase.

@@ -12,10 +12,10 @@ The cohorts are drawn with a secret that is stored with the run, so that a resum
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,6 @@ from resolvent.federation.protocol.exchange import Answers, FederationStoppedErr
 from resolvent.federation.protocol.limits import check_parts
 from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.reports import (
-    EvaluationReport,
     FinishReport,
     PhaseReport,
     Report,
@@ -44,19 +43,20 @@ from resolvent.federation.protocol.reports import (
 )
 from resolvent.federation.protocol.server_messages import (
     Ready,
-    Scores,
     model_message,
     norm_of_reply,
     read_ready,
     read_reply,
-    read_scores,
     read_stored,
     start_message,
     work_message,
 )
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
+from resolvent.federation.protocol.wire import Message
+from resolvent.federation.secure.answers import count_of
 from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.server.evaluation import evaluate
 from resolvent.federation.server.membership import (
     change_members,
     check_change_of_members,
@@ -66,7 +66,7 @@ from resolvent.federation.server.membership import (
 from resolvent.federation.server.record_metrics import metrics_of_reports
 from resolvent.federation.server.recovery import LOST, Recovery
 from resolvent.federation.server.result import FederationResult
-from resolvent.federation.server.secure_phases import SecurePhases
+from resolvent.federation.server.secure_phases import SecurePhases, check_summed, read_masked
 from resolvent.federation.server.steps import first_state, is_over, next_state
 from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
 from resolvent.math.tree import Vector
@@ -101,7 +101,9 @@ class Coordinator:
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed, and
             noise is simulated.
         run: name of a new run in all of its messages; default: a random one.
-        secure: of how many sites a secure sum must consist; None: the server sees the replies.
+        secure: of how many sites a secure sum must consist; None: the server sees replies, sizes and scores of a site.
+        samples: for secure sums of replies that sites weigh by their samples, the number of training samples of all.
+        metrics: for secure sums, names of the metrics that the sites add to the loss and the score.
         has_ended: (the server's state) -> whether the run ends before ``rounds``; such a run has no evaluations.
 
     Raises:
@@ -112,7 +114,8 @@ class Coordinator:
                  store: ServerStore, *, rounds: int, seed: int = 0, participation: Participation | None = None,
                  evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
                  lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False, run: str | None = None,
-                 secure: SumRules | None = None, has_ended: Callable[[ServerState], bool] | None = None) -> None:
+                 secure: SumRules | None = None, samples: int | None = None, metrics: Sequence[str] = (),
+                 has_ended: Callable[[ServerState], bool] | None = None) -> None:
         check_parts(algorithm, rehearsal=rehearsal)
         if rounds < 1:
             raise InputError(f"rounds={rounds} must be at least 1")
@@ -121,18 +124,21 @@ class Coordinator:
         self._participation = Full() if participation is None else participation
         self._participation.check(len(transport.parties))
         check_weighting(algorithm, self._participation)
-        self._secure = None if secure is None else SecurePhases(transport, store, self._rules, secure, algorithm)
+        self._secure = None if secure is None else SecurePhases(transport, store, self._rules, secure)
         self._protects = protects_parties(algorithm) and not rehearsal
         self._algorithm, self._description = prepare(algorithm, source)
+        self._sums_replies = self._secure is not None and bool(jax.tree.leaves(self._description.replies))
+        if self._sums_replies:
+            samples = check_summed(algorithm, samples)
+        self._samples, self._metrics = samples, tuple(metrics)
         init = source.init if isinstance(source, Problem) else source
         self._init: Callable[[Array], Vector] = jax.jit(lambda key: init(key))  # methods have no hash
         self._every = plan_evaluation(
             algorithm, rounds=rounds, cohort=self._participation.capacity(len(transport.parties)), every=evaluate_every,
             parties=np.arange(len(transport.parties), dtype=np.int32), diagnostics=(), clock=None).every
-        self._experiment = {"algorithm": fingerprint_of(algorithm), "precision": jnp.result_type(float).name,
-                            "rounds": rounds}
-        self._identity = {"algorithm": fingerprint_of(algorithm), "precision": jnp.result_type(float).name,
-                          "participation": fingerprint_of(self._participation), "seed": str(seed),
+        facts = {"algorithm": fingerprint_of(algorithm), "precision": jnp.result_type(float).name}
+        self._experiment = {**facts, "rounds": rounds}
+        self._identity = {**facts, "participation": fingerprint_of(self._participation), "seed": str(seed),
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
         if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only
             self._identity |= {"code": code, **{f"version of {name}": v for name, v in versions_of_code().items()}}
@@ -200,8 +206,7 @@ class Coordinator:
             raise InputError("the sites of a run with secure sums cannot change: each has accepted the others' keys. "
                              "Continue with the same sites, or start a new run with another --out")
         check_change_of_members(self._algorithm, self._description, self._participation, len(members))
-        new = [name for name in names if name not in record.parties]
-        self._parties = (*record.parties, *new)
+        self._parties = (*record.parties, *(new := [name for name in names if name not in record.parties]))
         root = self._own_root(record)
         answers, ready = self._ask_to_start(record.run, {name: self._parties.index(name) for name in new})
         record, report = change_members(
@@ -211,11 +216,7 @@ class Coordinator:
         return self._stored(record, report, answers)
 
     def _ask_to_start(self, run: str, ids: Mapping[str, int]) -> tuple[Answers, list[Ready]]:
-        """Let parties start; returns their answers in the order of ``ids``.
-
-        Raises:
-            FederationStoppedError: a party does not answer.
-        """
+        """Let parties start; returns their answers in the order of ``ids``, or stops."""
         messages = {name: self._start_message(run, name, k) for name, k in ids.items()}
         answers = exchange(self._transport, messages, read_ready, replace(self._rules, quorum=None))
         self._require(answers, len(ids), "the start, in which every party must answer")
@@ -230,7 +231,7 @@ class Coordinator:
             self._secure.begin(run, {name: party.card for name, party in zip(names, ready, strict=True)}, answers)
         if len({(party.splits, party.score) for party in ready}) > 1:
             raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")
-        sizes = tuple(party.samples for party in ready)
+        sizes = tuple(1 if self._secure is not None else party.samples for party in ready)
         check_sizes(np.array(sizes))
         state = first_state(self._algorithm, self._first_model(),
                                 self._participation.shares(jnp.asarray(sizes, jnp.int32)))
@@ -258,11 +259,11 @@ class Coordinator:
         own_key, cohort = draw_cohort(self._participation, members, record.sizes, self._own_root(record), t)
         (asked, left), answers = self._asked(record, cohort), Answers()
         has_left = dict.fromkeys(left, "it has left the federation")
-        if asked and (self._secure is None or self._secure.stored((t, phase)) is None):
+        if asked and not (self._secure is not None and self._secure.stored((t, phase + 1))):
             public_key = keys.round_key(keys.root_key(self._seed), jnp.asarray(t))
             answers, record = self._ask(record, asked, cohort, public_key)
-        if self._secure is not None:
-            collected = self._secure.collect(record, answers, self._description.replies[phase], cohort)
+        if self._secure is not None and self._sums_replies:
+            collected = self._secure.collect(record, answers, self._description.replies[phase], cohort, self._samples)
         else:
             collected = collect_replies(
                 {record.parties.index(name): reply for name, reply in answers.values.items()},
@@ -305,7 +306,6 @@ class Coordinator:
             FederationStoppedError: there are too few.
         """
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
-
         may_restart = self._secure is None and (  # with the folder, the keys of secure sums are lost
             self._lost_state == "restart" or not self._description.has_party_states)
         names = [record.parties[k] for k in asked if k not in record.excluded]
@@ -314,18 +314,20 @@ class Coordinator:
 
         def message(k: int) -> bytes:
             return work_message(self._algorithm, recovery.record, k, effort[k], round_key,
-                                None if self._secure is None else names)
+                                names if self._sums_replies else None)
 
         def recover(name: str) -> bytes | None:
             k = record.parties.index(name)
             return message(k) if recovery.restart(k) else None
 
         needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
-        read, rules = read_reply, self._rules
-        if self._secure is not None:
-            needed, read, rules = self._secure.ask(names, needed)
-        answers = exchange(self._transport, {name: message(record.parties.index(name)) for name in names},
-                           partial(read, like=self._description.replies[record.phase]), rules, recover)
+        like, rules = self._description.replies[record.phase], self._rules
+        read: Callable[[str, Message], Any] = partial(read_reply, like=like)
+        if self._secure is not None and self._sums_replies:
+            needed, rules = self._secure.ask(names, needed)
+            read = partial(read_masked, count=count_of(like), words=like.weight.shape[-1])
+        answers = exchange(self._transport, {name: message(record.parties.index(name)) for name in names}, read, rules,
+                           recover)
         answers.absent |= {record.parties[k]: f"{LOST} and is no longer asked" for k in asked if k in record.excluded}
         answers.absent |= {name: f"{reason}; {recovery.reasons[name]}" for name, reason in answers.absent.items()
                            if name in recovery.reasons}
@@ -355,15 +357,8 @@ class Coordinator:
         is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
         if not is_due or self._has_ended is not None:
             return record
-        # An absent party must not stop the run: only its scores are missing.
-        rules = self._rules if self._rules.quorum is None else replace(self._rules, retries=0)
-        answers = exchange(self._transport, self._model_messages("evaluate", record),
-                           partial(read_scores, splits=record.splits), rules)
-        scores: dict[int, Scores] = {record.parties.index(name): value for name, value in answers.values.items()}
-        report = EvaluationReport(
-            t, {k: s.personal for k, s in sorted(scores.items()) if s.personal is not None},
-            {k: s.shared for k, s in sorted(scores.items()) if s.shared is not None},
-            tuple(k for k, s in sorted(scores.items()) if s.personal is None), _by_id(record, answers.absent))
+        report, answers = evaluate(record, self._model_messages("evaluate", record), self._transport, self._rules,
+                                   self._secure, self._metrics, has_shared=self._description.shared is not None)
         return self._stored(record._replace(evaluated=t), report, answers)
 
     def _finish(self, record: ServerRecord) -> ServerRecord:
@@ -377,9 +372,10 @@ class Coordinator:
         return self._stored(record, report, answers)
 
     def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, bytes]:
-        return {name: model_message(kind, self._algorithm, record, k)
-                for k, name in enumerate(record.parties)
-                if name in self._transport.parties and k not in record.excluded}
+        names = [name for k, name in enumerate(record.parties)
+                 if name in self._transport.parties and k not in record.excluded]
+        asked = names if self._secure is not None and kind == "evaluate" else None
+        return {n: model_message(kind, self._algorithm, record, record.parties.index(n), asked) for n in names}
 
     def _stored(self, record: ServerRecord, report: Report, answers: Answers) -> ServerRecord:
         """Write the report and the record to disk, and return the new record."""

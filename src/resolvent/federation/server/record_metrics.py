@@ -44,6 +44,8 @@ def metrics_of_reports(method: str, reports: Iterable[Report], record: ServerRec
         elif isinstance(report, EvaluationReport):
             _add_scores(table, report.round, "", report.personal, record)
             _add_scores(table, report.round, "global_", report.shared, record)
+            for name, split, value in report.means:
+                table.add(report.round, None, split, name, np.nan if value is None else value)
     return table.table()
 
 

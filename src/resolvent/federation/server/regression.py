@@ -8,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.combinators.combinator import CombinatorState
@@ -80,9 +81,9 @@ def _agree(job: FederationJob, regression: FederatedRegression, transport: Trans
            observe: Observer) -> RowsAgreement:
     """What the sites agree on; their reports must be those with which the run began."""
     reports = {}
-    for site, content in ask_for_reports(job, regression, transport).items():
+    for site, answer in ask_for_reports(job, regression, transport).items():
         try:
-            reports[site] = RowsReport.from_plain(content)
+            reports[site] = RowsReport.from_plain(answer.get("table"))
         except InputError as error:
             raise FederationRefusedError(f"{site}: {error}") from error
     path = folder / _ROWS
@@ -144,7 +145,8 @@ class _Methods:
             coordinator = Coordinator(
                 algorithm, problem, self._transport, store, rounds=rounds, rules=job.rules, method=label,
                 rehearsal=self._regression.is_rehearsal, run=run_of_method(job.run, number, job.plan),
-                secure=SumRules.of_plan(self._regression.privacy), has_ended=has_ended)
+                secure=SumRules.of_plan(self._regression.privacy), samples=int(np.sum(np.asarray(problem.sizes))),
+                has_ended=has_ended)
             result = coordinator.run(report_event)
         lost = [f"{result.record.parties[k]}: {reason}" for report in result.reports
                 if isinstance(report, PhaseReport | FinishReport)

@@ -6,14 +6,16 @@ continues with the same list.
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums, IntegerReply
 from resolvent.algorithms.round import CollectedReplies, summed_replies
@@ -24,12 +26,12 @@ from resolvent.federation.protocol.server_messages import check_kind
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import Message, WireError, encode
-from resolvent.federation.secure.answers import MASKED, SUM_KINDS, count_of, reply_of_integers
+from resolvent.federation.secure.answers import MASKED, SUM_KINDS, reply_of_integers
 from resolvent.federation.secure.rules import Position, SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["MaskedReply", "SecurePhases", "read_masked"]
+__all__ = ["MaskedReply", "SecurePhases", "check_summed", "read_masked"]
 
 _CARDS, _SUM, _VOID = "cards.json", "sum.record", "void.json"
 
@@ -56,17 +58,9 @@ class SecurePhases:
         store: the server's folder of the run.
         rounds: quorum and times.
         rules: of how many sites a sum must consist.
-        algorithm: the algorithm; its replies must be integers.
-
-    Raises:
-        InputError: the algorithm has no ``FixedPointSums`` around it.
     """
 
-    def __init__(self, transport: Transport, store: ServerStore, rounds: RoundRules, rules: SumRules,
-                 algorithm: object) -> None:
-        if not isinstance(algorithm, FixedPointSums):
-            raise InputError(f"secure sums need integers, and the replies of {type(algorithm).__name__} are none: use "
-                             "rv.combinators.FixedPointSums(...)")
+    def __init__(self, transport: Transport, store: ServerStore, rounds: RoundRules, rules: SumRules) -> None:
         self._transport, self._store, self._rounds, self._rules = transport, store, rounds, rules
         self._asked: list[str] = []
 
@@ -84,15 +78,39 @@ class SecurePhases:
             raise FederationStoppedError("; ".join(f"{name}: {why}" for name, why in accepted.absent.items()))
         write_text(self._store.folder / _CARDS, json.dumps(cards))
 
-    def ask(self, names: list[str], quorum: int) -> tuple[int, Callable[..., MaskedReply], RoundRules]:
-        """The sites of the next sum are asked: how many must reply, how a reply is read, and how long the server waits.
+    def ask(self, names: list[str], quorum: int) -> tuple[int, RoundRules]:
+        """The sites of the next sum are asked: how many must reply, and how long the server waits.
 
         Args:
             names: the asked sites.
             quorum: the number of replies that the run needs in any case.
         """
         self._asked, needed = sorted(names), max(quorum, self._rules.smallest(len(names)))
-        return needed, read_masked, replace(self._rounds, quorum=None if self._rounds.quorum is None else needed)
+        return needed, replace(self._rounds, quorum=None if self._rounds.quorum is None else needed)
+
+    def sum_once(self, run: str, position: Position, names: Sequence[str], count: int) -> NDArray[np.unsignedinteger]:
+        """The sum of integers of 64 bits that every site has for a message ``sum``; again, it is the same.
+
+        Args:
+            run: name of the run of these sums in its messages.
+            position: number of the sum.
+            names: all sites.
+            count: number of integers.
+
+        Raises:
+            FederationStoppedError: a site does not answer, or refuses.
+        """
+        self._rounds = rules = replace(self._rounds, quorum=None)
+        self._asked, answers = sorted(names), Answers()
+        if self.stored(position) is None:
+            messages = {name: encode(Message("sum", run, *position, {"party": name, "asked": self._asked}))
+                        for name in names}
+            answers = exchange(self._transport, messages, partial(read_masked, count=count, words=2), rules)
+            if answers.absent:
+                raise FederationStoppedError("; ".join(f"{name}: {why}" for name, why in answers.absent.items()))
+        total = self.total(run, position, "", answers)[1]
+        assert total is not None  # otherwise a run that needs all sites has stopped
+        return total
 
     def stored(self, position: Position) -> SecureSum | None:
         """The sum of a phase whose list was stored before an interruption."""
@@ -101,67 +119,88 @@ class SecurePhases:
             return None
         return SecureSum.from_message(message, self._rules, self._cards)
 
-    def collect(self, record: ServerRecord, answers: Answers, expected: IntegerReply,
-                cohort: Cohort) -> CollectedReplies:
-        """The sum of the masked replies of a phase, or of those that were stored before an interruption.
+    def collect(self, record: ServerRecord, answers: Answers, expected: IntegerReply, cohort: Cohort,
+                samples: int | None) -> CollectedReplies:
+        """The sum of the masked replies of a phase, see ``total``.
 
         Args:
             record: the server's record.
-            answers: the masked replies, which are removed from it; it gets the bytes of the exchanges, and why a sum
-                has no effect.
+            answers: the masked replies.
             expected: the shapes of a reply.
             cohort: the cohort of the round.
+            samples: the number of samples of all sites; None: sites have equal shares.
+        """
+        listed, total = self.total(record.run, (record.round, record.phase + 1), digest(record.state), answers)
+        reply = None if total is None else reply_of_integers(total, expected)
+        collected = summed_replies(reply, expected, cohort, [record.parties.index(name) for name in listed])
+        if samples is None or total is None:
+            return collected
+        alive = collected.replies.alive
+        share = int(total[-1]) / samples / max(1, int(alive.sum()))  # the last integer is the weight
+        return collected._replace(replies=replace(
+            collected.replies, shares=jnp.where(alive, share, 0).astype(collected.replies.shares.dtype)))
+
+    def total(self, run: str, position: Position, content: str, answers: Answers, *,
+              may_stop: bool = True) -> tuple[list[str], NDArray[np.unsignedinteger] | None]:
+        """The listed sites, and the sum of their masked integers or of those that were stored before an interruption.
+
+        Args:
+            run: name of the run in its messages.
+            position: the phase.
+            content: what identifies what the sites were sent: the same content in a later round has the same sites.
+            answers: the masked replies, which are removed from it; it gets the bytes of the exchanges, and why a sum
+                has no effect.
+            may_stop: whether a run that needs all sites stops without the sum; otherwise the sum is None.
 
         Raises:
             FederationStoppedError: a site of the list does not answer, and the run has no quorum: it can be continued.
         """
-        position = (record.round, record.phase)
         total = self.stored(position)
         if total is None:
-            total = SecureSum(record.run, position, self._asked, self._rules, self._cards)
-            for name in self._summed(record, answers):
+            total = SecureSum(run, position, self._asked, self._rules, self._cards)
+            for name in self._summed(position[1], content, answers):
                 reply: MaskedReply = answers.values.pop(name)
                 total.add(name, reply.integers, reply.shares, reply.commitment)
             if total.has_enough_sites:
                 self._store.write_file(_SUM, total.message())
-        result = self._unmask(total, expected, answers)
-        if result is None and total.has_enough_signatures:
-            void = {"phase": record.phase, "state": digest(record.state), "listed": total.listed}
-            write_text(self._store.folder / _VOID, json.dumps(void))
-        return summed_replies(result, expected, cohort, [record.parties.index(name) for name in total.listed])
+        try:
+            return total.listed, self._unmask(total, answers)
+        except VoidSumError as error:
+            self._void(str(error), total, answers, may_stop)
+            if total.has_enough_signatures:
+                void = {"phase": position[1], "state": content, "listed": total.listed}
+                write_text(self._store.folder / _VOID, json.dumps(void))
+            return total.listed, None
 
-    def _summed(self, record: ServerRecord, answers: Answers) -> list[str]:
+    def _summed(self, phase: int, content: str, answers: Answers) -> list[str]:
         """The sites whose replies are summed: if a sum of replies to the same message had no result, the same ones."""
         path, names = self._store.folder / _VOID, sorted(answers.values)
         if not path.is_file():
             return names
         void = json.loads(path.read_text("utf-8"))
-        if (void["phase"], void["state"]) != (record.phase, digest(record.state)):
+        if (void["phase"], void["state"]) != (phase, content):
             return names
         missing = [name for name in void["listed"] if name not in names]
         reason = f"its reply does not count: the same message is summed again only over {', '.join(void['listed'])}"
         answers.absent |= dict.fromkeys([name for name in names if missing or name not in void["listed"]], reason)
         return [] if missing else list(void["listed"])
 
-    def _unmask(self, total: SecureSum, expected: IntegerReply, answers: Answers) -> IntegerReply | None:
-        """The sum as a reply of one row; None if the phase has no effect."""
+    def _unmask(self, total: SecureSum, answers: Answers) -> NDArray[np.unsignedinteger]:
+        """The sum of the listed replies.
+
+        Raises:
+            VoidSumError: the phase has no effect.
+        """
         listed, needed = total.listed, self._rules.smallest(len(total.asked))
         if not total.has_enough_sites:
-            self._void(f"the sum needs {needed} sites, and {len(listed)} have replied", total, answers)
-            return None
+            raise VoidSumError(f"the sum needs {needed} sites, and {len(listed)} have replied")
         signed = self._ask("list", total, lambda name: {"listed": listed}, answers, needed)
         for name, facts in signed.items():
             total.accept_signature(name, facts.get("signature"))
         if not total.has_enough_signatures:
-            self._void(f"{len(total.signatures)} of {', '.join(listed)} have signed the list", total, answers)
-            return None
-        revealed = self._ask("reveal", total, lambda name: {
-            "listed": listed, "signatures": total.signatures, "shares": total.shares_for(name)}, answers, len(listed))
-        try:
-            return reply_of_integers(total.unmask(revealed), expected)
-        except VoidSumError as error:
-            self._void(str(error), total, answers)
-            return None
+            raise VoidSumError(f"{len(total.signatures)} of {', '.join(listed)} have signed the list")
+        return total.unmask(self._ask("reveal", total, lambda name: {
+            "listed": listed, "signatures": total.signatures, "shares": total.shares_for(name)}, answers, len(listed)))
 
     def _ask(self, kind: str, total: SecureSum, facts: Callable[[str], dict[str, Any]], answers: Answers,
              quorum: int) -> dict[str, dict[str, Any]]:
@@ -177,13 +216,13 @@ class SecurePhases:
         answers.absent |= {name: f"step '{kind}' of the secure sum: {why}" for name, why in received.absent.items()}
         return received.values
 
-    def _void(self, reason: str, total: SecureSum, answers: Answers) -> None:
+    def _void(self, reason: str, total: SecureSum, answers: Answers, may_stop: bool) -> None:
         """A phase without effect; without a quorum the run stops instead, and continues with the same list.
 
         Raises:
             FederationStoppedError: the run has no quorum.
         """
-        if self._rounds.quorum is None:
+        if self._rounds.quorum is None and may_stop:
             details = "; ".join(f"{name}: {why}" for name, why in answers.absent.items())
             raise FederationStoppedError(f"the secure sum has no result: {reason}. {details}. Everything is stored in "
                                          f"{self._store.folder}: start the run again to continue")
@@ -195,18 +234,40 @@ class SecurePhases:
         return cards
 
 
-def read_masked(party: str, message: Message, like: IntegerReply) -> MaskedReply:
-    """Read the answer to the message of a phase.
+def check_summed(algorithm: Algorithm, samples: int | None) -> int | None:
+    """Check that replies can be summed; returns the number of samples of all sites if they weigh replies.
+
+    Raises:
+        InputError: the replies are no integers, or the number of samples is missing.
+    """
+    if not isinstance(algorithm, FixedPointSums):
+        raise InputError(f"secure sums need integers, and the replies of {type(algorithm).__name__} are none: use "
+                         "rv.combinators.FixedPointSums(...)")
+    if algorithm.weighting == "uniform":
+        return None
+    if samples is None:
+        raise InputError("secure sums hide the sites' numbers of samples, by which FixedPointSums(weighting='size') "
+                         "weighs replies: give the number of samples of all sites")
+    return samples
+
+
+def read_masked(party: str, message: Message, count: int, words: int, kind: str = "reply") -> MaskedReply:
+    """Read an answer with masked integers.
+
+    Args:
+        party: name of the site.
+        message: the answer.
+        count: the number of integers.
+        words: words of 32 bits of an integer.
+        kind: kind of the answer.
 
     Raises:
         WireError: it is not the expected answer.
     """
-    check_kind(message, "reply")
+    check_kind(message, kind)
     integers, shares = message.arrays.get(MASKED), message.fact("shares", dict)
-    expected = (count_of(like),)
-    words = int(like.weight.shape[-1])
-    if len(message.arrays) != 1 or integers is None or integers.shape != expected or integers.dtype != f"<u{4 * words}":
-        raise WireError(f"the masked reply is not {expected[0]} integers of {32 * words} bits")
+    if len(message.arrays) != 1 or integers is None or integers.shape != (count,) or integers.dtype != f"<u{4 * words}":
+        raise WireError(f"the masked reply is not {count} integers of {32 * words} bits")
     if not all(isinstance(value, str) for value in shares.values()):
         raise WireError("the sealed shares are not valid")
     return MaskedReply(integers, shares, message.fact("commitment", str))

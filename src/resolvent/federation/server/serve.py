@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
+from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.judgement.sites import SiteJudgement
 from resolvent.comparisons.judgement.verdict import judge, refusals
 from resolvent.errors import InputError, shorten
@@ -40,6 +40,7 @@ from resolvent.federation.server.regression import fit_regression
 from resolvent.federation.server.result import FederationResult
 from resolvent.federation.server.status_file import StatusFile
 from resolvent.federation.server.waits import WatchedTransport
+from resolvent.problem.metrics.metric import name_metrics
 from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.storage.tree_files import digest
@@ -175,16 +176,17 @@ class _Rounds:
                 evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
                 rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number, job.plan),
-                secure=SumRules.of_plan(experiment.privacy) if isinstance(algorithm, FixedPointSums) else None)
+                secure=SumRules.of_plan(experiment.privacy), samples=self._agreement.rows["train"],
+                metrics=tuple(name_metrics(self._agreement.decisive.metrics, self.model.loss.score_name)))
             result = coordinator.run(report_event)
         record = result.record
         absent = next((r.absent for r in reversed(result.reports) if isinstance(r, FinishReport)), {})
         excluded = dict.fromkeys(record.excluded, "it has lost its state and is no longer asked")
         for k, reason in {**excluded, **absent}.items():
             self.without_models.setdefault(record.parties[k], {})[title] = reason
-        for name, train, test in zip(record.parties, record.sizes, record.split_sizes[record.splits.index(SPLIT)],
-                                     strict=True):
-            self.sizes[name] = train, test
+        if experiment.privacy is None:
+            tests = record.split_sizes[record.splits.index(SPLIT)]
+            self.sizes |= dict(zip(record.parties, zip(record.sizes, tests, strict=True), strict=True))
         return self._method_run(label, seed, result, float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0)
 
     def _method_run(self, label: str, seed: int, result: FederationResult, seconds: float) -> MethodRun:
@@ -264,7 +266,7 @@ def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, e
         if missing and site not in without_models:
             ends.notes.append(f"{site} joined the run after {', '.join(missing)}: it has no models of these methods")
         if answer.get("judgement") is None:
-            if done != [] and experiment.refit is None:  # without models there are no scores
+            if done != [] and experiment.refit is None and experiment.privacy is None:
                 ends.notes.append(f"{site} does not let its scores out")
             continue
         try:
@@ -286,6 +288,8 @@ def _joined(run: str, experiment: FederatedExperiment, agreement: RunAgreement, 
     verdict = judge(evidence if has_scores else replace(evidence, alone=None), sites, experiment.decision)
     if not has_scores:
         finding = "No site lets its scores out: each site can see its own."
+        if experiment.privacy is not None:
+            finding = _mean_finding(methods, evidence.score)
         if experiment.refit is not None:
             finding = "The methods were trained again on all rows; no row is left on which they could be measured."
         verdict = replace(verdict, finding=finding)
@@ -294,3 +298,15 @@ def _joined(run: str, experiment: FederatedExperiment, agreement: RunAgreement, 
     not_counted = [line for label, method in methods.items() if (line := refusals(label, method.refused)) is not None]
     return FederationRun(experiment, agreement.sites, train, test, methods, verdict, notes,
                          [*not_counted, *ends.warnings], name=run)
+
+
+def _mean_finding(methods: Mapping[str, MethodRun], score: str) -> str:
+    """The mean scores of the methods after their last round, from secure sums."""
+    means = []
+    for label, method in methods.items():
+        rows = method.metrics[(method.metrics["metric"] == f"mean_{score}") & (method.metrics["split"] == SPLIT)]
+        if len(last := rows[rows["round"] == rows["round"].max()]):
+            means.append(f"{label} {format_value(float(last['value'].mean()), score)}")
+    if not means:
+        return "No site lets its scores out, and their secure sum had no result: each site can see its own."
+    return f"The mean {title_of(score)} over the sites is {', '.join(means)}. Secure sums hide that of each site."

@@ -75,7 +75,7 @@ def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Pa
                       identity=_identity(experiment, name))
         try:
             run.check_limits()
-            yield DryRun(run, name, TableReport.from_plain(run.report()), folder)
+            yield DryRun(run, name, run.report(), folder)
         finally:
             run.close()
 

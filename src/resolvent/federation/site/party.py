@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from resolvent.algorithms.algorithm import Algorithm, PartyState
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.keys import GENERATOR
@@ -53,6 +53,7 @@ from resolvent.federation.protocol.message_shapes import (
 )
 from resolvent.federation.protocol.protection import adds_private_noise, has_encoded_vector, protect
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
+from resolvent.federation.protocol.score_sums import integers_of_scores, names_of_scores
 from resolvent.federation.protocol.stores import PartyRecord, PartyStore
 from resolvent.federation.protocol.wire import (
     Message,
@@ -63,7 +64,7 @@ from resolvent.federation.protocol.wire import (
     identity_of_message,
     restore_tree,
 )
-from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers
+from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers, integers_of
 from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.budgets import epsilon_of_records, reasons_of_budgets
 from resolvent.federation.site.departures import Departure, list_departures
@@ -71,7 +72,7 @@ from resolvent.federation.site.ledger import Ledger, Usage
 from resolvent.federation.site.own_batches import with_own_batches
 from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
-from resolvent.federation.site.steps import first_state, party_step, personal_model
+from resolvent.federation.site.steps import first_state, party_step, personal_model, position_in, state_after
 from resolvent.federation.site.stored_answers import StoredAnswers
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
@@ -208,7 +209,7 @@ class Party:
         if record is not None and record.run != message.run:
             raise Refusal(
                 RefusalCode.OTHER_RUN, "this folder of the site belongs to another run: give every run its own")
-        restart = _position(message, "restart")
+        restart = position_in(message, "restart")
         if record is None or (restart is not None and record.start != identity
                               and (record.round, record.phase) < restart):
             self._check_experiment(message)
@@ -224,8 +225,11 @@ class Party:
         elif record.start != identity:
             raise Refusal(RefusalCode.CONFLICT, "the run has started with another first model or key")
         sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
+        samples = int(self._problem.sizes[0])
+        if self._sums is not None:  # the server knows the sums
+            samples, sizes = 0, [0] * len(sizes)
         return self._send("ready", message, identity, {
-            "samples": int(self._problem.sizes[0]), "splits": list(self._problem.splits), "split_sizes": sizes,
+            "samples": samples, "splits": list(self._problem.splits), "split_sizes": sizes,
             "protected": self._limits.clip is not None or self._draws_own_noise, "score": self._problem.score_name,
             **({} if self._sums is None else {"card": self._sums.card()})})
 
@@ -257,18 +261,19 @@ class Party:
         if self._planned is not None:
             self._planned.check_work(*position, record.number, content["key"], float(content["effort"]))
         self._guard(content["payload"], message.round)
-        if self._sums is not None:
-            self._sums.check(message)
+        sums = self._sums if jax.tree.leaves(self._description.replies) else None
+        if sums is not None:
+            sums.check(message)
         is_new_round = message.round > record.round
         self._count(Usage(rounds=int(is_new_round), replies=1), "reply", message, identity)
-        before = _state_after(record, message)
+        before = state_after(record, message)
         payload = with_weak_scalars(content["payload"], like["payload"])
         key = system_key() if self._draws_own_noise else jax.random.wrap_key_data(content["key"], impl=GENERATOR)
         after, reply = party_step(self._algorithm, self._problem, before, payload, key, content["effort"],
                                    np.int32(message.round), phase=message.phase)
         if self._limits.clip is not None:
             reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
-        facts, arrays = ({}, arrays_of(reply)) if self._sums is None else self._sums.hide(message, reply)
+        facts, arrays = ({}, arrays_of(reply)) if sums is None else sums.hide(message, integers_of(reply))
         sent = encode(Message("reply", record.run, *position, {**self._facts(identity), **facts}, arrays))
         self._write(PartyRecord(record.run, record.start, before, *position, identity, after, record.number), sent)
         return self._logged("reply", message, sent)
@@ -291,13 +296,15 @@ class Party:
         ledger.append(kind, **facts)
 
     def _evaluate(self, message: Message, identity: str) -> bytes:
-        if not self._scored:
+        if not self._scored and self._sums is None:
             return self._send("scores", message, identity, {"withheld": True})
         if (stored := self._answers.find("scores", message.round, identity)) is not None:
             return self._logged("scores again", message, stored)
         if self._planned is not None:
             self._planned.check_evaluation(message.round)
         choose, shared = self._models(message)
+        if self._sums is not None:
+            self._sums.check(message)
         self._count(Usage(scores=1), "scores", message, identity)
         scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._limits.min_cell,
                                  self._scored, choose if self._description.uses_held_out else None)
@@ -306,7 +313,12 @@ class Party:
             facts["shared"] = (scores if self._description.uses_shared_model
                                else scores_of_model(self._problem, shared, self._metrics, self._limits.min_cell,
                                                     self._scored))
-        sent = self._encoded("scores", message, identity, round_scores(facts, self._limits.score_digits))
+        facts, arrays = round_scores(facts, self._limits.score_digits), dict[str, Any]()
+        if self._sums is not None:
+            names = names_of_scores(self._problem.score_name, self._metric_names)
+            models = [facts[name] for name in ("personal", "shared") if facts[name] is not None]
+            facts, arrays = self._sums.hide(message, integers_of_scores(models, names, self._problem.splits))
+        sent = self._encoded("scores", message, identity, facts, arrays)
         return self._logged("scores", message, self._answers.write("scores", message.round, identity, sent))
 
     def _finish(self, message: Message, identity: str) -> bytes:
@@ -316,7 +328,7 @@ class Party:
             self._planned.check_finish(message.round)
         choose, shared = self._models(message)
         personal, record = choose(self._problem), self._record_of(message)
-        self._write(record._replace(committed=_state_after(record, message), pending=None), self._store.read_reply())
+        self._write(record._replace(committed=state_after(record, message), pending=None), self._store.read_reply())
         self._store.write_models(personal, shared, message.round)
         if self._finished is not None:
             self._finished(personal, shared)
@@ -329,7 +341,7 @@ class Party:
         like = {"payload": self._description.model_message, "shared": self._description.shared}
         content = self._restored(message, like)
         payload = with_weak_scalars(content["payload"], like["payload"])
-        return partial(personal_model, self._algorithm, _state_after(record, message), payload), content["shared"]
+        return partial(personal_model, self._algorithm, state_after(record, message), payload), content["shared"]
 
     @property
     def _scored(self) -> tuple[str, ...]:
@@ -352,7 +364,7 @@ class Party:
             raise Refusal(RefusalCode.LOST_STATE, "the party has not started this run, or has lost its folder")
         if record.run != message.run:
             raise Refusal(RefusalCode.OTHER_RUN, "the message is of another run")
-        positions = [_position(message, name) for name in ("counted", "refused")]
+        positions = [position_in(message, name) for name in ("counted", "refused")]
         if any(position is not None and position > (record.round, record.phase) for position in positions):
             raise Refusal(
                 RefusalCode.LOST_STATE, "the party's folder is older than a reply that the server has had from it")
@@ -374,8 +386,10 @@ class Party:
     def _send(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
         return self._logged(kind, message, self._encoded(kind, message, identity, facts))
 
-    def _encoded(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
-        return encode(Message(kind, message.run, message.round, message.phase, {**self._facts(identity), **facts}))
+    def _encoded(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any],
+                 arrays: Mapping[str, Any] | None = None) -> bytes:
+        return encode(Message(kind, message.run, message.round, message.phase, {**self._facts(identity), **facts},
+                              arrays or {}))
 
     def _logged(self, kind: str, message: Message, sent: bytes) -> bytes:
         """Write to the site's log that the bytes leave, and return them."""
@@ -383,18 +397,3 @@ class Party:
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": message.run,
             "round": message.round, "phase": message.phase, "bytes": len(sent), "sha256": identity_of_message(sent)})
         return sent
-
-
-def _position(message: Message, name: str) -> tuple[int, int] | None:
-    """The round and phase of the party's last reply that counted, or was refused; None without any."""
-    value = message.facts.get(name)
-    if value is None:
-        return None
-    if not (isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)):
-        raise WireError(f"the message has no round and phase for {name}")
-    return value[0], value[1]
-
-
-def _state_after(record: PartyRecord, message: Message) -> PartyState:
-    """The party's state. It depends on whether its last reply counted, which the message says."""
-    return record.settled(_position(message, "counted"), _position(message, "refused"))

@@ -32,7 +32,8 @@ from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.read_rows import read_site_rows
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_row_set
-from resolvent.federation.site.site_run import open_store, secure_site
+from resolvent.federation.site.site_run import open_store
+from resolvent.federation.site.sum_party import secure_site
 
 __all__ = ["RegressionRun"]
 
@@ -142,8 +143,12 @@ class RegressionRun:
                               column=name)
 
     def report(self) -> dict[str, Any]:
-        """The report on the rows, which leaves the site."""
+        """The report on the rows."""
         return asdict(self._report)
+
+    def description(self) -> dict[str, Any]:
+        """What leaves the site about its table: the report."""
+        return {"table": self.report()}
 
     def prepare(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Encode the rows by the agreement of the sites, and make the parties; returns the names of the columns.
@@ -178,7 +183,7 @@ class RegressionRun:
                               name=self._membership.name, limits=limits, ledger=self._ledger,
                               lead=self._lead, planned=planned, rehearsal=self.experiment.is_rehearsal,
                               guard=guard.check, secure=secure_site(
-                                  self.experiment.privacy, algorithm, self._membership, self._site.limits,
+                                  self.experiment.privacy, self._membership, self._site.limits,
                                   run_of_method(self._folder.name, number, self._plan), self._stores[-1].folder,
                                   self._identity))
                 party.check()

@@ -93,6 +93,8 @@ class Site:
         if self._run is None:
             raise RequestError("no run has begun at this site")
         name = run_of_message(data)
+        if isinstance(self._run, SiteRun) and self._run.sums is not None and name == self._run.sums.run:
+            return self._run.sums.handle(data)
         for number in range(self._run.size):
             if name == run_of_method(self._run_name, number, self._plan):
                 return self._run.handle(number, data)
@@ -158,9 +160,9 @@ class Site:
                     SiteRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
                             identity=self._identity))
         site_run.check_limits()
-        report = site_run.report()
+        answer = site_run.description()
         self._run = site_run  # last: a run that was refused answers nothing
-        return {"table": report}
+        return answer
 
     def _log_departure(self, kind: str, reply: bytes) -> None:
         """Write a reply that leaves the site before the rounds to the log; the stores of the parties log the rounds."""

@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
-from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.after.refit_folder import write_refit_of_site
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.comparisons.judgement.row_values import RowValues, baseline_name, measure_models
@@ -30,10 +28,10 @@ from resolvent.data.tables.encoding_files import to_plain, write_encoding
 from resolvent.errors import shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import Limits, check_parts, reasons_to_refuse, refusal_of_limits
+from resolvent.federation.protocol.limits import check_parts, reasons_to_refuse, refusal_of_limits
 from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSION_FILE, VERSIONS, refitted_run
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
-from resolvent.federation.protocol.requests import run_of_method
+from resolvent.federation.protocol.requests import run_of_method, run_of_table
 from resolvent.federation.protocol.results import (
     FederationRun,
     MethodRun,
@@ -42,15 +40,16 @@ from resolvent.federation.protocol.results import (
     write_run_folder,
 )
 from resolvent.federation.protocol.stores import PartyStore
+from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.protocol.table_sums import integers_of, names_only
 from resolvent.federation.secure.primitives import Identity
-from resolvent.federation.secure.rules import SumRules
-from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.budgets import DELTA, has_private_work, reasons_of_budgets
 from resolvent.federation.site.departures import Departure
 from resolvent.federation.site.ledger import Ledger, Usage
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
+from resolvent.federation.site.sum_party import SumParty, secure_site
 from resolvent.federation.site.table import SiteTable, read_site_table
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
@@ -60,7 +59,7 @@ from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.party_metrics import PartyMetrics
 
-__all__ = ["SiteRun", "open_store", "secure_site"]
+__all__ = ["SiteRun", "open_store"]
 
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
 
@@ -87,6 +86,7 @@ class SiteRun:
     Attributes:
         experiment: the experiment, bound with the parts that are installed at the site.
         table: the site's table.
+        sums: answers the messages of the secure sum of the table's numbers, after ``description``; None without one.
     """
 
     def __init__(self, folder: Path, site: SiteFile, experiment: FederatedExperiment, membership: Membership, *,
@@ -118,6 +118,7 @@ class SiteRun:
         self._seeds: list[_SeedRows] = []
         self._metrics: PartyMetrics | None = None
         self._decisive = DecisiveMetric("", {}, "")
+        self.sums: SumParty | None = None
 
     def check_limits(self) -> None:
         """Check the experiment against the site's limits, before anything about the table leaves the site.
@@ -165,9 +166,25 @@ class SiteRun:
                            self.experiment.rounds_of(label), self.experiment.file.bound.values["evaluate_every"],
                            self.experiment.is_rehearsal)
 
-    def report(self) -> dict[str, Any]:
-        """The report on the table, which leaves the site."""
-        return self.table.report(with_weights=self.experiment.has_weights).plain()
+    def report(self) -> TableReport:
+        """The report on the table."""
+        return self.table.report(with_weights=self.experiment.has_weights)
+
+    def description(self) -> dict[str, Any]:
+        """What leaves the site about its table: the report; with secure sums, its names and kinds, and public keys."""
+        report = self.report()
+        if self.experiment.privacy is None:
+            return {"table": report.plain()}
+        settings = self.experiment.table
+        names = names_only(report, settings.levels or (), settings.labels)
+        run, folder = run_of_table(self._folder.name, self._plan), self._folder / "sums"
+        with refusing(RefusalCode.RANGE):
+            integers = integers_of(report, names)
+        limits = self._site.limits
+        secure = secure_site(self.experiment.privacy, self._membership, limits, run, folder, self._identity)
+        assert secure is not None
+        self.sums = SumParty(self._name, run, folder, secure, integers, limits)
+        return {"table": names.plain(), "card": self.sums.card()}
 
     def prepare(self, encoding: TableEncoding, decide_by: str | None = None,
                 weights: Mapping[str, float] | None = None) -> str:
@@ -230,8 +247,8 @@ class SiteRun:
         experiment, algorithm = self.experiment, self.experiment.algorithm(label)
         number = len(self._stores)
         self._stores.append(open_store(self._folder / "stores" / f"{number:02d}"))
-        secure = secure_site(experiment.privacy, algorithm, self._membership, self._site.limits,
-                             run_of_method(self._folder.name, number, self._plan), self._stores[-1].folder,
+        run = run_of_method(self._folder.name, number, self._plan)
+        secure = secure_site(experiment.privacy, self._membership, self._site.limits, run, self._stores[-1].folder,
                              self._identity)
         party = Party(algorithm, problem, self._stores[-1], rounds=experiment.rounds_of(label),
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
@@ -249,8 +266,7 @@ class SiteRun:
     @property
     def row_counts(self) -> dict[str, int]:
         """The number of rows of each split."""
-        counts: dict[str, int] = self.report()["rows"]
-        return counts
+        return dict(self.report().rows)
 
     def preview(self) -> list[Departure]:
         """The arrays and numbers that would leave the site in the rounds, by name and size."""
@@ -300,7 +316,8 @@ class SiteRun:
             run = self._judged(methods, models)
             write_run_folder(self._folder, run)
         judged = next(iter(run.verdict.sites.sites), None)
-        if not self._site.limits.scores or min(run.test) < self._site.limits.min_cell:
+        if (not self._site.limits.scores or min(run.test) < self._site.limits.min_cell
+                or self.experiment.privacy is not None):  # the server has the sums of the scores
             judged = None
         return {"methods": labels, "judgement": None if judged is None else
                 round_scores(plain_site(judged), self._site.limits.score_digits)}
@@ -350,22 +367,6 @@ class SiteRun:
         for store in self._stores:
             store.close()
         self._stores, self._parties, self._seeds = [], [], []
-
-
-def secure_site(privacy: PrivacyBudget | None, algorithm: Algorithm, membership: Membership, limits: Limits, run: str,
-                folder: Path, identity: Identity | None) -> SecureSite | None:
-    """The site in the secure sums of a method; None if the server sees its replies.
-
-    Raises:
-        Refusal: the site has no certificate.
-    """
-    rules = SumRules.of_plan(privacy, min_sites=max(2, limits.min_sites))
-    if rules is None or not isinstance(algorithm, FixedPointSums):
-        return None
-    if identity is None:
-        raise Refusal(RefusalCode.EXPERIMENT, "secure sums need a certificate of the site, which its kit does not "
-                      "have: make new kits")
-    return SecureSite(membership.name, run, folder, identity, rules, membership.sites)
 
 
 def open_store(folder: Path) -> PartyStore:

@@ -1,4 +1,4 @@
-"""A party's computations, compiled: its first state, its work in a phase, and its personal model."""
+"""A party's computations, compiled: its first state, its work in a phase, and its personal model; and its state."""
 
 from functools import partial
 from typing import Any
@@ -11,10 +11,12 @@ from jaxtyping import Array, Float, Int, PyTree
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply, algorithm_of_round
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.algorithms.round import first_party_state
+from resolvent.federation.protocol.stores import PartyRecord
+from resolvent.federation.protocol.wire import Message, WireError
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 
-__all__ = ["first_state", "party_step", "personal_model"]
+__all__ = ["first_state", "party_step", "personal_model", "position_in", "state_after"]
 
 _ZERO = np.int32(0)  # the party's own problem has one party
 
@@ -40,3 +42,18 @@ def party_step(algorithm: Algorithm, problem: Problem, state: PartyState, payloa
 def personal_model(algorithm: Algorithm, state: PartyState, payload: PyTree[Any], problem: Problem) -> Vector:
     """The model that the party uses."""
     return algorithm.personal_model(state, payload, problem.oracle(jnp.asarray(_ZERO)))
+
+
+def position_in(message: Message, name: str) -> tuple[int, int] | None:
+    """The round and phase of the party's last reply that counted, or was refused; None without any."""
+    value = message.facts.get(name)
+    if value is None:
+        return None
+    if not (isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)):
+        raise WireError(f"the message has no round and phase for {name}")
+    return value[0], value[1]
+
+
+def state_after(record: PartyRecord, message: Message) -> PartyState:
+    """The party's state. It depends on whether its last reply counted, which the message says."""
+    return record.settled(position_in(message, "counted"), position_in(message, "refused"))

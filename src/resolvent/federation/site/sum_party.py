@@ -1,0 +1,108 @@
+"""A site's part in secure sums outside of the rounds: numbers of its table, on which the sites agree."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.algorithms.privacy import PrivacyBudget
+from resolvent.data.files.atomic_files import write_text
+from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
+from resolvent.federation.protocol.stores import append_to_log
+from resolvent.federation.protocol.wire import Message, WireError, decode, encode, identity_of_message
+from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers
+from resolvent.federation.secure.primitives import Identity
+from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.secure.site import SecureSite
+from resolvent.federation.site.planned_work import Membership
+from resolvent.federation.site.stored_answers import StoredAnswers
+from resolvent.simulator.storage.tree_files import digest
+
+__all__ = ["SumParty", "secure_site"]
+
+_NUMBERS, _LOG = "numbers.sha256", "sent.jsonl"
+
+
+class SumParty:
+    """Answers the messages of one secure sum of integers, and those that come before and after it.
+
+    Args:
+        name: name of the site.
+        run: name of the run of this sum in its messages.
+        folder: the site's folder for it.
+        secure: the site in the secure sums of this run.
+        integers: [n] the integers of the site, modulo 2^64.
+        limits: what the site allows.
+
+    Raises:
+        Refusal: the integers are others than those with which the run began: a sum of both would show the difference.
+    """
+
+    def __init__(self, name: str, run: str, folder: Path, secure: SecureSite, integers: NDArray[np.uint64],
+                 limits: Limits) -> None:
+        self.name, self.run, self._folder, self._limits = name, run, folder, limits
+        self._sums, self._integers, self._answers = SecureAnswers(secure), integers, StoredAnswers(folder)
+        path, numbers = folder / _NUMBERS, digest(integers)
+        if path.is_file() and path.read_text("utf-8") != numbers:
+            raise Refusal(RefusalCode.CHANGED, "the table has changed since the run began: start a new run")
+        write_text(path, numbers)
+
+    def card(self) -> dict[str, Any]:
+        """The site's public keys."""
+        return self._sums.card()
+
+    def handle(self, data: bytes | memoryview) -> bytes:
+        """Answer a message; a refusal has a code, see ``outgoing``."""
+        identity = identity_of_message(data)
+        try:
+            message = decode(data, int(self._limits.max_bytes))
+            sent = self._answer(message, identity)
+        except WireError as error:
+            return self._refused(identity, Refusal(RefusalCode.DAMAGED, str(error)))
+        except Exception as error:  # its text can have values of the table
+            return self._refused(identity, error)
+        append_to_log(self._folder / _LOG, {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": message.kind, "run": message.run,
+            "bytes": len(sent), "sha256": identity_of_message(sent)})
+        return sent
+
+    def _answer(self, message: Message, identity: str) -> bytes:
+        if message.fact("party", str) != self.name:
+            raise Refusal(RefusalCode.CONFLICT, f"the message is for another party than {self.name}")
+        if message.kind in SUM_KINDS:
+            return self._encoded(SUM_KINDS[message.kind], message, identity, self._sums.answer(message))
+        if message.kind != "sum" or (message.round, message.phase) != (0, 0):
+            raise Refusal(RefusalCode.PLAN, f"the plan has no message '{message.kind}' here")
+        if (stored := self._answers.find("reply", 0, identity)) is not None:
+            return stored
+        facts, arrays = self._sums.hide(message, self._integers)
+        return self._answers.write("reply", 0, identity, self._encoded("reply", message, identity, facts, arrays))
+
+    def _encoded(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any],
+                 arrays: Mapping[str, NDArray[Any]] | None = None) -> bytes:
+        return encode(Message(kind, message.run, message.round, message.phase,
+                              {"answers": identity, "party": self.name, **facts}, arrays or {}))
+
+    def _refused(self, identity: str, error: Exception) -> bytes:
+        return encode(Message("refusal", self.run, facts={
+            **outgoing(error, self.name), "answers": identity, "party": self.name}))
+
+
+def secure_site(privacy: PrivacyBudget | None, membership: Membership, limits: Limits, run: str, folder: Path,
+                identity: Identity | None) -> SecureSite | None:
+    """The site in the secure sums of a run in its messages; None if the server sees its replies.
+
+    Raises:
+        Refusal: the site has no certificate.
+    """
+    rules = SumRules.of_plan(privacy, min_sites=max(2, limits.min_sites))
+    if rules is None:
+        return None
+    if identity is None:
+        raise Refusal(RefusalCode.EXPERIMENT, "secure sums need a certificate of the site, which its kit does not "
+                      "have: make new kits")
+    return SecureSite(membership.name, run, folder, identity, rules, membership.sites)
