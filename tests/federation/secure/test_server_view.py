@@ -102,12 +102,12 @@ def test_the_means_that_the_server_learns_are_those_of_the_sites(tmp_path):
     assert encodings[0] == encodings[1]
     metrics = pd.read_parquet(tmp_path / "secure" / "out" / "metrics.parquet")
     assert metrics[metrics["metric"] != "update_norm"]["party"].isna().all()
-    own = pd.concat([pd.read_parquet(tmp_path / "secure" / site / "mine-1" / "metrics.parquet") for site in SITES])
-    names = {*own[own["split"] == "test"]["metric"]}
+    scores = pd.concat([pd.read_parquet(tmp_path / "secure" / site / "mine-1" / "metrics.parquet") for site in SITES])
+    names = {*scores[scores["split"] == "test"]["metric"]}
     assert len(names) == 2 * 3  # loss, accuracy and area under the curve, of personal models and of the shared one
     for label in ("FedAvg", "alone"):
         for name in names if label == "FedAvg" else ("accuracy", "loss"):
-            of_sites = own[(own["method"] == label) & (own["metric"] == name) & (own["split"] == "test")]
+            of_sites = scores[(scores["method"] == label) & (scores["metric"] == name) & (scores["split"] == "test")]
             mean = metrics[(metrics["method"] == label) & (metrics["metric"] == f"mean_{name}")
                            & (metrics["split"] == "test") & (metrics["round"] == 2)]
             np.testing.assert_allclose(mean["value"], [of_sites["value"].mean()], atol=1e-6)

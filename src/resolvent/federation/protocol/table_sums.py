@@ -114,16 +114,16 @@ def integers_of(report: TableReport, names: TableReport) -> NDArray[np.uint64]:
     columns = {column.name: column for column in report.columns}
     integers = [report.rows[split] for split in SPLITS]
     for column in _in_order(names):
-        own = columns[column.name]
-        integers.append(int(own.has_missing))
+        of_site = columns[column.name]
+        integers.append(int(of_site.has_missing))
         if column.levels is not None:
-            integers += [(own.levels or {}).get(level, 0) for level in sorted(column.levels)]
+            integers += [(of_site.levels or {}).get(level, 0) for level in sorted(column.levels)]
         else:
-            integers += [own.count, *(word for moment in _moments(own) for word in exact_words(moment))]
-    for own_label, label in zip(report.labels, names.labels, strict=True):
-        integers += [own_label.classes.get(name, 0) for name in sorted(label.classes)]
+            integers += [of_site.count, *(word for moment in _moments(of_site) for word in exact_words(moment))]
+    for reported, label in zip(report.labels, names.labels, strict=True):
+        integers += [reported.classes.get(name, 0) for name in sorted(label.classes)]
         for name in sorted(label.weights or {}):
-            integers += exact_words((own_label.weights or {}).get(name, 0.0))
+            integers += exact_words((reported.weights or {}).get(name, 0.0))
     return np.array([integer % 2**64 for integer in integers], np.uint64)
 
 
