@@ -191,7 +191,7 @@ def _moderated(sites: Sequence[SiteJudgement], gains: Sequence[Interval], varian
         s^2 = (D w^2 + sum_k (n_k - 1) n_k v_k) / (D + sum_k (n_k - 1))
 
     where w^2 is the median over the sites of n_k (half the width of the interval / 1.96)^2, which is large if there are
-    few rows, d = 8 and D = 30. Without v_k it is that of the width.
+    few rows, d = 8 and D = 30.
 
     Source: Smyth, *Linear Models and Empirical Bayes Methods for Assessing Differential Expression in Microarray
     Experiments*, 2004, (4); the prior from the widths is this library's own.
@@ -199,12 +199,12 @@ def _moderated(sites: Sequence[SiteJudgement], gains: Sequence[Interval], varian
     _, low, high = np.array(gains, dtype=float).reshape(-1, 3).T
     of_width = ((high - low) / (2 * _Z)) ** 2
     rows = np.array([site.rarest_class or site.test_rows for site in sites], dtype=float)
-    is_known = np.isfinite(of_width) & (rows > 0)
+    is_known = np.isfinite(of_width) & np.isfinite(variances) & (rows > 0)
     if not is_known.any():
         return np.asarray(of_width)
     rows = np.maximum(rows, 1)
     freedom = np.where(is_known, rows - 1, 0)
-    of_rows = freedom * rows * np.where(is_known, np.where(np.isfinite(variances), variances, of_width), 0)
+    of_rows = freedom * rows * np.where(is_known, variances, 0)
     width = float(np.median((of_width * rows)[is_known]))
     common = (_WIDTH_ROWS * width + of_rows.sum()) / (_WIDTH_ROWS + freedom.sum())
     moderated = (_COMMON_ROWS * common + of_rows) / (_COMMON_ROWS + freedom) / rows

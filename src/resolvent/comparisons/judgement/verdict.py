@@ -16,7 +16,6 @@ from resolvent.comparisons.judgement.metrics import GAP, format_value, run_colum
 from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
 from resolvent.comparisons.judgement.wording import advice_text, enumerate_names, format_gain
 from resolvent.errors import InputError, count_of
-from resolvent.problem.metrics.intervals import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,17 +83,13 @@ class Verdict:
 
 def _recommendation(site: SiteJudgement) -> dict[str, Any]:
     """A row of ``Verdict.recommendations``; without numbers where training alone diverged."""
-    decision, nothing = site.decision, Interval(math.nan, math.nan, math.nan)
-    expected, gain = (decision.expected, decision.gain) if decision is not None else (nothing, nothing)
-    forecast = None if decision is None else decision.forecast
-    return {"site": site.name, "use": None if decision is None else decision.method,
-            "advice": None if decision is None else decision.advice,
-            "probability": math.nan if decision is None else decision.probability,
-            "expected": expected.value, "expected_low": expected.low, "expected_high": expected.high,
-            "gain": gain.value, "low": gain.low, "high": gain.high, "test_rows": site.test_rows,
-            "gain_to_see": math.nan if forecast is None else forecast.gain,
-            "further_rows": math.nan if forecast is None else forecast.rows,
-            "further_rarest": math.nan if forecast is None else forecast.rarest}
+    nothing = (math.nan,) * 3
+    use, advice, probability, _, gain, expected, forecast = site.decision or (
+        None, None, math.nan, None, nothing, nothing, None)
+    names = ("expected", "expected_low", "expected_high", "gain", "low", "high")
+    return {"site": site.name, "use": use, "advice": advice, "probability": probability,
+            **dict(zip(names, (*expected, *gain), strict=True)), "test_rows": site.test_rows,
+            **dict(zip(("gain_to_see", "further_rows", "further_rarest"), forecast or nothing, strict=True))}
 
 
 def _columns(title: str, interval: Any) -> dict[str, float]:
@@ -155,13 +150,9 @@ def _with_pooled_scores(table: "pd.DataFrame", sites: Sites, *, higher_is_better
     """The table with the scores of all rows of a site together, where ``score_table`` has means over the folds."""
     import pandas as pd
 
-    table = table.copy()
-    for i, method in zip(table.index, table["method"], strict=True):
-        scores = pd.Series([site.scores[method].value for site in sites.sites]).dropna()
-        table.loc[i, ["mean", "p10", "worst"]] = [
-            scores.mean(), _quantile(scores, 0.1 if higher_is_better else 0.9),
-            scores.min() if higher_is_better else scores.max()]
-    return table
+    rows = [_over_parties(pd.Series([site.scores[method].value for site in sites.sites]).dropna(),
+                          higher_is_better=higher_is_better) for method in table["method"]]
+    return table.assign(**pd.DataFrame(rows, index=table.index))
 
 
 def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
@@ -256,9 +247,7 @@ def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, 
         row: dict[str, Any] = {"method": method}
         shared = _last(metrics, method, f"global_{score}", split).fillna(diverged)
         for prefix, values in (("", by_party[method]), ("global ", shared)):
-            row[f"{prefix}mean"] = values.mean()
-            row[f"{prefix}p10"] = _quantile(values, 0.1 if higher_is_better else 0.9)
-            row[f"{prefix}worst"] = values.min() if higher_is_better else values.max()
+            row |= _over_parties(values, prefix, higher_is_better=higher_is_better)
         if alone is not None:
             scores, baseline = (by_party[m] if higher_is_better else -by_party[m] for m in (method, alone))
             scores, baseline = scores.align(baseline, join="inner")  # sites of a federation can join between methods
@@ -286,12 +275,9 @@ def finding(table: "pd.DataFrame", score: str, alone: str | None, *, higher_is_b
     harmful = others[others["worse"] > 0].sort_values("worse", ascending=False, kind="stable")
     if harmful.empty:
         return f"No method leaves any party worse off than alone; {top}."
-    (count, method), *further = zip(harmful["worse"], harmful["method"], strict=True)
-    losses = enumerate_names([f"{count} {'is' if count == 1 else 'are'} worse off than alone with {method}",
-                              *(f"{n} with {m}" for n, m in further)])
     spared = (f"; {enumerate_names(harmless)} leave{'s' if len(harmless) == 1 else ''} none worse off" if harmless
               else "")
-    return f"Of {parties} parties, {losses}{spared}; {top}."
+    return f"Of {parties} parties, {_counted(harmful, 'worse')}{spared}; {top}."
 
 
 def refusals(method: str, refused: Mapping[str, int]) -> str | None:
@@ -325,9 +311,10 @@ def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.
     return values if values.index.is_unique else values.groupby(level=0).agg(lambda v: v.mean(skipna=False))
 
 
-def _quantile(values: "pd.Series", q: float) -> float:
+def _over_parties(values: "pd.Series", prefix: str = "", *, higher_is_better: bool) -> dict[str, float]:
     with np.errstate(invalid="ignore"):  # there is no number between an infinite and a finite score
-        return float(values.quantile(q))
+        return {f"{prefix}mean": values.mean(), f"{prefix}p10": values.quantile(0.1 if higher_is_better else 0.9),
+                f"{prefix}worst": values.min() if higher_is_better else values.max()}
 
 
 def _score_phrase(value: float, score: str) -> str:
