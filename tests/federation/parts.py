@@ -54,7 +54,8 @@ class RecordingStore(ServerStore):
 
     def write(self, record):
         super().write(record)
-        self.records.append(record)
+        copy = jax.tree.map(jnp.copy, record.state)  # the next step uses the memory of the state
+        self.records.append(record._replace(state=copy))
 
 
 class Federation:

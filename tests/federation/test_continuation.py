@@ -51,7 +51,7 @@ class Disturbed(InProcess):
     def broadcast(self, messages, *, deadline, quorum, grace):
         self.before(messages)
         return super().broadcast({name: message for name, message in messages.items()
-                                  if not (name == "berlin" and self.is_lost(message))},
+                                  if not (name == "berlin" and self.is_lost(bytes(message)))},
                                  deadline=deadline, quorum=quorum, grace=grace)
 
 

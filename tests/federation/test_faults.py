@@ -100,8 +100,8 @@ class DisturbedFirst(InProcess):
 
     def broadcast(self, messages, *, deadline, quorum, grace):
         replies = super().broadcast(messages, deadline=deadline, quorum=quorum, grace=grace)
-        if "site 1" in messages and messages["site 1"] not in self.first:
-            self.first.add(messages["site 1"])
+        if "site 1" in messages and bytes(messages["site 1"]) not in self.first:
+            self.first.add(bytes(messages["site 1"]))
             earlier, self.replies = self.replies, [*self.replies, replies["site 1"]]
             replies["site 1"] = next(self.disturbances)(replies["site 1"], earlier)
         self.repeated = list(replies.items())
@@ -306,7 +306,7 @@ class Restarting(InProcess):
         replies = {}
         for name, message in messages.items():
             try:
-                replies[name] = self.handlers[name](message)
+                replies[name] = self.handlers[name](bytes(message))
             except Killed:
                 self.restart(name)
         return replies

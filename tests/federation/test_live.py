@@ -35,8 +35,8 @@ class Slow(InProcess):
 
     def broadcast(self, messages, *, deadline, quorum, grace):
         replies, self.arrived, self.on_the_way = {}, self.on_the_way, []
-        for name, message in messages.items():
-            header = decode(message)
+        for name, encoded in messages.items():
+            header = decode(message := bytes(encoded))
             state = self.schedule.get((header.round, name)) if header.kind == "work" else None
             if state == "absent":
                 continue

@@ -22,6 +22,7 @@ import pytest
 
 pytest.importorskip("nvflare")
 
+import numpy as np
 import psutil
 from nvflare.apis.shareable import Shareable
 from nvflare.fuel.f3.streaming.download_service import DownloadStatus, ProduceRC
@@ -41,11 +42,13 @@ from resolvent.federation.engines.processes import ENGINE_LOG, running
 from resolvent.federation.lead.key_changes import check_not_revoked, revoke_key, rotate_key
 from resolvent.federation.lead.lead import FederationEndedError, federate
 from resolvent.federation.lead.rehearsal import compare_with_simulation
+from resolvent.federation.protocol.encoded_message import EncodedMessage
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote, kit_note
 from resolvent.federation.protocol.names import ALLOWED_CLASSES, SERVER_CLASS, SITE_CLASS, SITE_FILE
+from resolvent.federation.protocol.wire import Message
 from resolvent.federation.server.waits import wait_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nvflare"),
@@ -296,19 +299,20 @@ def test_a_request_for_progress_is_checked(data, number):
 def test_a_large_message_is_streamed_and_its_bytes_are_free_afterwards(monkeypatch):
     monkeypatch.setattr(nvflare, "_MAX_VALUE", 10)
     monkeypatch.setattr(nvflare_stream, "_BLOCK", 4)
-    for content in (bytes(10), bytes(range(11))):
+    encoded = EncodedMessage(Message("work", "run", arrays={"a": np.arange(9.0), "b": np.arange(5, dtype=np.int8)}))
+    for content in (bytes(10), bytes(range(11)), encoded):
         sent = nvflare._shareable_of(content)
         assert isinstance(sent["message"], nvflare_stream.LargeMessage) == (len(content) > 10)
-        assert nvflare._message_of(fobs.loads(fobs.dumps(sent))) == content
+        assert nvflare._message_of(fobs.loads(fobs.dumps(sent))) == bytes(content)
     source, target, state = nvflare_stream._Source(sent["message"]), nvflare_stream._Target(), None
     while (part := source.produce(state, "site"))[0] == ProduceRC.OK:
         _, block, state = part
         assert target.consume("", state, block) == state
     assert part[0] == ProduceRC.EOF
-    assert bytes(target.content) == content
-    for status, left in ((DownloadStatus.FAILED, content), (DownloadStatus.SUCCESS, b"")):
+    assert bytes(target.content) == bytes(encoded)
+    for status, left in ((DownloadStatus.FAILED, bytes(encoded)), (DownloadStatus.SUCCESS, b"")):
         source.downloaded_to_one("site", status)
-        assert sent["message"].content == left
+        assert sent["message"].joined() == left
     assert source.produce(None, "site")[0] == ProduceRC.ERROR
 
 
@@ -322,7 +326,7 @@ def test_a_shareable_without_bytes_has_no_message(value):
 def test_a_request_for_a_block_and_a_block_are_checked(state, block, monkeypatch):
     monkeypatch.setattr(nvflare_stream, "MAX_BYTES", 8)
     if block is None:
-        assert nvflare_stream._Source(nvflare_stream.LargeMessage(b"12")).produce(state, "")[0] == ProduceRC.ERROR
+        assert nvflare_stream._Source(nvflare_stream.LargeMessage([b"12"])).produce(state, "")[0] == ProduceRC.ERROR
     else:
         with pytest.raises(ValueError, match="a block is not bytes, or the message has more than 8 bytes"):
             nvflare_stream._Target().consume("", state, block)

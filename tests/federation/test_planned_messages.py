@@ -77,7 +77,7 @@ class CuriousServer(InProcess):
 
     def broadcast(self, messages, **settings):
         replies = {}
-        for name, data in messages.items():
+        for name, data in ((name, bytes(message)) for name, message in messages.items()):
             attacks = name == "berlin" and read_request(data) is None
             self._attack(data, BEFORE if attacks else {})
             replies[name] = self.handlers[name](data)
@@ -167,7 +167,7 @@ def test_a_site_that_has_lost_its_folder_does_not_use_a_key_twice(tmp_path):
 
     class Recording(InProcess):
         def broadcast(self, sent, **settings):
-            messages.append(sent["berlin"])
+            messages.append(bytes(sent["berlin"]))
             return super().broadcast(sent, **settings)
 
     assert consortium.serve(transport=Recording) == {"status": "complete"}
@@ -212,7 +212,7 @@ def test_a_site_is_prepared_once(tmp_path):
 
     class Preparing(InProcess):
         def broadcast(self, sent, **settings):
-            request = read_request(sent["berlin"])
+            request = read_request(bytes(sent["berlin"]))
             answers = super().broadcast(sent, **settings)
             if request is not None and request["kind"] == "prepare":
                 request["encoding"]["numbers"][0]["deviation"] *= 2

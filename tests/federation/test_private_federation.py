@@ -92,11 +92,17 @@ def test_a_step_that_is_repeated_after_an_interruption_releases_one_noise_only(t
     """The state whose write failed never leaves, and the resumed run has the cohorts of its secret."""
     states, sent = [], []
     step = coordinator.next_state
-    monkeypatch.setattr(coordinator, "next_state", lambda *a, **k: states.append(step(*a, **k)) or states[-1])
+
+    def recorded(*arguments, **settings):
+        state = step(*arguments, **settings)
+        states.append(jax.tree.map(np.array, state))  # a copy: the next step uses the memory
+        return state
+
+    monkeypatch.setattr(coordinator, "next_state", recorded)
 
     class Recording(InProcess):
         def broadcast(self, messages, **rules):
-            sent.extend(messages.values())
+            sent.extend(map(bytes, messages.values()))
             return super().broadcast(messages, **rules)
 
     settings = {"rounds": 8, "participation": HALF, "transport": Recording, "server_store": StoppingStore}

@@ -17,6 +17,7 @@ import resolvent as rv
 from resolvent.algorithms.algorithm import local_solvers
 from resolvent.cli import federation as commands
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.experiment.yaml_files import read_data, write_yaml
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.lead.rehearsal import prepare_rehearsal, shipped_changes
 from resolvent.federation.protocol import kits
@@ -363,24 +364,38 @@ def test_the_command_prints_counts_and_changes_nothing(tmp_path, monkeypatch, ca
 # The experiments of the documentation and of the package
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs"
-# Federated experiments of the pages: a file of the lead has data without a table, and algorithms.
-DOCUMENTED = [(page.name, block) for page in sorted(DOCUMENTATION.glob("fed*.md"))
-              for block in re.findall(r"^```ya?ml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-              if re.search(r"^algorithms:", block, re.MULTILINE)]
 
 
-def test_no_row_comes_back_from_an_experiment_of_the_documentation(tmp_path):
-    """With the default limits, and with the limit of the table in the tutorial."""
-    assert DOCUMENTED
-    for number, (page, text) in enumerate(DOCUMENTED):
-        (tmp_path / f"{number}.yaml").write_text(text)
-        experiment = experiment_of_file(str(tmp_path / f"{number}.yaml"))
-        frame = table(150).rename(columns={"ill": experiment.table.label})
-        frame.to_csv(tmp_path / "patients.csv", index=False)
-        report = attack_site(SiteFile(table=str(tmp_path / "patients.csv")), "aachen", experiment, None, seconds=1.0)
-        assert not report.refused, page
-        assert any(method.searches for method in report.methods)
-        assert report.rows == report.differencing.sums == 0, [*report.lines()]
+def documented_experiments():
+    """(page, experiment of a lead) for every experiment with a table or without data; a lead's has neither."""
+    for page in sorted(DOCUMENTATION.glob("*.md")):
+        for block in re.findall(r"^```ya?ml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+            content = read_data(block, page.name) if re.search(r"^algorithms:", block, re.MULTILINE) else {}
+            data = content.get("data")
+            if isinstance(data, dict) and "label" in data:
+                lead = {name: value for name, value in data.items() if name not in ("table", "party")}
+                yield page.stem, {**content, "data": lead, "search": None, "seeds": None}
+
+
+# Those of the simulator's pages are a lead's without the table.
+@pytest.mark.parametrize(("page", "content"), [
+    pytest.param(page, content, id=f"{page}-{number}", marks=() if page.startswith("fed") else pytest.mark.nightly)
+    for number, (page, content) in enumerate(documented_experiments())])
+def test_no_row_comes_back_from_an_experiment_of_the_documentation(page, content, tmp_path):
+    """With the default limits."""
+    text = write_yaml({name: value for name, value in content.items() if value is not None})
+    (tmp_path / "mine.yaml").write_text(text)
+    experiment = experiment_of_file(str(tmp_path / "mine.yaml"))
+    frame = table(150).rename(columns={"ill": experiment.table.label})
+    frame.to_csv(tmp_path / "patients.csv", index=False)
+    report = attack_site(SiteFile(table=str(tmp_path / "patients.csv")), "aachen", experiment, None, seconds=1.0)
+    assert not report.refused
+    assert any(method.searches for method in report.methods)
+    assert report.rows == report.differencing.sums == 0, [*report.lines()]
+
+
+def test_the_experiment_of_the_tutorial_is_attacked():
+    assert "federation-tutorial" in dict(documented_experiments())
 
 
 @pytest.mark.nightly

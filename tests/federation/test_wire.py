@@ -12,6 +12,7 @@ import pytest
 
 import resolvent as rv
 from federation.mutations import mutated, resealed
+from resolvent.federation.protocol.encoded_message import EncodedMessage, encode_all, parts_of
 from resolvent.federation.protocol.stores import PartyRecord, PartyStore
 from resolvent.federation.protocol.wire import (
     Message,
@@ -107,6 +108,26 @@ def test_messages_and_records_are_copied_once_at_most(tmp_path):
         assert peak_memory(lambda: store.write(record, data))[0] < 0.1 * size
         assert peak_memory(store.read_reply)[0] < 1.1 * len(data)
         assert store.read_reply() == data
+
+
+def test_messages_to_many_parties_have_one_copy_of_the_equal_arrays():
+    """Bytes and checksum are those of ``encode``; only the bits decide whether an array is shared."""
+    model, rare = np.ones(2**20, np.float32), {"w": -np.zeros(300), "b": np.full(300, np.nan)}
+
+    def write(name, like=None):
+        arrays = {"model": model.copy(), "own": np.full(300, float(name)), **{n: a.copy() for n, a in rare.items()}}
+        return EncodedMessage(Message("work", "run", 3, 1, {"party": name}, arrays), like)
+
+    largest, messages = peak_memory(lambda: encode_all("0123456789", write))
+    assert largest < 2.1 * model.nbytes
+    for name, message in messages.items():
+        arrays = {"model": model, "own": np.full(300, float(name)), **rare}
+        assert bytes(message) == encode(Message("work", "run", 3, 1, {"party": name}, arrays))
+        assert len(message) == len(bytes(message))
+        assert identity_of_message(parts_of(message)[0]) == identity_of_message(bytes(message))
+    others = {"model": model.astype(np.int32), "w": np.zeros(300), "b": np.full(299, np.nan)}
+    other = Message("work", "run", arrays=others)
+    assert bytes(EncodedMessage(other, like=messages["0"])) == encode(other)
 
 
 WRONG_TREES = {

@@ -6,7 +6,7 @@ reply in ``admission``.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
+from numpy.typing import NDArray
 
 from resolvent.algorithms.admission import admitted, median_norm, reason_to_refuse
 from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Replies, Reply, ServerState
@@ -123,13 +124,14 @@ def _weighted_replies(payload: Reply, cohort: Cohort, counted: Bool[Array, " C"]
     )
 
 
-def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohort,
+def collect_replies(replies: MutableMapping[int, Reply], expected: Reply, cohort: Cohort,
                     norm_of: Callable[[int, Reply], Any] | None = None,
                     multiple: float | None = None) -> CollectedReplies:
     """Replies from single messages, as a network receives them.
 
     Args:
-        replies: party id -> its reply; absent parties are left out.
+        replies: party id -> its reply; absent parties are left out. It is emptied: each reply is removed when it is
+            copied, because large ones need much memory.
         expected: leaves with the shape and dtype of a reply (``jax.eval_shape`` gives them).
         cohort: the cohort of the round.
         norm_of: (party id, valid reply) -> the norm of its update; None: norms are not computed.
@@ -156,9 +158,9 @@ def collect_replies(replies: Mapping[int, Reply], expected: Reply, cohort: Cohor
     counted = np.asarray(_with_total_weight(jnp.asarray(is_admitted), cohort))
     refused |= {k: "the replies of the round have a total weight of zero"
                 for k, is_valid, counts in zip(ids, is_admitted, counted, strict=True) if is_valid and not counts}
-    rows = {position: replies[ids[position]] for position in np.flatnonzero(counted).tolist()}
-    payload = jax.tree.map(lambda like, *leaves: _stacked_rows(like, dict(zip(rows, leaves, strict=True)), len(ids)),
-                           expected, *rows.values())
+    rows = {position: replies.pop(ids[position]) for position in np.flatnonzero(counted).tolist()}
+    replies.clear()
+    payload = _stacked_rows(rows, expected, len(ids))
     return CollectedReplies(
         _weighted_replies(payload, cohort, jnp.asarray(counted)), refused,
         {k: float(norm) for k, norm, has_arrived in zip(ids, norms, arrived, strict=True) if has_arrived and norm_of})
@@ -182,17 +184,20 @@ def summed_replies(total: Reply | None, expected: Reply, cohort: Cohort, summed:
 _ALIGNMENT = 64  # bytes; JAX uses memory of NumPy with this alignment without a copy
 
 
-def _stacked_rows(like: Any, rows: Mapping[int, Any], count: int) -> Array:
-    """[count, ...] the rows at their positions, and zeros elsewhere; one copy, because replies can be large."""
-    shape, dtype = (count, *like.shape), np.dtype(like.dtype)
+def _stacked_rows(rows: MutableMapping[int, Reply], expected: Reply, count: int) -> Reply:
+    """[count, ...] the rows at their positions, and zeros elsewhere; each row is removed when it is copied."""
+    stacked = jax.tree.map(lambda like: _aligned_zeros((count, *like.shape), np.dtype(like.dtype)), expected)
+    while rows:
+        position, row = rows.popitem()
+        jax.tree.map(lambda leaf, value, position=position: leaf.__setitem__(position, value), stacked, row)
+    return jax.tree.map(jax.device_put, stacked)
+
+
+def _aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     size = math.prod(shape) * dtype.itemsize
     memory = np.zeros(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
-    stacked = memory[start:start + size].view(dtype).reshape(shape)
-    for position, row in rows.items():
-        stacked[position] = row
-    on_device: Array = jax.device_put(stacked)
-    return on_device
+    return memory[start:start + size].view(dtype).reshape(shape)
 
 
 def commit_rows(new: PartyState, old: PartyState, *, working: Bool[Array, " C"],

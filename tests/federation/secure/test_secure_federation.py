@@ -57,7 +57,7 @@ class Recorder(InProcess):
 
     def broadcast(self, messages, **times):
         replies = {}
-        for name, message in messages.items():
+        for name, message in ((name, bytes(message)) for name, message in messages.items()):
             head = decode(message)
             if (head.kind, head.round) in self.lost.get(name, ()):
                 continue

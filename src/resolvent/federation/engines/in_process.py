@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.federation.protocol.encoded_message import Outgoing
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.reports import Report
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
@@ -40,9 +41,9 @@ class InProcess(Transport):
         self.handlers = dict(handlers)
 
     @override
-    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
                   grace: float) -> dict[str, bytes]:
-        return {name: self.handlers[name](message) for name, message in messages.items()}
+        return {name: self.handlers[name](bytes(message)) for name, message in messages.items()}
 
     @override
     def late_replies(self) -> list[tuple[str, bytes]]:

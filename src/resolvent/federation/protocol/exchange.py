@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from resolvent.errors import InputError, check_range
+from resolvent.federation.protocol.encoded_message import Outgoing, parts_of
 from resolvent.federation.protocol.refusals import REPEATABLE, RefusalCode, read_refusal
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import MAX_BYTES, Message, WireError, decode, identity_of_message
@@ -74,8 +75,9 @@ class Answers:
     bytes_up: int = 0
 
 
-def exchange(transport: Transport, messages: dict[str, bytes], read: Callable[[str, Message], Any],
-             rules: RoundRules, recover: Callable[[str], bytes | None] = lambda party: None) -> Answers:
+def exchange(transport: Transport, messages: dict[str, Outgoing], read: Callable[[str, Message], Any],
+             rules: RoundRules,
+             recover: Callable[[str], Outgoing | None] = lambda party: None) -> Answers:
     """Send a message to each party until the quorum has answered, or no retry is left.
 
     Every attempt sends the same bytes, so that a party that has done the work sends its stored reply.
@@ -89,7 +91,7 @@ def exchange(transport: Transport, messages: dict[str, bytes], read: Callable[[s
             that the party gets instead, or None without one. It is called in every attempt.
     """
     answers = Answers(absent=dict.fromkeys(messages, _NO_REPLY))
-    sent = {party: identity_of_message(message) for party, message in messages.items()}
+    sent = {party: identity_of_message(parts_of(message)[0]) for party, message in messages.items()}
     retries, quorum = rules.retries, len(messages) if rules.quorum is None else min(rules.quorum, len(messages))
     while messages and len(answers.values) < quorum and answers.attempts <= retries:
         if answers.attempts:
@@ -98,13 +100,13 @@ def exchange(transport: Transport, messages: dict[str, bytes], read: Callable[[s
         _attempt(transport, messages, sent, read, rules, quorum, answers)
         for party in answers.lost:
             if party not in messages and (message := recover(party)) is not None:
-                sent[party], messages[party] = identity_of_message(message), message
+                sent[party], messages[party] = identity_of_message(parts_of(message)[0]), message
                 retries += 1  # the party has not had the chance to answer
         answers.lost = [party for party in answers.lost if party not in messages]
     return answers
 
 
-def _attempt(transport: Transport, messages: dict[str, bytes], sent: Mapping[str, str],
+def _attempt(transport: Transport, messages: dict[str, Outgoing], sent: Mapping[str, str],
              read: Callable[[str, Message], Any], rules: RoundRules, quorum: int, answers: Answers) -> None:
     """Send the messages once and read the answers.
 
@@ -129,7 +131,8 @@ def _attempt(transport: Transport, messages: dict[str, bytes], sent: Mapping[str
 
 
 def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[str, str],
-              read: Callable[[str, Message], Any], limit: int, answers: Answers, pending: dict[str, bytes]) -> None:
+              read: Callable[[str, Message], Any], limit: int, answers: Answers,
+              pending: dict[str, Outgoing]) -> None:
     for party, data in replies:
         if party not in sent or party in answers.values:
             answers.late += [party]
@@ -153,7 +156,7 @@ def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[s
         pending.pop(party, None)
 
 
-def _read_refusal(party: str, message: Message, answers: Answers, pending: dict[str, bytes]) -> None:
+def _read_refusal(party: str, message: Message, answers: Answers, pending: dict[str, Outgoing]) -> None:
     code, answers.absent[party] = read_refusal(message.facts)
     if code == RefusalCode.LOST_STATE:
         answers.lost += [party]

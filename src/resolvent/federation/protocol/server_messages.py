@@ -13,9 +13,10 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.admission import update_norm
 from resolvent.algorithms.algorithm import Algorithm, ServerState, algorithm_of_round
 from resolvent.algorithms.algorithm import Message as Payload
+from resolvent.federation.protocol.encoded_message import EncodedMessage
 from resolvent.federation.protocol.reports import SiteScores
 from resolvent.federation.protocol.stores import ServerRecord
-from resolvent.federation.protocol.wire import Message, WireError, arrays_of, encode, restore_tree, share_equal
+from resolvent.federation.protocol.wire import Message, WireError, arrays_of, restore_tree, share_equal
 from resolvent.math.tree import Vector
 
 __all__ = ["Ready", "Scores", "check_kind", "model_message", "norm_of_reply", "read_ready", "read_reply", "read_scores",
@@ -60,7 +61,7 @@ class Scores(NamedTuple):
 
 
 def start_message(run: str, party: str, model: Vector, key: Array, experiment: Mapping[str, Any],
-                  restart: tuple[int, int] | None = None) -> bytes:
+                  restart: tuple[int, int] | None = None, like: EncodedMessage | None = None) -> EncodedMessage:
     """The first message to a party: the first model, and the key of its first state.
 
     Args:
@@ -70,33 +71,34 @@ def start_message(run: str, party: str, model: Vector, key: Array, experiment: M
         key: the key of the party's first state.
         experiment: facts in which the experiments of the server and of the party must agree.
         restart: the round and phase in which a party that has lost its state begins again; None: the run begins.
+        like: an earlier message, with which it shares equal arrays.
     """
     arrays = arrays_of({"model": model, "key": jax.random.key_data(key)})
     facts = {**experiment, "party": party} | ({} if restart is None else {"restart": restart})
-    return encode(Message("start", run, facts=facts, arrays=arrays))
+    return EncodedMessage(Message("start", run, facts=facts, arrays=arrays), like)
 
 
 def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, round_key: Array,
-                 asked: Sequence[str] | None = None) -> bytes:
-    """The message of a phase to party k; with secure sums it names the asked sites."""
+                 asked: Sequence[str] | None = None, like: EncodedMessage | None = None) -> EncodedMessage:
+    """The message of a phase to party k; with secure sums it names the asked sites. ``like`` is an earlier message."""
     payload, key = _phase_payload(algorithm, record.state, jnp.array(k), round_key, record.round,
                                   phase=record.phase)
     arrays = arrays_of({"payload": payload, "key": key, "effort": effort})
     facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
-    return encode(Message("work", record.run, record.round, record.phase, facts, arrays))
+    return EncodedMessage(Message("work", record.run, record.round, record.phase, facts, arrays), like)
 
 
 def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int,
-                  asked: Sequence[str] | None = None) -> bytes:
+                  asked: Sequence[str] | None = None, like: EncodedMessage | None = None) -> EncodedMessage:
     """The message from which party k computes its personal model, of the kind ``evaluate`` or ``finish``.
 
-    With secure sums it names the sites that are asked for their scores.
+    With secure sums it names the sites that are asked for their scores. ``like`` is an earlier message.
     """
     payload, shared = _model_payload(algorithm, record.state, jnp.array(k))
     arrays = share_equal(arrays_of({"payload": payload, "shared": shared}))
     del payload, shared
     facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
-    return encode(Message(kind, record.run, record.round, 0, facts, arrays))
+    return EncodedMessage(Message(kind, record.run, record.round, 0, facts, arrays), like)
 
 
 def _facts(record: ServerRecord, k: int) -> dict[str, Any]:

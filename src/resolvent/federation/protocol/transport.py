@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from resolvent.federation.protocol.encoded_message import Outgoing
+
 __all__ = ["PartyHandler", "Transport", "TransportError"]
 
 PartyHandler: TypeAlias = Callable[[bytes | memoryview], bytes]
@@ -27,7 +29,7 @@ class Transport(ABC):
     parties: tuple[str, ...]
 
     @abstractmethod
-    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
                   grace: float) -> Mapping[str, bytes | memoryview]:
         """Send a message to each named party, and wait for replies.
 
@@ -35,7 +37,8 @@ class Transport(ABC):
         ``deadline`` seconds after the call, whichever is first. Times are durations of a monotonic clock.
 
         Args:
-            messages: the message of each party, by name.
+            messages: the message of each party, by name. ``bytes(message)`` are its bytes; it is a copy that an adapter
+                makes for one party after the other, or avoids with ``parts_of``.
             deadline: longest wait in seconds; None: no limit.
             quorum: number of replies after which only ``grace`` seconds are left, at least 1.
             grace: seconds to wait after the quorum; ``math.inf`` waits for all parties.

@@ -35,7 +35,7 @@ from resolvent.math.packing import pack_wire, packed_size, unpack_wire
 from resolvent.simulator.storage.tree_files import FILE_NAMES, NUMPY_NAMES
 
 __all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "encode_parts", "identity_of_message",
-           "restore_tree", "run_of_message", "share_equal", "size_of"]
+           "restore_tree", "run_of_message", "share_equal", "shared_if_equal", "size_of"]
 
 MAX_BYTES = 2**32
 _MAGIC = b"RSLVMSG1"
@@ -148,6 +148,13 @@ def share_equal(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Arrays by name, of which those with equal bits are one array: an equal one takes no memory of its own."""
     repeated = _repeated(arrays)
     return {name: arrays[repeated.get(name, name)] for name in arrays}
+
+
+def shared_if_equal(first: NDArray[Any] | None, array: NDArray[Any]) -> NDArray[Any]:
+    """``first`` if it has the dtype, the shape and the bits of ``array``, otherwise ``array``."""
+    if first is None or first.dtype != array.dtype or first.shape != array.shape:
+        return array
+    return first if _is_equal(_bytes_of(first), _bytes_of(array)) else array
 
 
 def _is_equal(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:

@@ -11,6 +11,7 @@ The cohorts are drawn with a secret that is stored with the run, so that a resum
 """
 
 import copy
+import gc
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import collect_replies, working_parties
 from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing, encode_all
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
 from resolvent.federation.protocol.limits import check_parts
 from resolvent.federation.protocol.protection import protects_parties
@@ -217,7 +219,7 @@ class Coordinator:
 
     def _ask_to_start(self, run: str, ids: Mapping[str, int]) -> tuple[Answers, list[Ready]]:
         """Let parties start; returns their answers in the order of ``ids``, or stops."""
-        messages = {name: self._start_message(run, name, k) for name, k in ids.items()}
+        messages = encode_all(ids, lambda name, like: self._start_message(run, name, ids[name], like=like))
         answers = exchange(self._transport, messages, read_ready, replace(self._rules, quorum=None))
         self._require(answers, len(ids), "the start, in which every party must answer")
         return answers, [answers.values[name] for name in ids]
@@ -233,22 +235,22 @@ class Coordinator:
             raise InputError("the sites have different sample sets or scores: use the same experiment at all of them")
         sizes = tuple(1 if self._secure is not None else party.samples for party in ready)
         check_sizes(np.array(sizes))
-        state = first_state(self._algorithm, self._first_model(),
-                                self._participation.shares(jnp.asarray(sizes, jnp.int32)))
+        shares = self._participation.shares(jnp.asarray(sizes, jnp.int32))
+        state = first_state(self._algorithm, self._first_model(), shares)
         split_sizes = tuple(zip(*(party.split_sizes for party in ready), strict=True))
         protected = tuple(k for k, party in enumerate(ready) if party.protected)
         record = ServerRecord(run, names, self._identity, sizes, ready[0].splits, split_sizes, ready[0].score, state,
-                              protected=protected, protects=self._protects,
-                              members=((0, tuple(range(len(names)))),))
+                              protected=protected, protects=self._protects, members=((0, (*range(len(names)),)),))
         return self._stored(record, StartReport(run, names, sizes), answers)
 
     def _first_model(self) -> Vector:
         """The model of the first round. It is computed again when it is needed: a large one takes much memory."""
         return self._init(keys.initial_key(self._seed))
 
-    def _start_message(self, run: str, name: str, k: int, restart: tuple[int, int] | None = None) -> bytes:
+    def _start_message(self, run: str, name: str, k: int, restart: tuple[int, int] | None = None,
+                       like: EncodedMessage | None = None) -> EncodedMessage:
         key = keys.initial_party_key(keys.initial_key(self._seed), jnp.array(k))
-        return start_message(run, name, self._first_model(), key, self._experiment, restart)
+        return start_message(run, name, self._first_model(), key, self._experiment, restart, like)
 
     # A phase
 
@@ -266,19 +268,19 @@ class Coordinator:
             collected = self._secure.collect(record, answers, self._description.replies[phase], cohort, self._samples)
         else:
             collected = collect_replies(
-                {record.parties.index(name): reply for name, reply in answers.values.items()},
+                {record.parties.index(name): answers.values.pop(name) for name in [*answers.values]},
                 self._description.replies[phase], cohort,
                 partial(norm_of_reply, self._algorithm, record.state, t, phase=phase), self._algorithm.norm_multiple)
-        answers.values.clear()  # they are copied, and large replies need much memory
         counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
         if counted or self._algorithm.steps_without_replies:
-            record = record._replace(
-                state=next_state(self._algorithm, record.state, collected.replies, own_key, t, phase=phase))
+            state = next_state(self._algorithm, record.state, collected.replies, own_key, t, phase=phase)
+            record = record._replace(state=state)
         report = PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
                              {k: shorten(reason) for k, reason in collected.refused.items()},
                              _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
                              {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()})
         del collected  # the replies: writing the record needs memory, too
+        gc.collect(0)  # JAX drops its references to memory of NumPy when the collector runs
         is_last = phase + 1 == len(self._description.messages)
         record = record._replace(
             round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,
@@ -312,22 +314,21 @@ class Coordinator:
         recovery = Recovery(record, self._store, partial(self._restart, record) if may_restart else None,
                             has_party_states=self._description.has_party_states)
 
-        def message(k: int) -> bytes:
+        def message(k: int, like: EncodedMessage | None = None) -> EncodedMessage:
             return work_message(self._algorithm, recovery.record, k, effort[k], round_key,
-                                names if self._sums_replies else None)
+                                names if self._sums_replies else None, like)
 
-        def recover(name: str) -> bytes | None:
+        def recover(name: str) -> EncodedMessage | None:
             k = record.parties.index(name)
             return message(k) if recovery.restart(k) else None
-
         needed = len(asked) if self._rules.quorum is None else min(self._rules.quorum, len(asked))
         like, rules = self._description.replies[record.phase], self._rules
         read: Callable[[str, Message], Any] = partial(read_reply, like=like)
         if self._secure is not None and self._sums_replies:
             needed, rules = self._secure.ask(names, needed)
             read = partial(read_masked, count=count_of(like), words=like.weight.shape[-1])
-        answers = exchange(self._transport, {name: message(record.parties.index(name)) for name in names}, read, rules,
-                           recover)
+        messages = encode_all(names, lambda name, like: message(record.parties.index(name), like))
+        answers = exchange(self._transport, messages, read, rules, recover)
         answers.absent |= {record.parties[k]: f"{LOST} and is no longer asked" for k in asked if k in record.excluded}
         answers.absent |= {name: f"{reason}; {recovery.reasons[name]}" for name, reason in answers.absent.items()
                            if name in recovery.reasons}
@@ -371,11 +372,11 @@ class Coordinator:
         report = FinishReport(record.round, _ids(record, answers.values), _by_id(record, answers.absent))
         return self._stored(record, report, answers)
 
-    def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, bytes]:
-        names = [name for k, name in enumerate(record.parties)
-                 if name in self._transport.parties and k not in record.excluded]
-        asked = names if self._secure is not None and kind == "evaluate" else None
-        return {n: model_message(kind, self._algorithm, record, record.parties.index(n), asked) for n in names}
+    def _model_messages(self, kind: str, record: ServerRecord) -> dict[str, Outgoing]:
+        ids = {name: k for k, name in enumerate(record.parties)
+               if name in self._transport.parties and k not in record.excluded}
+        asked = [*ids] if self._secure is not None and kind == "evaluate" else None
+        return encode_all(ids, lambda name, like: model_message(kind, self._algorithm, record, ids[name], asked, like))
 
     def _stored(self, record: ServerRecord, report: Report, answers: Answers) -> ServerRecord:
         """Write the report and the record to disk, and return the new record."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from resolvent.federation.protocol.encoded_message import Outgoing
 from resolvent.federation.protocol.exchange import Answers, RoundRules, exchange
 from resolvent.federation.protocol.reports import EvaluationReport
 from resolvent.federation.protocol.score_sums import count_of_scores, mean_scores_of, names_of_scores
@@ -16,7 +17,7 @@ from resolvent.simulator.storage.tree_files import digest
 __all__ = ["evaluate"]
 
 
-def evaluate(record: ServerRecord, messages: dict[str, bytes], transport: Transport, rules: RoundRules,
+def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
              secure: SecurePhases | None, metrics: Sequence[str], *,
              has_shared: bool) -> tuple[EvaluationReport, Answers]:
     """Ask the sites for their scores. An absent site does not stop a run: only its scores are missing.
@@ -41,7 +42,7 @@ def evaluate(record: ServerRecord, messages: dict[str, bytes], transport: Transp
         tuple(k for k, s in sorted(scores.items()) if s.personal is None), _absent(record, answers)), answers
 
 
-def _mean_scores(record: ServerRecord, messages: dict[str, bytes], transport: Transport, rules: RoundRules,
+def _mean_scores(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
                  secure: SecurePhases, metrics: Sequence[str], *, has_shared: bool) -> tuple[EvaluationReport, Answers]:
     names = names_of_scores(record.score, metrics)
     count = count_of_scores(names, record.splits, has_shared=has_shared)

@@ -21,11 +21,12 @@ from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums, In
 from resolvent.algorithms.round import CollectedReplies, summed_replies
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
+from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
 from resolvent.federation.protocol.server_messages import check_kind
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import Message, WireError, encode
+from resolvent.federation.protocol.wire import Message, WireError
 from resolvent.federation.secure.answers import MASKED, SUM_KINDS, reply_of_integers
 from resolvent.federation.secure.rules import Position, SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
@@ -70,7 +71,8 @@ class SecurePhases:
         Raises:
             FederationStoppedError: a site does not accept them.
         """
-        messages = {name: encode(Message("roster", run, facts={"party": name, "cards": dict(cards)})) for name in cards}
+        messages: dict[str, Outgoing] = {
+            name: EncodedMessage(Message("roster", run, facts={"party": name, "cards": dict(cards)})) for name in cards}
         accepted = exchange(self._transport, messages, partial(_read, "roster"), replace(self._rounds, quorum=None))
         answers.bytes_down += accepted.bytes_down
         answers.bytes_up += accepted.bytes_up
@@ -103,8 +105,9 @@ class SecurePhases:
         self._rounds = rules = replace(self._rounds, quorum=None)
         self._asked, answers = sorted(names), Answers()
         if self.stored(position) is None:
-            messages = {name: encode(Message("sum", run, *position, {"party": name, "asked": self._asked}))
-                        for name in names}
+            messages: dict[str, Outgoing] = {
+                name: EncodedMessage(Message("sum", run, *position, {"party": name, "asked": self._asked}))
+                for name in names}
             answers = exchange(self._transport, messages, partial(read_masked, count=count, words=2), rules)
             if answers.absent:
                 raise FederationStoppedError("; ".join(f"{name}: {why}" for name, why in answers.absent.items()))
@@ -208,8 +211,9 @@ class SecurePhases:
         if rounds.quorum is not None:
             is_timed = rounds.deadline is not None or not math.isinf(rounds.grace)
             rounds = replace(rounds, quorum=quorum, retries=0 if is_timed else rounds.retries)
-        messages = {name: encode(Message(kind, total.run, *total.position, {"party": name, **facts(name)}))
-                    for name in total.listed if name in self._transport.parties}
+        messages: dict[str, Outgoing] = {
+            name: EncodedMessage(Message(kind, total.run, *total.position, {"party": name, **facts(name)}))
+            for name in total.listed if name in self._transport.parties}
         received = exchange(self._transport, messages, partial(_read, kind), rounds)
         answers.bytes_down += received.bytes_down
         answers.bytes_up += received.bytes_up

@@ -22,14 +22,14 @@ def first_state(algorithm: Algorithm, model: Vector, shares: Float[Array, " N"])
     return initial_server(algorithm, model, shares)
 
 
-@partial(jax.jit, static_argnames="phase")
+@partial(jax.jit, static_argnames="phase", donate_argnames="state")
 def next_state(algorithm: Algorithm, state: ServerState, replies: Replies, round_key: Array, t: int, *,
                phase: int) -> ServerState:
     """The server's state after a phase of round t.
 
     Args:
         algorithm: the algorithm.
-        state: the server's state.
+        state: the server's state. Its memory is that of the new one, so that it cannot be used any more.
         replies: the replies of the phase.
         round_key: the server's key of the round; with a system key, the server's noise protects.
         t: number of the round.

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from typing_extensions import override
 
+from resolvent.federation.protocol.encoded_message import Outgoing, parts_of
 from resolvent.federation.protocol.requests import read_request, refusal_code, request_bytes
 from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
 from resolvent.federation.protocol.second_sessions import SecondSessions
@@ -55,7 +56,7 @@ class WatchedTransport(Transport):
         self._wait: dict[str, Any] = {"for": "server"}
 
     @override
-    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
                   grace: float) -> Mapping[str, bytes | memoryview]:
         self._report_second_sessions()
         messages = self._without_excluded(messages)
@@ -91,7 +92,7 @@ class WatchedTransport(Transport):
     def reasons(self) -> Mapping[str, str]:
         return self._reasons
 
-    def _without_excluded(self, messages: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    def _without_excluded(self, messages: Mapping[str, Outgoing]) -> Mapping[str, Outgoing]:
         """The messages without those to participants that have no valid key: nothing leaves for them."""
         excluded = {*messages} & {*(() if self._revoked is None else self._revoked.current().excluded)}
         self._reasons = dict.fromkeys(excluded, REVOKED)
@@ -115,9 +116,9 @@ class WatchedTransport(Transport):
             self._unwarned.add(site)
             self._observe({"event": "second session", "site": site})
 
-    def _contents(self, messages: Mapping[str, bytes]) -> dict[str, Any]:
+    def _contents(self, messages: Mapping[str, Outgoing]) -> dict[str, Any]:
         """The kind of the messages, and their method, round and phase from 1; a broadcast has messages of one kind."""
-        message = next(iter(messages.values()))
+        message = b"".join(parts_of(next(iter(messages.values())))[:2])
         if (request := read_request(message)) is not None:
             kind = request["kind"]
             return {"message": "finish run" if kind == "finish" else kind}

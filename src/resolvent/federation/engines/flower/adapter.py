@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from typing_extensions import override
 
 from resolvent.errors import shorten
+from resolvent.federation.protocol.encoded_message import Outgoing
 from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
 
 __all__ = ["FlowerTransport", "client_app"]
@@ -46,7 +47,7 @@ class FlowerTransport(Transport):
         self.failed: set[str] = set()
 
     @override
-    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
                   grace: float) -> dict[str, bytes]:
         start = time.monotonic()
         end = math.inf if deadline is None else start + deadline
@@ -73,11 +74,12 @@ class FlowerTransport(Transport):
     def late_replies(self) -> list[tuple[str, bytes]]:
         return [*self._pull(self._unanswered).items()] if self._unanswered else []
 
-    def _push(self, messages: Mapping[str, bytes]) -> dict[str, str]:
+    def _push(self, messages: Mapping[str, Outgoing]) -> dict[str, str]:
         """Send messages; returns the id of each message -> site."""
         pending = {}
         for site, content in messages.items():  # one by one: the size of a request is limited
-            message = Message(content=_record_of(content), dst_node_id=self._nodes[site], message_type=_MESSAGE_TYPE)
+            message = Message(content=_record_of(bytes(content)), dst_node_id=self._nodes[site],
+                              message_type=_MESSAGE_TYPE)
             with _named_errors():
                 (number,) = self._grid.push_messages([message])
             if number:

@@ -30,6 +30,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.federation.engines.nvflare.stream import LargeMessage
 from resolvent.federation.engines.processes import end_without_parent
+from resolvent.federation.protocol.encoded_message import Outgoing, parts_of
 from resolvent.federation.protocol.requests import digest_of_reply
 from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
 
@@ -83,7 +84,7 @@ class NvflareTransport(Transport):
             return tuple(name for name in self._asked if name not in self._replies)
 
     @override
-    def broadcast(self, messages: Mapping[str, bytes], *, deadline: float | None, quorum: int,
+    def broadcast(self, messages: Mapping[str, Outgoing], *, deadline: float | None, quorum: int,
                   grace: float) -> dict[str, bytes | memoryview]:
         start = time.monotonic()
         with self._arrival:
@@ -148,7 +149,7 @@ class NvflareTransport(Transport):
             return None
         return reply
 
-    def _send(self, name: str, message: bytes, number: int) -> Task:
+    def _send(self, name: str, message: Outgoing, number: int) -> Task:
         def receive(client_task: Any, fl_ctx: FLContext) -> None:
             reply, client_task.result = self._checked(name, client_task.result), None
             with self._arrival:
@@ -172,16 +173,16 @@ def signed_reply(site: str, reply: bytes | memoryview) -> bytes:
     return json.dumps({"site": site, "reply": digest_of_reply(reply)}).encode()
 
 
-def _shareable_of(message: bytes) -> Shareable:
+def _shareable_of(message: Outgoing) -> Shareable:
     """A message as the engine transfers it: one value, or a stream if it is large."""
-    return Shareable({_MESSAGE: message if len(message) <= _MAX_VALUE else LargeMessage(message)})
+    return Shareable({_MESSAGE: bytes(message) if len(message) <= _MAX_VALUE else LargeMessage(parts_of(message))})
 
 
 def _message_of(shareable: Shareable) -> bytes | memoryview | None:
     """The message of ``_shareable_of``; None if it has none."""
     content = shareable.pop(_MESSAGE, None)
     if isinstance(content, LargeMessage):
-        return content.content
+        return content.joined()
     return bytes(content) if isinstance(content, bytes | bytearray | memoryview) else None
 
 

@@ -1,10 +1,11 @@
-"""Large messages over NVIDIA FLARE: the sender has one copy of the bytes, and the receiver builds one.
+"""Large messages over NVIDIA FLARE: the sender cuts blocks from the parts of a message, and the receiver joins them.
 
 The engine copies a value several times. Objects that a decomposer hands to its download service are different: the
 receiver asks for one block after the other. Its decomposer of arrays holds a message as many arrays, which have to be
 joined by another copy. Here the receiver appends each block to the bytes of the message.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from nvflare.fuel.f3.streaming.download_service import (
@@ -30,16 +31,33 @@ _START = "start"
 class LargeMessage:
     """A message that the engine streams.
 
-    Attributes:
-        content: the bytes; empty after ``release``.
+    Args:
+        parts: its bytes, as parts that follow each other.
     """
 
-    def __init__(self, content: bytes | bytearray | memoryview) -> None:
-        self.content = memoryview(content).toreadonly()
+    def __init__(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        self._parts = [memoryview(part).toreadonly() for part in parts]
+
+    def block(self, start: int) -> bytes:
+        """The bytes from ``start`` on, at most to the end of a part; empty at the end, and after ``release``."""
+        for part in self._parts:
+            if start < len(part):
+                return bytes(part[start:start + _BLOCK])
+            start -= len(part)
+        return b""
+
+    def joined(self) -> bytes | memoryview:
+        """All bytes; without a copy if they are one part, as those of a received message."""
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its bytes are dropped."""
+        return not self._parts
 
     def release(self) -> None:
         """Drop the bytes. The engine refers to the objects of tasks that have ended for as long as the job runs."""
-        self.content = memoryview(b"")
+        self._parts = []
 
 
 class _Source(Downloadable):
@@ -49,9 +67,9 @@ class _Source(Downloadable):
     def produce(self, state: dict[str, Any], requester: str) -> tuple[str, Any, dict[str, Any]]:
         message: LargeMessage = self.base_obj
         start = state.get(_START) if state else 0
-        if not message.content or type(start) is not int or start < 0:
+        if message.is_released or type(start) is not int or start < 0:
             return ProduceRC.ERROR, None, {}
-        block = bytes(message.content[start:start + _BLOCK])
+        block = message.block(start)
         return (ProduceRC.OK, block, {_START: start + len(block)}) if block else (ProduceRC.EOF, None, {})
 
     @override
@@ -109,15 +127,15 @@ class _Decomposer(ViaDownloaderDecomposer):
         target = _Target()
         download_object(from_fqcn, ref_id, per_request_timeout, cell, target, secure, optional, abort_signal,
                         progress_cb=progress_cb)
-        return target.error, {"T0": LargeMessage(target.content)}
+        return target.error, {"T0": LargeMessage([target.content])}
 
     @override
     def native_decompose(self, target: LargeMessage, manager: Any = None) -> bytes:
-        return bytes(target.content)
+        return bytes(target.joined())
 
     @override
     def native_recompose(self, data: bytes, manager: Any = None) -> LargeMessage:
-        return LargeMessage(data)
+        return LargeMessage([data])
 
 
 fobs.register(_Decomposer)

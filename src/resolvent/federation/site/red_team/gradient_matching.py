@@ -111,7 +111,8 @@ class _FixedOracle(SampleOracle):
 
     def _mean_loss(self, w: Vector, positions: Array, mask: Array) -> Float[Array, ""]:
         rows = self.offset + jnp.where(mask, positions, 0)
-        losses = self.model.loss.loss(self.model.apply(w, self.x[rows]), self.y[rows])
+        x, y = jax.tree.map(lambda leaf: leaf[rows], (self.x, self.y))  # labels can have weights
+        losses = self.model.loss.loss(self.model.apply(w, x), y)
         return jnp.sum(jnp.where(mask, losses, 0)) / jnp.sum(mask)
 
 

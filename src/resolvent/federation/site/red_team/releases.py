@@ -82,11 +82,11 @@ def released_replies(run: SiteRun, name: str, number: int, sites: int) -> Iterat
     facts = {"algorithm": fingerprint_of(experiment.algorithm(label)), "precision": jnp.result_type(float).name,
              "rounds": experiment.rounds_of(label)}
     first_key = keys.initial_party_key(keys.initial_key(experiment.seed), jnp.array(0))
-    read_ready(name, decode(handle(start_message(_RUN, name, model, first_key, facts))))
+    read_ready(name, decode(handle(bytes(start_message(_RUN, name, model, first_key, facts)))))
 
     def ask(record: ServerRecord, round_key: Array) -> PyTree[Any]:
         message = work_message(prepared.algorithm, record, 0, jnp.ones(()), round_key)
-        return read_reply(name, decode(handle(message)), prepared.description.replies[record.phase])
+        return read_reply(name, decode(handle(bytes(message))), prepared.description.replies[record.phase])
 
     yield from _rounds(prepared, model, name, int(problem.sizes[0]), experiment.seed, sites,
                        experiment.rounds_of(label), ask)

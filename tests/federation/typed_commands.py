@@ -1,0 +1,134 @@
+"""A federation as it is typed: the commands of lead, server and sites, each in its own folder, over an engine."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+import resolvent
+from resolvent.federation.engines.processes import free_port
+
+ENGINES = pytest.mark.parametrize("engine", [
+    pytest.param(name, marks=pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed"))
+    for name, module in (("nvflare", "nvflare"), ("flower", "flwr"))], scope="module")
+SITES = ("aachen", "berlin", "celle")
+EXPERIMENT = """
+title: Readmission within 30 days
+data: {label: readmitted, exclude: [name, notes]}
+model: logistic
+solver: {name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}
+algorithms:
+  alone: local
+  FedAvg: fedavg
+rounds: 3
+evaluate_every: 3
+"""
+
+
+def table(seed):
+    """A hospital's table, with a column of names and one of notes."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(60, 12, 90)
+    return pd.DataFrame({"age": age.round(3), "ward": rng.choice(["east", "west"], 90),
+                         "name": [f"Name {seed}-{k}" for k in range(90)],
+                         "notes": [f"note {seed}-{k}" for k in range(90)],
+                         "readmitted": np.where(age + rng.normal(0, 9, 90) > 60, "yes", "no")})
+
+
+class Federation:
+    """The commands of lead, server and sites, each in its own folder."""
+
+    def __init__(self, folder, engine, stack, sites=SITES, experiment=EXPERIMENT):
+        self.folder, self.stack, self.engine, self.sites = folder, stack, engine, sites
+        self.lead = "lead@example.org" if engine == "nvflare" else "server"
+        self.env = {**os.environ, "PYTHONPATH": str(Path(resolvent.__file__).parents[1])}
+        for name in ("lead", "server", *sites):
+            (folder / name).mkdir()
+        (folder / "lead" / "consortium.yaml").write_text(
+            f"name: hearts\nhost: localhost\nport: {free_port()}\nsites: [{', '.join(sites)}]\n"
+            f"lead: lead@example.org\nengine: {engine}\n")
+        (folder / "lead" / "mine.yaml").write_text(experiment)
+        self.run("lead", "federation", "new", "consortium.yaml")
+        for name in ("server", *sites):  # with Flower the lead works on the machine of the server
+            shutil.copytree(folder / "lead" / "kits" / name, folder / name / "kit")
+        lead_kit = folder / "lead" / "kits" / self.lead
+        self.lead_kit = lead_kit if engine == "nvflare" else folder / "server" / "kit"
+
+    def command(self, *words):
+        return [sys.executable, "-m", "resolvent.cli", *map(str, words)]
+
+    def run(self, name, *words, fails=False):
+        """What a command prints."""
+        done = subprocess.run(self.command(*words), cwd=self.folder / name, env=self.env, capture_output=True,
+                              text=True, timeout=600, stdin=subprocess.DEVNULL, check=False)
+        assert (done.returncode != 0) == fails, done.stdout + done.stderr
+        return " ".join((done.stdout + done.stderr).split())
+
+    def start(self, name, *words, **env):
+        """Start a command that stays until the end of the tests."""
+        log = self.stack.enter_context((self.folder / f"{name}.log").open("a"))
+        process = subprocess.Popen(self.command(*words), cwd=self.folder / name, env={**self.env, **env}, stdout=log,
+                                   stderr=subprocess.STDOUT)
+        self.stack.callback(process.wait, 60)
+        self.stack.callback(process.send_signal, signal.SIGTERM)
+        return process
+
+    def start_site(self, name, **env):
+        return self.start(name, "party", "start", "--kit", "kit", "--site", "site.yaml", **env)
+
+    def federate(self, out, *changes, fails=False):
+        """What the lead's command prints."""
+        words = [word for change in changes for word in ("--set", change)]
+        return self.run("lead", "federate", "mine.yaml", "--kit", self.lead_kit, "--out", out, *words, fails=fails)
+
+    def answers(self, site):
+        """The answers of a site about its table, oldest first."""
+        lines = (self.folder / site / "kit" / "runs" / "sent.jsonl").read_text().splitlines()
+        return [entry["content"] for entry in map(json.loads, lines) if entry["kind"] == "describe"]
+
+    def begin(self, out, *words):
+        """Start the lead's command, which the test ends or waits for with ``outcome``."""
+        with (self.folder / "lead.log").open("w") as log:
+            return subprocess.Popen(self.command("federate", "mine.yaml", "--kit", self.lead_kit, "--out", out, *words),
+                                    cwd=self.folder / "lead", env=self.env, stdout=log, stderr=subprocess.STDOUT,
+                                    stdin=subprocess.DEVNULL)
+
+    def outcome(self, process, seconds=600):
+        """The exit code of the lead's command and what it has printed."""
+        try:
+            return process.wait(seconds), self.said()
+        finally:
+            process.kill()
+
+    def said(self):
+        return " ".join((self.folder / "lead.log").read_text().split())
+
+    def wait_for(self, condition, seconds=300):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.1)
+
+    def rounds(self):
+        """The record of the rounds of the newest run, which has one method."""
+        paths = (self.folder / "server" / "kit" / "runs").glob("*/stores/*/rounds.jsonl")
+        newest = max(paths, key=lambda path: path.stat().st_mtime, default=None)
+        lines = [] if newest is None else newest.read_text().splitlines()
+        return [entry for entry in map(json.loads, lines) if entry["event"] == "PhaseReport"]
+
+
+def kill_all(process):
+    """Kill a process and its children, as a machine that loses its power."""
+    for each in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        each.kill()
+    process.wait()
