@@ -1,10 +1,11 @@
 """Operator splitting: one scheme of which five algorithms are settings."""
 
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.methods.graph import Edges, GraphSplitting
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, LocalStep, Relaxation, Splitting
 from resolvent.arguments import checked
 from resolvent.errors import InputError
-from resolvent.problem.schedules import Schedule
+from resolvent.problem.schedules import Constant, Schedule
 from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedpi", "fedrp", "fedsplit", "splitting"]
@@ -13,7 +14,8 @@ __all__ = ["fedpi", "fedrp", "fedsplit", "splitting"]
 @checked
 def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha: float | Schedule = 1.0,
               beta: float | Schedule = 1.0, gamma: float | Schedule = 1.0, local_step: LocalStep = "proximal",
-              decentralised: bool = False, stragglers: StragglerPolicy = "keep") -> Algorithm:
+              decentralised: bool = False, edges: Edges = (), extra: bool = False,
+              stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Operator splitting: the scheme of which FedAvg, FedProx, FedSplit, FedPi and FedRP are settings.
 
     P_f is the proximal map of the party's loss, P_H the weighted mean over the parties. alpha, beta and gamma relax the
@@ -38,10 +40,15 @@ def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha
         gamma: weight of the new iterate, in [0, 1].
         local_step: the proximal step, or the solver's plain gradient steps.
         decentralised: the parties store their iterates, and the server only averages.
+        edges: pairs of neighbours, for runs without a server: P_H is replaced by the mixing matrix of the graph with
+            Metropolis weights, and parties have equal weights. With one gradient step this is decentralised gradient
+            descent, whose limit is biased. Simulated only.
+        extra: EXTRA's correction on the graph, with which one gradient step finds the optimum with a constant rate.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
-        InputError: ``eta`` is set for gradient steps; ``eta`` is not positive, or a relaxation is outside its range.
+        InputError: ``eta`` is set for gradient steps; ``eta`` is not positive, or a relaxation is outside its range;
+            ``extra`` without a graph or with other settings; when a run starts: the graph is not connected.
 
     Example:
         >>> falling = rv.schedules.InversePower(1.0, power=0.75)
@@ -49,14 +56,30 @@ def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha
         >>> falling.finds_the_optimum
         True
 
+        Four parties on a ring, without a server:
+
+        >>> ring = ((0, 1), (1, 2), (2, 3), (3, 0))
+        >>> algorithm = rv.splitting(rv.solvers.GD(0.1), local_step="gradient", edges=ring, extra=True)
+
     References:
         Malekmohammadi, Shaloudegi, Hu, Yu: An Operator Splitting View of Federated Learning, 2021, (24)-(26), Table 1
-        and, for absent parties, Algorithm 1.
+        and, for absent parties, Algorithm 1. Shi, Ling, Wu, Yin: EXTRA: An Exact First-Order Algorithm for
+        Decentralized Consensus Optimization, 2015.
     """
     if local_step == "gradient" and eta is not None:
         raise InputError(f"splitting(eta={eta}, local_step='gradient'): gradient steps do not use eta: leave it out "
                          "and set the solver's learning rate")
     relaxation = Relaxation(eta=1.0 if eta is None else eta, alpha=alpha, beta=beta, gamma=gamma)
+    relaxations = [v.first if isinstance(v, Constant) else v for v in (alpha, beta, gamma)]
+    if extra and not (edges and local_step == "gradient" and relaxations == [1, 1, 1]):
+        raise InputError("splitting(extra=True) corrects gradient steps on a graph: set edges and "
+                         "local_step='gradient', and leave alpha, beta and gamma at 1")
+    if edges and decentralised:
+        raise InputError("splitting(edges=..., decentralised=True): there is no server on a graph: leave one of the "
+                         "two out")
+    if edges:
+        return GraphSplitting(solver=solver, relaxation=relaxation, local=local_step, stragglers=stragglers,
+                              edges=edges, extra=extra)
     form = DecentralisedSplitting if decentralised else Splitting
     return form(solver=solver, relaxation=relaxation, local=local_step, stragglers=stragglers)
 
