@@ -1,12 +1,11 @@
 """A table with two targets
 
 Upper and lower blood pressure from age, weight and dose. Labels have two numbers, and R2 is the mean over both. More:
-[samples of any structure](data.md#samples-of-any-structure).
+[several labels](data.md#several-labels).
 
 Picture: predicted against measured pressure, both in standard deviations, on the test rows of one clinic.
 """
 
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -19,20 +18,15 @@ visits = pd.DataFrame({"clinic": rng.choice(["a", "b", "c"], 300), "age": rng.no
 visits["upper"] = 90 + 0.5 * visits.age + 0.2 * visits.weight - 3 * visits.dose + rng.normal(0, 4, 300)
 visits["lower"] = 55 + 0.2 * visits.age + 0.15 * visits.weight - 2 * visits.dose + rng.normal(0, 3, 300)
 
-inputs, targets = ["age", "weight", "dose"], ["upper", "lower"]
-numbers = visits[inputs + targets]
-scaled = (numbers - numbers.mean()) / numbers.std()
-groups = dict(list(scaled.groupby(visits.clinic)))
-data = rv.FederatedData.from_arrays([g[inputs].to_numpy(float) for g in groups.values()],
-                                    [g[targets].to_numpy(float) for g in groups.values()],
-                                    parties=list(groups), features=inputs)
+targets = ["upper", "lower"]
+visits[targets] = (visits[targets] - visits[targets].mean()) / visits[targets].std()
+data = rv.datasets.from_frame(visits, "clinic", targets)
 
-model = rv.models.from_functions(lambda key: {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)},
-                                 lambda p, x: x @ p["w"] + p["b"], loss="squared_error")
+model = rv.models.linear(len(data.features), targets=2)
 result = rv.simulate(rv.fedavg(rv.SGD(0.05, batch_size=16)), model, data, rounds=15, metrics=[rv.metrics.R2()])
 error = result.scores("test").mean(axis=1)
 assert error.iloc[-1] < 0.8 * error.iloc[0]
-print(result.fitted("a").predict(scaled[inputs].iloc[:3]))
+print(result.fitted("a").predict(visits.iloc[:3]))
 
 inside, measured = data.party("a", "test")
 predicted = model.apply(result.server_model, inside)

@@ -5,11 +5,14 @@ import pytest
 
 from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits
 from resolvent.comparisons.after.predictions import predict_file
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.lead.rehearsal import prepare_rehearsal, rehearse
 from resolvent.federation.protocol.files import Approval
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
 
@@ -52,6 +55,21 @@ def test_models_are_those_of_a_simulation_and_predict_every_label(kind, tmp_path
     assert predicted.scores.startswith("label accuracy" if kind == "multi-label" else "squared error")
     header = (tmp_path / "p.csv").read_text().splitlines()[0].split(",")
     assert header[:3] == ["row", *(f"prediction {label}" for label in labels)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", LABELS)
+def test_a_rehearsal_over_nvidia_flare_gives_the_models_of_a_simulation(kind, tmp_path, monkeypatch):
+    pytest.importorskip("nvflare")
+    federation = consortium(tmp_path, kind)
+    federation.frame.to_csv(tmp_path / "pooled.csv", index=False)
+    text = federation.experiment.text.replace("the table of each site", "pooled.csv")
+    monkeypatch.chdir(tmp_path)
+    rehearsal = prepare_rehearsal(ExperimentFile.parse(text, "pooled.yaml", "pooled"))
+    job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True)
+    _, parities = rehearse(rehearsal, tmp_path / "run", job, print, folder=tmp_path / "work", notify=print)
+    assert [parity.method for parity in parities] == ["FedAvg"]
+    assert parities[0].is_equal
 
 
 def test_every_label_must_be_one_that_the_site_allows(tmp_path):

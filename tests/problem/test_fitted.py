@@ -132,6 +132,9 @@ def test_a_model_of_other_classes_or_an_unknown_loss_is_refused():
 
 @pytest.mark.parametrize("model", [
     rv.models.linear(3, l2=0.5), rv.models.logistic(4, 3), rv.models.mlp(3, 2, width=5, depth=2),
+    rv.models.linear(3, targets=2), rv.models.logistic(4, 3, task="structured"),
+    rv.models.lora(rv.models.mlp(6, 3, width=5), rank=2, layers="layer 0", trained="layer 1", l2=0.1),
+    rv.models.lora(rv.models.mnist_cnn((16, 16), 10), rank=2, layers="layer *", frozen_a=True),
     rv.models.mnist_cnn((16, 16), 10), rv.models.char_lstm(3, ("a", "b", "c"), width=4),
     LSTM(loss=rv.models.logistic(2, 2).loss, l2=0.0, tokens=2, embedding=3, width=4, depth=1, outputs=1,
          vectors=jnp.arange(6.0).reshape(2, 3))], ids=lambda m: type(m).__name__)

@@ -7,6 +7,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import resolvent as rv
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.errors import InputError
+from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.math import tree
 from resolvent.math.low_rank import Factors, mean_of_products
 
@@ -130,3 +133,31 @@ def test_base_weights_come_from_a_file(tmp_path):
 def test_what_cannot_be_adapted_is_refused(settings, message):
     with pytest.raises(rv.InputError, match=message):
         rv.models.lora(rv.models.mlp(12, 3, width=8), **{"rank": 2, "layers": "layer 0", **settings})
+
+
+EXPERIMENT = """
+data: {name: digits, parties: 2}
+model: {name: lora, model: {name: mlp, width: 16}, rank: 4, layers: layer 0, trained: layer 1, base: BASE}
+solver: {name: SGD, learning_rate: 0.1}
+algorithms: [fedavg]
+rounds: 1
+"""
+
+
+def test_an_experiment_file_adapts_a_model_whose_weights_are_in_a_file(tmp_path):
+    network = rv.models.mlp(64, 10, width=16)
+    weights = network.init(jax.random.key(7))
+    save_file({path: np.asarray(leaf) for path, leaf in tree.named_leaves(weights)}, tmp_path / "base.safetensors")
+    text = EXPERIMENT.replace("BASE", str(tmp_path / "base.safetensors"))
+    model = ExperimentFile.parse(text, "mine.yaml", "mine").build_model(rv.datasets.digits(parties=2))
+    assert (model.adapted, model.trained) == (("layer 0.weight",), ("layer 1.bias", "layer 1.weight"))
+    jax.tree.map(np.testing.assert_array_equal, model.weights(model.init(jax.random.key(0))), weights)
+    with pytest.raises(InputError, match="linear does not fit the data"):
+        ExperimentFile.parse(text.replace("{name: mlp, width: 16}", "linear"), "mine.yaml", "mine").build()
+
+
+def test_a_lead_cannot_let_a_site_read_a_file():
+    """Base weights from a path would tell whether a file exists at the site."""
+    text = EXPERIMENT.replace("{name: digits, parties: 2}", "{label: ill}").replace("BASE", "/etc/base.safetensors")
+    with pytest.raises(InputError, match=r":3: model.base: in a federation no participant reads a file"):
+        experiment_from_text(text, "mine")

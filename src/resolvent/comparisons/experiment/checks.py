@@ -109,6 +109,8 @@ def check_model(bound: Bound, data: FederatedData | ProblemData) -> NDArray[np.i
         return ("classes" in known) == (data.task == "classification")
 
     model = bound.part("model")
+    while "model" in model.parts:  # one that is adapted
+        model = model.part("model")
     if not model.kinds and not fits(model.name, model.function):  # one of the user's own is checked by its shapes
         fitting = [name for name, function in models.functions.items() if fits(name, function)]
         raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are {_kind_of(data)}: use "

@@ -95,7 +95,7 @@ class Registry:
                 if any(_makes(part, kind) for kind in self.kinds)}
         # Classes are abstract or final, so a class from which another one derives is a base.
         bases = {base for part in made.values() if inspect.isclass(part) for base in part.__mro__[1:]}
-        return {name: part for name, part in made.items() if part not in bases and _fits_a_file(part, self.supplied)}
+        return {name: part for name, part in made.items() if part not in bases and _fits_a_file(part, self)}
 
     def functions_of(self, kind: type) -> Mapping[str, Callable[..., Any]]:
         """The parts with this base class, by name."""
@@ -228,7 +228,7 @@ def _makes(part: Any, kind: type) -> bool:
     return inspect.isclass(made) and issubclass(made, kind)
 
 
-def _fits_a_file(part: Callable[..., Any], supplied: frozenset[str]) -> bool:
+def _fits_a_file(part: Callable[..., Any], registry: Registry) -> bool:
     """Whether a file can hold every argument that has no default and that the experiment does not supply."""
     try:
         hints = hints_of(part)
@@ -236,12 +236,14 @@ def _fits_a_file(part: Callable[..., Any], supplied: frozenset[str]) -> bool:
         return False
     def fits(hint: Any) -> bool:
         component = component_of(hint)
-        # The arguments of a model follow from the experiment's own data.
-        return file_type(hint) is not None if component is None else component.registry.kind is not Model
+        # The arguments of a model follow from the experiment's own data, so that only models have a model in them.
+        if component is None:
+            return file_type(hint) is not None
+        return component.registry.kind is not Model or registry.kind is Model
 
     return all(fits(hints.get(name, Any))
                for name, parameter in inspect.signature(part).parameters.items()
-               if parameter.default is inspect.Parameter.empty and name not in supplied)
+               if parameter.default is inspect.Parameter.empty and name not in registry.supplied)
 
 
 def _plain(name: str) -> str:

@@ -234,6 +234,10 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
     for key, default in _NOT_IN_A_FEDERATION.items():
         if file.bound.values.get(key, default) != default or file.bound.parts.get(key):
             raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation: remove the setting")
+    model = file.bound.part("model") if "model" in file.bound.parts else None
+    if model is not None and model.values.get("base") is not None:
+        raise InputError(f"{file.location('model.base')}: model.base: in a federation no participant reads a file that "
+                         "another one names: remove the setting, or use a model of your own that every site allows")
     experiment = FederatedExperiment(file, is_rehearsal)
     if experiment.privacy is not None:
         if experiment.privacy.delta is not None:

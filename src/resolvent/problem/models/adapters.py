@@ -103,7 +103,8 @@ class AdaptedModel(Model):
 
 
 @checked
-def lora(model: Model, *, rank: int = 8, layers: str | Sequence[str] = "*", base: Any = None, alpha: float = 16.0,
+def lora(model: Model, *, rank: int = 8, layers: str | Sequence[str] = "*",
+         base: str | Path | PyTree[Any] | None = None, alpha: float = 16.0,
          frozen_a: bool = False, trained: str | Sequence[str] = (), l2: float = 0.0) -> AdaptedModel:
     """LoRA: the weights of a model plus products of two small matrices, which alone are trained.
 
@@ -125,8 +126,8 @@ def lora(model: Model, *, rank: int = 8, layers: str | Sequence[str] = "*", base
         layers: patterns of the paths of the weights that get an adapter, such as ``attention.*``, with the wildcards of
             ``fnmatch``; a prefix that ends at a dot selects all weights below it. Leaves with one axis, such as
             biases, get none.
-        base: the base weights, such as those of ``read_weights``; None: those that the model begins with for the key
-            0, which are its own for a module of PyTorch.
+        base: the base weights, or the safetensors file that ``read_weights`` reads; None: those that the model begins
+            with for the key 0, which are its own for a module of PyTorch.
         alpha: the product of the adapters counts ``alpha / rank``.
         frozen_a: whether A is a constant.
         trained: patterns of the paths of weights that are trained themselves, such as those of a new last layer.
@@ -153,6 +154,8 @@ def lora(model: Model, *, rank: int = 8, layers: str | Sequence[str] = "*", base
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     if base is None:
         base = model.init(jax.random.key(0))
+    elif isinstance(base, str | Path):
+        base = read_weights(model, base)
     else:
         _check_base(base, shapes)
     if isinstance(base, ParamsAndState):

@@ -4,11 +4,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.errors import InputError, shorten
+from resolvent.math import tree
+from resolvent.problem.models.adapters import AdaptedModel
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, SquaredError
 from resolvent.problem.models.model import MLP, LinearModel, Model
 from resolvent.problem.models.networks import CNN, LSTM
@@ -25,6 +28,8 @@ def describe(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | N
 
     The parameters, which are trained, are not among them.
     """
+    if isinstance(model, AdaptedModel):
+        return _describe_adapted(model)
     if type(model).__name__ not in _MODELS or type(model.loss).__name__ not in _LOSSES:
         return None
     if type(model) is not _MODELS[type(model).__name__]:
@@ -33,6 +38,32 @@ def describe(model: Model) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | N
     arrays = {name: np.asarray(value) for name, value in values.items() if hasattr(value, "ndim") and value.ndim}
     settings = {name: _plain(value) for name, value in values.items() if name not in arrays}
     return {"kind": type(model).__name__, "loss": type(model.loss).__name__, **settings}, arrays
+
+
+def _describe_adapted(model: AdaptedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+    """The inner model, its base weights by path, and the settings of the adapters."""
+    described = describe(model.inner)
+    if described is None:
+        return None
+    settings = {"kind": "AdaptedModel", "inner": described[0], "scale": float(model.scale), "rank": model.rank,
+                "l2": float(model.l2), "adapted": [*model.adapted], "trained": [*model.trained]}
+    arrays = {"inner": described[1], "base": dict(tree.named_leaves(model.base)), "fixed": model.fixed}
+    return settings, {f"{part}/{name}": np.asarray(leaf) for part, leaves in arrays.items()
+                      for name, leaf in leaves.items()}
+
+
+def _adapted_model(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Model:
+    parts: dict[str, dict[str, Any]] = {"inner": {}, "base": {}, "fixed": {}}
+    for name, array in arrays.items():
+        part, _, path = name.partition("/")
+        parts[part][path] = jnp.asarray(array)
+    inner = model_from_description(settings["inner"], parts["inner"])
+    shapes = jax.eval_shape(inner.init, jax.random.key(0))
+    base = jax.tree.unflatten(jax.tree.structure(shapes), [parts["base"][name] for name, _ in
+                                                           tree.named_leaves(shapes)])
+    return AdaptedModel(loss=inner.loss, l2=settings["l2"], inner=inner, base=base, fixed=parts["fixed"],
+                        scale=settings["scale"], rank=settings["rank"], adapted=tuple(settings["adapted"]),
+                        trained=tuple(settings["trained"]))
 
 
 def _plain(value: Any) -> Any:
@@ -49,6 +80,8 @@ def model_from_description(settings: Mapping[str, Any], arrays: Mapping[str, NDA
     """
     names = {name: value for name, value in settings.items() if name not in ("kind", "loss")}
     try:
+        if settings["kind"] == "AdaptedModel":
+            return _adapted_model(settings, arrays)
         kind, loss = _MODELS[settings["kind"]], _LOSSES[settings["loss"]]
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in names.items()}
         build: Callable[..., Model] = kind
