@@ -103,9 +103,9 @@ class AdaptedModel(Model):
 
 
 @checked
-def lora(model: Model, *, rank: int = 8, layers: str | Sequence[str] = "*",
-         base: str | Path | PyTree[Any] | None = None, alpha: float = 16.0,
-         frozen_a: bool = False, trained: str | Sequence[str] = (), l2: float = 0.0) -> AdaptedModel:
+def lora(model: Model, *, rank: int = 8, layers: str | tuple[str, ...] | list[str] = "*",
+         base: str | Path | PyTree[Any] | None = None, alpha: float = 16.0, frozen_a: bool = False,
+         trained: str | tuple[str, ...] | list[str] = (), l2: float = 0.0) -> AdaptedModel:
     """LoRA: the weights of a model plus products of two small matrices, which alone are trained.
 
     .. code-block:: text
