@@ -5,7 +5,6 @@ import inspect
 import json
 import re
 import sys
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ sys.path.insert(0, str(ROOT / "src"))
 
 PARAGRAPHS = ("Problem", "Update", "Communication", "Defaults", "Use when")  # of the docstring of a preset
 TABLE = "<!-- the tables of algorithms -->"
-FIGURES = "<!-- the papers' figures -->"
 COUNTS = "<!-- the counts of verdicts by paper -->"
 COLUMNS_OF_COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
 DEFENCES = "<!-- the table of defences -->"
@@ -46,8 +44,8 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the marks on a page: tables of algorithms, figures, sources of functions, entries of the reference."""
-    for mark, content in ((TABLE, table), (FIGURES, figures), (COUNTS, counts), (DEFENCES, defences),
+    """Replace the marks on a page: tables of algorithms, sources of functions, entries of the reference."""
+    for mark, content in ((TABLE, table), (COUNTS, counts), (DEFENCES, defences),
                           (PERSONAL_DEFENCES, personal_defences)):
         if mark in markdown:
             markdown = markdown.replace(mark, content())
@@ -118,24 +116,6 @@ def families() -> dict[str, list[str]]:
             for page in pages}
 
 
-def figures() -> str:
-    """Every committed picture with its claims, by paper, after a table with a row for each."""
-    records = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
-    lines = ["| figure | reproduces | setting | claims that hold | in part | that do not | not decided | ours |",
-             "|---|---|---|---|---|---|---|---|"]
-    for stem, r in records.items():
-        verdicts = [claim["verdict"] for claim in r["claims"]]
-        counts = [str(verdicts.count(v)) for v in ("holds", "holds in part", "does not hold", "not decided")]
-        counts.append(str(sum(claim.get("ours", False) for claim in r["claims"])))
-        lines.append(f"| [{stem}](#{stem}) | {escaped(r['figure'])} | {r['setting']} | {' | '.join(counts)} |")
-    for paper, group in groupby(sorted(records, key=lambda stem: str(records[stem]["paper"])),
-                                key=lambda stem: str(records[stem]["paper"])):
-        lines += ["", f"## {paper}"]
-        for stem in group:
-            lines += ["", *figure(stem, records[stem])]
-    return "\n".join(lines)
-
-
 def counts() -> str:
     """The number of claims with each verdict, one row for each paper."""
     from resolvent.papers.reproductions.results import shown_records
@@ -191,19 +171,6 @@ def accuracies(rows: list[tuple[dict[str, Any], float]]) -> list[str]:
     return [f"| method | no attack | {' | '.join(attacks)} |", "|---|" + "---:|" * (len(attacks) + 1),
             *(f"| `{row['method']}` | {' | '.join(cell(row, column, limit) for column in ('none', *attacks))} |"
               for row, limit in rows)]
-
-
-def figure(stem: str, record: dict[str, Any]) -> list[str]:
-    """One picture, its claims and its notes, as lines of Markdown."""
-    from resolvent.papers.reproductions.results import claims_table, cpu_time, notes
-
-    seeds = f"{record['seeds']} seed{'s' if record['seeds'] > 1 else ''}"
-    picture = f"results/{stem}.svg"
-    return [f"### {stem}", "", f"{escaped(record['title'])}. {record['figure']}; {record['setting']}, {seeds}: "
-            f"`{record['command']}`, {cpu_time(record)}.", "",
-            f"[![{escaped(record['title'])}]({picture}){{ loading=lazy }}]({picture})", "",
-            "| claim | paper | our numbers: mean ± standard deviation over seeds | verdict |", "|---|---|---|---|",
-            *(f"| {' | '.join(cells)} |" for cells in claims_table(record)), "", *notes(record)]
 
 
 def rows(head: tuple[str, ...], lines: list[tuple[str, ...]], column: int = 0) -> str:

@@ -7,24 +7,27 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.digests import read_sealed, seal
 from resolvent.errors import count_of
-from resolvent.papers.reproductions.claims import NOT_DECIDED, deciding_choices, is_borderline, readings_that_hold
+from resolvent.papers.reproductions.claims import (
+    NOT_DECIDED,
+    VERDICTS,
+    deciding_choices,
+    is_borderline,
+    readings_that_hold,
+    thresholds,
+)
 from resolvent.papers.reproductions.pictures import draw
 from resolvent.papers.reproductions.schema import Setting
 
-__all__ = ["CHANGED_COLUMNS", "HEADLINE_COLUMNS", "changed_verdicts", "claims_table", "cpu_time", "headlines", "notes",
-           "page", "read_record", "read_records", "redraw", "shown_records", "write_page", "write_results"]
+__all__ = ["ClaimNumber", "StatedClaim", "StatedReading", "cpu_time", "notes", "page", "read_record", "read_records",
+           "redraw", "shown_records", "stated_claims", "write_page", "write_results"]
 
-_CELLS = {"holds": "holds", "holds in part": "**in part**", "does not hold": "**does not hold**",
-          NOT_DECIDED: "not decided"}
 _MAX_LINE = 110  # characters of JSON that are written on one line
-_MAX_ITEMS = 6  # numbers of a reading that the page lists
-HEADLINE_COLUMNS = ("number", "the paper's", "ours", "readings in which it holds", "scale", "seeds", "figure")
-CHANGED_COLUMNS = ("figure", "claim", "verdict", "before, and why it changed")
+_MAX_NUMBERS = 6  # numbers of a reading that the page lists
 
 Record = Mapping[str, Any]
 
@@ -90,35 +93,37 @@ def write_page(folder: Path) -> None:
 
 def page(folder: Path) -> str:
     """The page of a results folder, from its JSON files alone."""
-    shown = shown_records(folder)
-    records = shown.items()
-    heads = (("## The papers' most important numbers", HEADLINE_COLUMNS, headlines(shown)),
-             ("## Verdicts that changed", CHANGED_COLUMNS, changed_verdicts(shown)))
-    tables = [line for title, columns, rows in heads if rows for line in (
-        title, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|",
-        *(f"| {' | '.join(row)} |" for row in rows), "")]
-    lines = ["# The papers' claims and our results", "", *tables, "## All claims", "",
-             "Written by `resolvent reproduce NAME` from the JSON files in this folder; every verdict is computed. A "
-             "claim *holds* if it does in every seed, for every method that it names and in every reading, and holds "
-             "*in part* if it does for some of them; the numbers show which. Where a paper leaves a choice open, "
-             "every combination of its options is a reading, and the verdict names the choices that *decide* it. A "
-             "claim about an effect has a least effect: 1 %, or half a point of accuracy, if it states no other. A "
-             "verdict is *borderline* if numbers within one standard deviation over the seeds of their thresholds "
-             "could change it, and *not decided* if the claim is about runs that have converged, and these have not. "
-             "The second column has the paper's number, *in words* if the paper states the claim without a number, "
-             "and *ours* if the claim is ours. Of a reproduction with results in several settings, the largest is "
-             "shown. The number of a claim about an interval above 0 is the lower end of the interval. Times are CPU "
-             "times.", "",
-             "| claim | paper | our numbers: mean ± standard deviation over seeds | verdict | command | time |",
-             "|---|---|---|---|---|---|"]
-    for _, r in records:
-        for says, *cells in claims_table(r):
-            row = (f"{says} ({r['figure']})", *cells, f"`{r['command']}`", cpu_time(r))
-            lines.append(f"| {' | '.join(row)} |")
-    for stem, r in records:
+    records = shown_records(folder)
+    stated = {stem: stated_claims(record) for stem, record in records.items()}
+    lines = ["# The papers' claims and our results", ""]
+    if headlines := [line for stem, claims in stated.items() for claim in claims if claim.headline
+                     for line in _of_headline(stem, claim, records[stem])]:
+        lines += ["## The papers' most important numbers", "", *headlines, ""]
+    if changed := [f"- [{stem}](#{stem}): {claim.says}: **{claim.outcome}**. Before: {claim.changed}"
+                   for stem, claims in stated.items() for claim in claims if claim.changed]:
+        lines += ["## Verdicts that changed", "", *changed, ""]
+    lines += ["## All claims", "",
+              "Written by `resolvent reproduce NAME` from the JSON files in this folder; every verdict is computed. A "
+              "claim *holds* if it does in every seed, for every method that it names and in every reading, and holds "
+              "*in part* if it does for some of them; the numbers show which. Where a paper leaves a choice open, "
+              "every combination of its options is a reading, and the verdict names the choices that *decide* it. A "
+              "claim about an effect has a least effect: 1 %, or half a point of accuracy, if it states no other. A "
+              "verdict is *borderline* if numbers within one standard deviation over the seeds of their thresholds "
+              "could change it, and *not decided* if the claim is about runs that have converged, and these have not. "
+              "A claim is *ours* if the paper does not make it. Our numbers are means ± standard deviations over the "
+              "seeds. Of a reproduction with results in several settings, the largest is shown. The number of a claim "
+              "about an interval above 0 is the lower end of the interval. Times are CPU times.", "",
+              "| figure | claims that hold | in part | that do not | not decided |", "|---|---:|---:|---:|---:|"]
+    for stem, claims in stated.items():
+        counts = [str(sum(claim.verdict == verdict for claim in claims)) for verdict in (*VERDICTS, NOT_DECIDED)]
+        lines.append(f"| [{stem}](#{stem}) | {' | '.join(counts)} |")
+    for stem, r in records.items():
         lines += ["", f"## {stem}", "", f"{r['title']}. {r['paper']}, {r['figure']}; {r['setting']}, "
-                  f"{count_of(r['seeds'], 'seed')}, {r['device']}.", "",
-                  f"![{r['title']}]({stem}.svg)", "", *notes(r)]
+                  f"{count_of(r['seeds'], 'seed')}, {r['device']}: `{r['command']}`, {cpu_time(r)}.", "",
+                  f"![{r['title']}]({stem}.svg)", ""]
+        for claim in stated[stem]:
+            lines += [f"- **{claim.outcome}**: {claim.says} ({claim.source})", *_of_readings(claim)]
+        lines += ["", "Notes:", "", *notes(r)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -151,52 +156,115 @@ def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def claims_table(record: Record) -> list[tuple[str, str, str, str]]:
-    """For each claim, as Markdown: the statement, whose it is, our numbers, the verdict.
+class ClaimNumber(NamedTuple):
+    """A number that contributes to the verdict on a claim.
 
-    The second cell is the paper's number, ``in words`` if the paper has none, or ``ours`` if the claim is ours.
+    Attributes:
+        name: the panel and the methods.
+        mean: mean over the seeds, infinite if a run diverged.
+        std: standard deviation over the seeds; None for one seed or where it is not finite.
+        as_claimed: number of seeds in which it is as claimed.
+        seeds: number of seeds.
+        parts: name of a number from which it is computed -> its mean over the seeds.
     """
-    return [(_cell(claim["says"]), _whose(claim), _numbers_of_readings(claim, record["seeds"]),
-             _verdict(claim, record["seeds"])) for claim in record["claims"]]
+
+    name: str
+    mean: float
+    std: float | None
+    as_claimed: int
+    seeds: int
+    parts: Mapping[str, float]
+
+    @property
+    def value(self) -> str:
+        """The mean and the standard deviation."""
+        return _number(self.mean) + ("" if self.std is None else f" ± {self.std:.3g}")
+
+    @property
+    def comment(self) -> str:
+        """Its parts, and in how many seeds it is as claimed where that is not all of them."""
+        parts = "; ".join(f"{name} {_number(mean)}" for name, mean in self.parts.items())
+        failed = "" if self.as_claimed == self.seeds else f" (as claimed in {self.as_claimed} of {self.seeds} seeds)"
+        return (f" ({parts})" if parts else "") + failed
 
 
-def headlines(records: Mapping[str, Record]) -> list[tuple[str, ...]]:
-    """A row for each of the papers' most important numbers, as Markdown, with the columns ``HEADLINE_COLUMNS``.
+class StatedReading(NamedTuple):
+    """The numbers of a claim in one reading of the paper.
 
-    Args:
-        records: the records by name, see ``shown_records``.
+    Attributes:
+        choices: the options that the reading stands for; empty if there is one reading.
+        numbers: the numbers.
+        thresholds: the numbers with which these are compared; empty if curves are compared with each other.
     """
-    return [(_cell(claim["headline"]), _whose(claim), _numbers_of_readings(claim, record["seeds"]),
-             _in_readings(claim) or _verdict(claim, record["seeds"]), record["setting"], str(record["seeds"]), name)
-            for name, record in records.items() for claim in record["claims"] if claim["headline"]]
+
+    choices: str
+    numbers: list[ClaimNumber]
+    thresholds: list[float]
 
 
-def changed_verdicts(records: Mapping[str, Record]) -> list[tuple[str, ...]]:
-    """A row for each verdict that differs from that of an earlier version, with the columns ``CHANGED_COLUMNS``.
+class StatedClaim(NamedTuple):
+    """A claim with its verdict, for a reader.
 
-    Args:
-        records: the records by name, see ``shown_records``.
+    Attributes:
+        says: the statement.
+        source: whose it is, with the paper's number.
+        verdict: one of ``VERDICTS``, or ``NOT_DECIDED``.
+        details: whether it is borderline, in how many readings the claim holds, and what decides it.
+        readings: the numbers that contribute to the verdict, by reading.
+        headline: the name of the claim among the paper's most important numbers, if it is one.
+        changed: the verdict of an earlier version and the reason of the change, if there is one.
     """
-    return [(name, _cell(claim["says"]), _verdict(claim, record["seeds"]), _cell(claim["changed"]))
-            for name, record in records.items() for claim in record["claims"] if claim["changed"]]
+
+    says: str
+    source: str
+    verdict: str
+    details: str
+    readings: list[StatedReading]
+    headline: str = ""
+    changed: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """The verdict with its details."""
+        return self.verdict + (f" ({self.details})" if self.details else "")
 
 
-def _whose(claim: Record) -> str:
-    return "ours" if claim["ours"] else _cell(claim["paper"]) or "in words"
+def stated_claims(record: Record) -> list[StatedClaim]:
+    """The claims of a record with their verdicts and the numbers that contribute to these."""
+    return [StatedClaim(
+        claim["says"],
+        "our claim" if claim["ours"] else f"the paper: {claim['paper']}" if claim["paper"] else "the paper, in words",
+        claim["verdict"], _details(claim, record["seeds"]),
+        [StatedReading(", ".join(reading["choices"].values()), [
+            ClaimNumber(item["name"], math.inf if item["mean"] is None else item["mean"],
+                        None if record["seeds"] == 1 else item["std"], item["holds"], record["seeds"],
+                        {name: _mean(values) for name, values in item.get("parts", {}).items()})
+            for item in reading["items"]], thresholds(reading["rule"], reading["args"]))
+         for reading in claim["readings"]], claim["headline"], claim["changed"]) for claim in record["claims"]]
 
 
-def _verdict(claim: Record, seeds: int) -> str:
-    borderline = " (borderline)" if seeds > 1 and is_borderline(claim, seeds) else ""
-    return f"{_CELLS[claim['verdict']]}{borderline}{_in_readings(claim, ': ')}"
+def _details(claim: Record, seeds: int) -> str:
+    parts = ["borderline"] if seeds > 1 and is_borderline(claim, seeds) else []
+    if len(claim["readings"]) > 1:
+        deciding = deciding_choices(claim)
+        parts.append(f"{readings_that_hold(claim)} of {len(claim['readings'])} readings"
+                     f"{'; decided by: ' if deciding else ''}{', '.join(deciding)}")
+    return ", ".join(parts)
 
 
-def _in_readings(claim: Record, prefix: str = "") -> str:
-    """In how many readings a claim holds, and the choices that decide it; empty if it has one reading."""
-    if len(claim["readings"]) == 1:
-        return ""
-    deciding = deciding_choices(claim)
-    return (f"{prefix}{readings_that_hold(claim)} of {len(claim['readings'])} readings"
-            f"{'; decided by: ' if deciding else ''}{', '.join(deciding)}")
+def _of_headline(stem: str, claim: StatedClaim, record: Record) -> list[str]:
+    """A most important number as lines of Markdown."""
+    return [f"- **{claim.headline}** ({claim.source}): {claim.outcome}; {record['setting']}, "
+            f"{count_of(record['seeds'], 'seed')}, [{stem}](#{stem})", *_of_readings(claim)]
+
+
+def _of_readings(claim: StatedClaim) -> list[str]:
+    """The numbers of each reading as lines of Markdown."""
+    lines = []
+    for reading in claim.readings:
+        prefix = f"*{reading.choices}*: " if reading.choices else ""
+        lines += [f"    - {prefix}{text}".replace("\n", " ") for text in _texts(reading.numbers)]
+    return lines
 
 
 def cpu_time(record: Record) -> str:
@@ -204,33 +272,26 @@ def cpu_time(record: Record) -> str:
     return f"{record.get('cpu_seconds', record['seconds']):.0f} s"
 
 
-def _numbers_of_readings(claim: Record, seeds: int) -> str:
-    """The numbers of each reading, with the options that it stands for if there are several."""
-    return "<br>".join((f"*{_cell(', '.join(reading['choices'].values()))}*: " if reading["choices"] else "")
-                       + _numbers(reading["items"], seeds) for reading in claim["readings"])
-
-
-def _numbers(items: Sequence[Record], seeds: int) -> str:
+def _texts(numbers: Sequence[ClaimNumber]) -> list[str]:
     """The numbers of a reading; if there are many, their range and the first that are not as claimed."""
-    def text(item: Record) -> str:
-        failed = "" if item["holds"] == seeds else f" (as claimed in {item['holds']} of {seeds} seeds)"
-        mean, std = ("∞" if v is None else f"{v:.3g}" for v in (item["mean"], item["std"]))
-        parts = "; ".join(f"{_cell(name)} {_mean(values)}" for name, values in item.get("parts", {}).items())
-        return (f"{_cell(item['name'])}: {mean}{'' if seeds == 1 or item['std'] is None else f' ± {std}'}"
-                f"{f' ({parts})' if parts else ''}{failed}")
-
-    if len(items) <= _MAX_ITEMS:
-        return "; ".join(map(text, items))
-    means = [math.inf if item["mean"] is None else item["mean"] for item in items]
-    failed = [item for item in items if item["holds"] < seeds]
-    listed = "; ".join(map(text, failed[:_MAX_ITEMS]))
-    more = f"; and {len(failed) - _MAX_ITEMS} more" if len(failed) > _MAX_ITEMS else ""
-    return (f"{len(items) - len(failed)} of {len(items)} as claimed, {min(means):.3g} to {max(means):.3g}"
-            f"{'. Not as claimed: ' if failed else ''}{listed}{more}").replace("inf", "∞")
+    failed = [number for number in numbers if number.as_claimed < number.seeds]
+    is_short = len(numbers) <= _MAX_NUMBERS
+    texts = [f"{number.name}: {number.value}{number.comment}" for number in (numbers if is_short else failed)]
+    if is_short:
+        return texts
+    means = [number.mean for number in numbers]
+    texts.insert(0, f"{len(numbers) - len(failed)} of {len(numbers)} as claimed, {_number(min(means))} to "
+                    f"{_number(max(means))}{', but not:' if failed else ''}")
+    more = len(failed) - _MAX_NUMBERS
+    return [*texts[:_MAX_NUMBERS + 1], *([f"{more} more"] if more > 0 else [])]
 
 
-def _mean(values: Sequence[float | None]) -> str:
-    return "∞" if None in values else f"{math.fsum(v for v in values if v is not None) / len(values):.3g}"
+def _number(value: float) -> str:
+    return f"{value:.3g}".replace("inf", "∞")
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    return math.inf if None in values else math.fsum(v for v in values if v is not None) / len(values)
 
 
 def _json(record: Record) -> str:
@@ -248,6 +309,3 @@ def _json(record: Record) -> str:
 
     return text(record, 0) + "\n"
 
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
