@@ -177,11 +177,11 @@ def test_gains_are_differences_to_training_alone(reports, finished):
     rows = metrics[(metrics["round"] == 4) & (metrics["metric"] == "accuracy") & (metrics["split"] == "test")]
     values = rows.pivot(index="party", columns="method", values="value")
     text, summary = read(reports["a run"])
-    table = re.search(r'<table class="gains".*?</table>', text, re.DOTALL)[0]
+    table = re.search(r'<table class="gains cards".*?</table>', text, re.DOTALL)[0]
     page = Page(table)
     methods = ["FedAvg+keep", "FedProx 0", "FedAvg once more"]
     assert page.texts_of("span")[:4] == [*methods, "majority class"]
-    cells = re.findall(r'<td class="(\w+)" style="--s: [\d.]+">([^<]+)<br><small>\[(.*?), (.*?)\]</small>', table)
+    cells = re.findall(r'<td[^>]* class="(\w+)" style="--s: [\d.]+">([^<]+)<br><small>\[(.*?), (.*?)\]</small>', table)
     assert len(cells) == 5 * 4
     for number, (side, shown, *ends) in enumerate(cells):
         k, j = divmod(number, 4)
@@ -222,7 +222,7 @@ def test_what_is_for_researchers_is_behind_a_fold(reports):
 def test_where_less_is_better_a_gain_is_less(made):
     folder = made(["alone", "A"], list("abcdef"), alone="alone", score="squared_error")
     text, summary = read(folder)
-    cells = re.findall(r'<td class="(gain|loss)" style="--s: ([\d.]+)">(.*?)</td>', text)
+    cells = re.findall(r'<td[^>]* class="(gain|loss)" style="--s: ([\d.]+)">(.*?)</td>', text)
     assert len(cells) == 6
     final = summary["methods"]["A"]["final"]
     assert sum(side == "gain" for side, _, _ in cells) == final["better"]
@@ -233,7 +233,7 @@ def test_where_less_is_better_a_gain_is_less(made):
 
 def test_diverged_parties_are_losses_and_the_others_keep_their_colours(reports):
     text, _ = read(reports["diverged"])
-    cells = re.findall(r'<td class="(\w+)" style="--s: ([\d.]+)">(.*?)</td>', text)
+    cells = re.findall(r'<td[^>]* class="(\w+)" style="--s: ([\d.]+)">(.*?)</td>', text)
     of_a = cells[0::2]
     assert of_a[0::2] == [("loss", "0.75", "−∞")] * 3
     assert all("∞" not in shown for _, _, shown in of_a[1::2])

@@ -172,3 +172,21 @@ def test_contrast_check_is_right(browser):
     ratios = {f["text"]: round(f["ratio"], 2) for f in page.evaluate(CONTRASTS)}
     page.close()
     assert ratios == {"a": 4.54, "b": 4.48, "c": 5.28, "d": 1.0}
+
+
+def test_every_value_has_the_title_of_its_column_on_a_phone(shown):
+    """There a row is a card: the heading of the table is hidden, and nothing has to be scrolled sideways."""
+    page, width, _, _ = shown
+    cells = page.evaluate("""() => [...document.querySelectorAll('.cards tbody tr')].flatMap(row =>
+        [...row.cells].slice(1).map((cell, i) => [
+            cell.closest('table').tHead.rows[0].cells[i + 1].innerText || cell.closest('table').tHead.textContent,
+            cell.dataset.label || '', cell.classList.contains('bar'),
+            getComputedStyle(cell, '::before').content, cell.getBoundingClientRect().right]))""")
+    assert len(cells) > 10
+    if width == 390:
+        for title, label, is_bar, shown_label, right in cells:
+            assert is_bar or (label and json.loads(shown_label) == label), title
+            assert right <= width
+    else:
+        assert all(is_bar or title.split() == label.split() for title, label, is_bar, *_ in cells)
+        assert {content for *_, content, _ in cells} == {"none"}

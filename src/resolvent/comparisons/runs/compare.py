@@ -17,7 +17,7 @@ from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metric
 from resolvent.comparisons.runs.compared_methods import ProgressOfMethod
 from resolvent.comparisons.runs.comparison import Comparison
-from resolvent.comparisons.runs.comparison_runs import ignore, run_comparison
+from resolvent.comparisons.runs.comparison_runs import Execution, ignore, run_comparison
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote, shorten
 from resolvent.problem.metrics.metric import Metric, name_metrics
@@ -25,6 +25,7 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import SGD
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.memory import MemoryChoice
 from resolvent.simulator.record.events import OnEvaluation, as_callbacks
 from resolvent.simulator.record.progress import progress_bars
 from resolvent.simulator.record.systems import VirtualClock
@@ -55,6 +56,8 @@ def compare(
     privacy: PrivacyBudget | None = None,
     decision: DecisionRule | None = None,
     scheduler: SchedulerChoice = "auto",
+    memory: MemoryChoice = "auto",
+    evaluate_parties: int | None = None,
     on_evaluation: OnEvaluation | Sequence[OnEvaluation] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
@@ -92,6 +95,9 @@ def compare(
             All methods must be differentially private.
         decision: how a site weighs gains and losses; default: the same.
         scheduler: how the work is distributed on the machine, see ``simulate``.
+        memory: where the parties' data and states are, see ``simulate``.
+        evaluate_parties: number of parties whose models are evaluated during the runs, see ``simulate``: curves and
+            mean scores are over these. The decisions and their intervals read the test rows of all parties.
         on_evaluation: a function, or several, that is called after every evaluation of every run, see ``simulate``.
         out: a folder for models, metrics, summary and report; it is complete when the function returns. Without it
             nothing is written; ``Comparison.save`` writes it later.
@@ -139,16 +145,17 @@ def compare(
         callbacks={str(i): f for i, f in enumerate(as_callbacks(on_evaluation))})  # type: ignore[misc]
     data_of_seed = _same_shapes(data, samples) if callable(data) and samples is not None else None
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
+    execution = Execution(scheduler, memory, evaluate_parties)
     notify = partial(print, file=sys.stderr) if progress is True else ignore
     with bars as report:
         if out is None:
             return Comparison.of(run_comparison(experiment, data_of_seed=data_of_seed, progress=report,
-                                                scheduler=scheduler, notify=notify))
+                                                execution=execution, notify=notify))
         from resolvent.comparisons.runs.runner import run_program
 
         return Comparison.of(run_program(
             experiment, Path(out), title=title, data_of_seed=data_of_seed, resume=resume, overwrite=overwrite,
-            progress=report, scheduler=scheduler, notify=notify))
+            progress=report, execution=execution, notify=notify))
 
 
 def _same_shapes(function: Callable[[int], FederatedData], first: FederatedData) -> Callable[[int], FederatedData]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
@@ -25,14 +25,32 @@ from resolvent.errors import InputError, count_of
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.memory import MemoryChoice
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.simulator.storage.processes import detect_lost_process
 
-__all__ = ["Notify", "compare_file", "cost_text", "ignore", "run_comparison", "samples_of"]
+__all__ = ["AUTOMATIC", "Execution", "Notify", "compare_file", "cost_text", "ignore", "run_comparison", "samples_of"]
 
 Notify = Callable[[str], None]
+
+
+class Execution(NamedTuple):
+    """How each run of a comparison uses the machine; arguments of ``simulate``.
+
+    Attributes:
+        scheduler: how the parties of a cohort are distributed on the machine.
+        memory: where the parties' data and states are.
+        evaluate_parties: number of parties whose models are evaluated.
+    """
+
+    scheduler: SchedulerChoice = "auto"
+    memory: MemoryChoice = "auto"
+    evaluate_parties: int | None = None
+
+
+AUTOMATIC = Execution()
 
 
 def ignore(message: str) -> None:
@@ -57,7 +75,7 @@ def compare_file(file: ExperimentFile, experiment: Experiment | None = None, **s
 
 def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,
                    search: FoldSearch | None = None, checkpoints: Path | None = None, resume: bool = False,
-                   progress: ProgressOfMethod | None = None, scheduler: SchedulerChoice = "auto",
+                   progress: ProgressOfMethod | None = None, execution: Execution = AUTOMATIC,
                    needs_rows: bool = True, notify: Notify = ignore) -> ComparedMethods:
     """Run every algorithm of an experiment with every seed, and with every fold of each seed.
 
@@ -73,14 +91,14 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         checkpoints: a folder for the state of each method, seed and fold, see ``simulate``.
         resume: continue from the checkpoints in that folder.
         progress: a function that is called with (label, rounds done, rounds in total).
-        scheduler: how the work is distributed on the machine, see ``simulate``.
+        execution: how each run uses the machine.
         needs_rows: whether the value of every test row is measured; without it there are no intervals.
         notify: a function that is called with a message about the cost of folds.
 
     Raises:
         InputError: the parts of the experiment do not fit together.
     """
-    runner = _Runner(experiment, search, checkpoints, resume, progress, scheduler)
+    runner = _Runner(experiment, search, checkpoints, resume, progress, execution)
     folds = experiment.folds
     if folds > 1:
         check_folds(experiment.data, folds)
@@ -124,11 +142,11 @@ class _Runner:
     """Runs all methods of an experiment on given samples."""
 
     def __init__(self, experiment: Experiment, search: FoldSearch | None, checkpoints: Path | None, resume: bool,
-                 progress: ProgressOfMethod | None, scheduler: SchedulerChoice) -> None:
+                 progress: ProgressOfMethod | None, execution: Execution) -> None:
         subject = experiment.model if experiment.problem is None else experiment.problem
         assert isinstance(subject, Model | Problem)
         self._experiment, self._subject, self._search = experiment, subject, search
-        self._checkpoints, self._resume, self._progress, self._scheduler = checkpoints, resume, progress, scheduler
+        self._checkpoints, self._resume, self._progress, self._execution = checkpoints, resume, progress, execution
         self._start: Any = experiment.start  # of a program, the model itself
         if isinstance(experiment.start, str):
             self._start = load_start(Path(experiment.start).expanduser(), subject if isinstance(subject, Model) else
@@ -155,7 +173,7 @@ class _Runner:
                 algorithm, self._subject, samples.data, rounds=experiment.rounds, seed=seed,
                 participation=experiment.participation, evaluate_every=experiment.evaluate_every,
                 diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
-                name=label, resume=self._resume, scheduler=self._scheduler, start=self._start,
+                name=label, resume=self._resume, start=self._start, **self._execution._asdict(),
                 on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
                 checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
                 progress=False if report is None else partial(report, label))

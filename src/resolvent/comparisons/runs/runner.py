@@ -12,7 +12,14 @@ import jax
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
-from resolvent.comparisons.runs.comparison_runs import Notify, compare_file, ignore, run_comparison
+from resolvent.comparisons.runs.comparison_runs import (
+    AUTOMATIC,
+    Execution,
+    Notify,
+    compare_file,
+    ignore,
+    run_comparison,
+)
 from resolvent.comparisons.runs.run_folder import (
     CHECKPOINTS,
     begin,
@@ -81,7 +88,7 @@ def run_experiment(
             begin(work, file, resume=resume)
             _announce(_Decision(str(work), is_complete=False, resume=resume))
             comparison = compare_file(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume,
-                                      progress=progress, scheduler=scheduler, notify=notify).collected()
+                                      progress=progress, execution=Execution(scheduler), notify=notify).collected()
             summary = _write(work, source, comparison)
         return folder, summary
 
@@ -95,7 +102,7 @@ def run_program(
     resume: bool = False,
     overwrite: bool = False,
     progress: ProgressOfMethod | None = None,
-    scheduler: SchedulerChoice = "auto",
+    execution: Execution = AUTOMATIC,
     notify: Notify = ignore,
 ) -> ComparedMethods:
     """Run an experiment whose parts a program has built, and write its folder; see ``run_experiment``.
@@ -105,7 +112,7 @@ def run_program(
     """
     with _claimed(out, resume=resume, overwrite=overwrite), open_folder(out, resume=resume) as work:
         comparison = run_comparison(experiment, data_of_seed=data_of_seed, checkpoints=work / CHECKPOINTS,
-                                    resume=resume, progress=progress, scheduler=scheduler, notify=notify)
+                                    resume=resume, progress=progress, execution=execution, notify=notify)
         _write(work, Source.of_program(out.name, comparison, title), comparison)
     return comparison
 
@@ -169,7 +176,7 @@ def _join(file: ExperimentFile, scheduler: SchedulerChoice) -> Path:
     if not decision.is_complete:
         with file.precision():
             compare_file(file, experiment, checkpoints=folder / CHECKPOINTS, resume=decision.resume,
-                         scheduler=scheduler).collected()
+                         execution=Execution(scheduler)).collected()
     return folder
 
 

@@ -38,7 +38,7 @@ def check_classes(view: TableView) -> Iterator[Finding]:
         if test[k][rarest] < _MIN_TEST_ROWS:
             of_class = f" of class {text_of(names[rarest])}" if view.is_classification else ""
             yield Finding("few test rows", "warning", f"{text_of(site)} has only {test[k][rarest]} test rows{of_class}"
-                          ", so that its score is uncertain", "a larger share, such as test: 0.4, or more rows",
+                          ", so that its score is uncertain", "folds: 5, which tests every row once, or more rows",
                           view.label.name, site, int(test[k][rarest]))
 
 
