@@ -8,7 +8,7 @@ import pytest
 
 import resolvent as rv
 
-ONE_RUN = {"algorithm", "checkpoint", "name"}  # one algorithm, its label, and the folder that is ``out`` of a comparison
+ONE_RUN = {"algorithm", "checkpoint", "name"}  # a comparison has labels, and a folder for all
 
 
 def test_compare_has_every_argument_of_simulate():

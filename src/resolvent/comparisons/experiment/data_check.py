@@ -213,6 +213,6 @@ def _power_findings(view: TableView | None, sites: Sequence[SiteRows]) -> list[F
     if view is None or not view.is_classification:
         return []
     return [Finding("power", "note", f"{site.site!r} has {site.rows[2]} test rows, which would show no gain up to "
-                    f"{100 * DIFFERING:g} points (with a probability of {POWER:.0%})", "folds: 5, which tests every row "
-                    "once, or seeds: 5", site=site.site, value=site.rows[2])
+                    f"{100 * DIFFERING:g} points (with a probability of {POWER:.0%})", "folds: 5, which tests every "
+                    "row once, or seeds: 5", site=site.site, value=site.rows[2])
             for site in sites if site.smallest_gain is None]
