@@ -209,19 +209,6 @@ def test_mlflow_gets_the_means_of_every_round_once(monkeypatch):
     assert client.named("set_terminated") == [(("r1",), {})]
 
 
-def test_tensorboard_files_have_the_means_of_every_round_once(tmp_path):
-    """Written by tensorboardX and read by TensorBoard's own reader."""
-    pytest.importorskip("tensorboardX")
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    callback = rv.callbacks.TensorBoard(str(tmp_path / "curves"))
-    run(callback, rounds=4, name="FedAvg", checkpoint=tmp_path / "c")
-    result = run(callback, name="FedAvg", checkpoint=tmp_path / "c", resume=True)
-    accumulator = reader.EventAccumulator(str(tmp_path / "curves" / "FedAvg-seed-0")).Reload()
-    scalars = accumulator.Scalars("test/accuracy")
-    assert [event.step for event in scalars] == [0, 2, 4, 6]
-    np.testing.assert_allclose([event.value for event in scalars], result.scores().mean(axis=1), rtol=1e-6)
-
-
 @pytest.mark.parametrize(("make", "module"), [
     (lambda: rv.callbacks.WandB("p"), "wandb"), (lambda: rv.callbacks.MLflow("p"), "mlflow"),
     (lambda: rv.callbacks.TensorBoard("f"), "tensorboardX")])

@@ -1,4 +1,4 @@
-"""MLflow, TensorBoard and Weights & Biases themselves read back what the callbacks wrote: the means of every evaluation.
+"""MLflow, TensorBoard and Weights & Biases read back what the callbacks wrote: the means of every evaluation.
 
 The packages are installed by the nightly workflow; ``test_callbacks.py`` tests the calls without them.
 """
