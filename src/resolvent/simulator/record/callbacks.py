@@ -236,8 +236,8 @@ class MLflow(Writer):
 
     Attributes:
         experiment: name of the experiment in MLflow; it is created if there is none.
-        tracking_uri: address of the tracking server or of a database, such as ``sqlite:///mlflow.db``; default: MLflow's
-            own setting.
+        tracking_uri: address of the tracking server, or of a database such as ``sqlite:///mlflow.db``; default: that
+            of MLflow's own setting.
 
     Raises:
         InputError: MLflow is not installed.
