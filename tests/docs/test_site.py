@@ -114,17 +114,17 @@ def test_axe_finds_no_violation(served, chosen, scheme):
     page, violations = context.new_page(), {}
     for name in chosen:
         page.goto(address + address_of(name))
-        found = axe.Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
+        report = axe.Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
                                              "resultTypes": ["violations"]}).response["violations"]
-        violations |= {f"{name}: {rule['id']}": [node["html"][:120] for node in rule["nodes"][:3]] for rule in found}
+        violations |= {f"{name}: {rule['id']}": [node["html"][:120] for node in rule["nodes"][:3]] for rule in report}
     context.close()
     assert violations == {}
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("words", "expected"), [
-    ("kappa", "theory/"), ("FedAvg in Flower", "flower/"),
-    pytest.param("lambda", "theory/", marks=pytest.mark.nightly),
+    ("kappa", "glossary/"), ("FedAvg in Flower", "flower/"),
+    pytest.param("lambda", "glossary/", marks=pytest.mark.nightly),
     pytest.param("Ditto PFLlib", "pfllib/", marks=pytest.mark.nightly)])
 def test_the_search_finds_letters_of_the_papers_and_names_of_peers(served, words, expected):
     address, browser = served
