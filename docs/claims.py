@@ -37,7 +37,8 @@ def figures() -> str:
 
     records = {path.stem: record for path, record in read_records(RESULTS).items()}
     by_paper = {paper: dict(group) for paper, group in groupby(sorted(records.items(), key=paper_of), key=paper_of)}
-    lines: list[str] = []
+    lines = ["## The papers' most important numbers", "", '<div class="claims">', *headlines(records), "</div>", "",
+             "## All figures", ""]
     for paper, of_paper in by_paper.items():
         lines += [f"**{escaped(paper)}**", "", '<div class="grid recipes" markdown>', ""]
         for stem, record in of_paper.items():
@@ -49,6 +50,17 @@ def figures() -> str:
         for stem, record in of_paper.items():
             lines += ["", *figure(stem, record)]
     return "\n".join(lines)
+
+
+def headlines(records: "dict[str, Record]") -> Iterator[str]:
+    """A card for each of the papers' most important numbers, with a link to its figure."""
+    from resolvent.papers.reproductions.results import shown_records, stated_claims
+
+    for stem in shown_records(RESULTS):
+        for claim in stated_claims(records[stem]):
+            if claim.headline:
+                text = card(claim._replace(says=claim.headline))
+                yield text.replace("</section>", f'<p><a href="#{stem}">{stem}</a></p></section>')
 
 
 def counts_text(record: "Record") -> str:

@@ -96,9 +96,10 @@ def page(folder: Path) -> str:
     records = shown_records(folder)
     stated = {stem: stated_claims(record) for stem, record in records.items()}
     lines = ["# The papers' claims and our results", ""]
-    if headlines := [line for stem, claims in stated.items() for claim in claims if claim.headline
-                     for line in _of_headline(stem, claim, records[stem])]:
-        lines += ["## The papers' most important numbers", "", *headlines, ""]
+    if headlines := [_of_headline(stem, claim, records[stem]) for stem, claims in stated.items() for claim in claims
+                     if claim.headline]:
+        lines += ["## The papers' most important numbers", "", "| number | ours | verdict | figure |",
+                  "|---|---|---|---|", *headlines, ""]
     if changed := [f"- [{stem}](#{stem}): {claim.says}: **{claim.outcome}**. Before: {claim.changed}"
                    for stem, claims in stated.items() for claim in claims if claim.changed]:
         lines += ["## Verdicts that changed", "", *changed, ""]
@@ -252,10 +253,12 @@ def _details(claim: Record, seeds: int) -> str:
     return ", ".join(parts)
 
 
-def _of_headline(stem: str, claim: StatedClaim, record: Record) -> list[str]:
-    """A most important number as lines of Markdown."""
-    return [f"- **{claim.headline}** ({claim.source}): {claim.outcome}; {record['setting']}, "
-            f"{count_of(record['seeds'], 'seed')}, [{stem}](#{stem})", *_of_readings(claim)]
+def _of_headline(stem: str, claim: StatedClaim, record: Record) -> str:
+    """A most important number as a row of a table."""
+    numbers = "<br>".join(line.removeprefix("    - ") for line in _of_readings(claim))
+    cells = (f"{claim.headline} ({claim.source})", numbers, claim.outcome,
+             f"[{stem}](#{stem}), {record['setting']}, {count_of(record['seeds'], 'seed')}")
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _of_readings(claim: StatedClaim) -> list[str]:
