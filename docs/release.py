@@ -99,6 +99,14 @@ def table() -> str:
     return "\n".join([*lines, *(f"| {row.subject} | {row.value} | `{row.command}` |" for row in figures())])
 
 
+def on_config(config: Any) -> Any:
+    """Name the version in the footer of every page."""
+    import resolvent
+
+    config.copyright = f"Resolvent {resolvent.__version__}"
+    return config
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the mark by the table."""
     return markdown.replace(MARK, table()) if MARK in markdown else markdown

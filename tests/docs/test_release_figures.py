@@ -2,7 +2,11 @@
 
 import importlib.util
 import json
+import re
+from types import SimpleNamespace
 from pathlib import Path
+
+import resolvent
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("release", ROOT / "docs" / "release.py")
@@ -24,3 +28,14 @@ def test_figures_follow_the_results(monkeypatch):
     (row,) = RELEASE.kills()
     kills = record["cases"] - record["cases without such a process"]
     assert row.value.startswith(f"{kills} kills in {record['runs']} runs; 2 runs")
+
+
+def test_the_version_is_the_same_everywhere():
+    """In the package, the citation, the changelog's newest release and the footer of the site."""
+    version = resolvent.__version__
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    (name, date), *_ = re.findall(r"^## \[(\d[\d.]*)\] - ([\d-]+)$", changelog, re.MULTILINE)
+    assert name == version
+    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
+    assert RELEASE.on_config(SimpleNamespace()).copyright == f"Resolvent {version}"
