@@ -3,8 +3,8 @@
 import importlib.util
 import json
 import re
-from types import SimpleNamespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import resolvent
 
