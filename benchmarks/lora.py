@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -99,13 +100,14 @@ def main() -> None:
     """Measure, print, and write the file that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--methods", nargs="+", default=ROWS, choices=ROWS)
     parser.add_argument("--run", choices=ROWS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
         print(json.dumps(run(options.run)))
         return
     rows = []
-    for name in ROWS:
+    for name in options.methods:
         text = subprocess.run([sys.executable, __file__, "--run", name], check=True, capture_output=True,
                               text=True).stdout
         rows.append({"method": name, **json.loads(text.splitlines()[-1])})
@@ -113,7 +115,7 @@ def main() -> None:
     if options.out:
         options.out.write_text(as_json({
             "parties": PARTIES, "jax": jax.__version__,
-            "command": f"nice python benchmarks/lora.py --out {options.out}"}, rows=rows))
+            "command": shlex.join(["nice", "python", *sys.argv])}, rows=rows))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ import argparse
 import functools
 import json
 import os
+import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,12 +121,13 @@ def main() -> None:
     """Measure, print, and write the file that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", nargs="+", default=[*NETWORKS], choices=[*NETWORKS])
+    parser.add_argument("--methods", nargs="+", default=[*ROWS], choices=[*ROWS])
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
     rows, began = [], time.process_time()
     for name in options.data:
-        for method in ROWS:
+        for method in options.methods:
             for classes in (10, 2):
                 rows.append({"data": name, "classes": classes, "method": method,
                              **row_of(name, method, classes, options.seeds)})
@@ -133,8 +136,7 @@ def main() -> None:
                     options.out.write_text(as_json({
                         "rounds": ROUNDS, "seeds": options.seeds, "parties": PARTIES, "jax": jax.__version__,
                         "cpu_seconds": round(time.process_time() - began),
-                        "command": f"python benchmarks/model_state.py --data {' '.join(options.data)} --seeds "
-                                   f"{options.seeds} --out {options.out}"}, rows=rows))
+                        "command": shlex.join(["python", *sys.argv])}, rows=rows))
 
 
 def data_of(name: str, classes: int, seed: int) -> rv.FederatedData:

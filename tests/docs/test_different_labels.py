@@ -1,4 +1,4 @@
-"""The table of methods for parties with different labels has the figures of the benchmark's file."""
+"""The tables about parties with different labels have the figures of the benchmarks' files."""
 
 import json
 import re
@@ -20,3 +20,13 @@ def test_the_table_has_the_figures_of_the_file():
         if record["method"] != "FedAvg":
             expected = f"{100 * record['gain']:+.1f} ± {100 * record['error']:.1f}"
             assert difference == expected.replace("-", "\N{MINUS SIGN}")
+
+
+def test_the_table_of_normalisations_has_the_figures_of_the_file():
+    page = (ROOT / "docs" / "choosing.md").read_text("utf-8").split("## Batch normalisation")[1].split("\n## ")[0]
+    records = json.loads((ROOT / "benchmarks" / "model_state.json").read_text("utf-8"))["rows"]
+    shown = {name: [100 * (of.get("shared") or of["own"])[0] for classes in (10, 2) for of in records
+                    if (of["method"], of["classes"]) == (name, classes)] for name in (of["method"] for of in records)}
+    assert len(shown) == 3
+    for name, (ten, two) in shown.items():
+        assert f"| {name} | {ten:.1f} | {two:.1f} |" in page

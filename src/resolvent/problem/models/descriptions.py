@@ -45,9 +45,11 @@ def _describe_adapted(model: AdaptedModel) -> tuple[dict[str, Any], dict[str, ND
     described = describe(model.inner)
     if described is None:
         return None
-    settings = {"kind": "AdaptedModel", "inner": described[0], "scale": float(model.scale), "rank": model.rank,
-                "l2": float(model.l2), "adapted": [*model.adapted], "trained": [*model.trained]}
-    arrays = {"inner": described[1], "base": dict(tree.named_leaves(model.base)), "fixed": model.fixed}
+    settings = {"kind": "AdaptedModel", "inner": described[0], "scale": float(np.asarray(model.scale)),
+                "rank": model.rank, "l2": float(np.asarray(model.l2)), "adapted": [*model.adapted],
+                "trained": [*model.trained]}
+    arrays: dict[str, dict[str, Any]] = {"inner": described[1], "base": dict(tree.named_leaves(model.base)),
+                                         "fixed": model.fixed}
     return settings, {f"{part}/{name}": np.asarray(leaf) for part, leaves in arrays.items()
                       for name, leaf in leaves.items()}
 
