@@ -14,7 +14,7 @@ from typing_extensions import override
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.regression.families import RowTerms
-from resolvent.problem.regression.objective import FitSums, RegressionOracle, RegressionProblem
+from resolvent.problem.regression.objective import FitSums, RegressionOracle, RegressionProblem, padded
 
 __all__ = ["CoxOracle", "CoxRegression"]
 
@@ -56,7 +56,7 @@ class CoxRegression(RegressionProblem):
         self.longest = int(sizes.max()) if longest is None else longest
         self.order = jnp.asarray(order, jnp.int32)
         pad = partial(jnp.pad, pad_width=(0, self.longest))
-        self.x = jnp.pad(jnp.asarray(np.asarray(x, float)[order]), ((0, self.longest), (0, 0)))
+        self.x = padded(np.asarray(x, float)[order], self.longest)
         self.event = pad(jnp.asarray(np.asarray(event, bool)[order]))
         self.last, self.before, self.rank = (pad(jnp.asarray(np.concatenate(column)))
                                              for column in zip(*(part[1:] for part in parts), strict=True))

@@ -1,5 +1,6 @@
 """Regressions as problems: the parties' objectives, their second derivatives, and the sums of a fit."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
@@ -16,7 +18,11 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.regression.families import Family, RowTerms
 
-__all__ = ["FitSums", "LikelihoodProblem", "RegressionOracle", "RegressionProblem", "RowRegression", "RowsOracle"]
+__all__ = ["FitSums", "LikelihoodProblem", "RegressionOracle", "RegressionProblem", "RowRegression", "RowsOracle",
+           "padded"]
+
+
+_ALIGNMENT = 64  # bytes: JAX takes such an array of NumPy without a copy on a CPU
 
 
 class FitSums(NamedTuple):
@@ -152,12 +158,9 @@ class RowRegression(RegressionProblem):
         self.family = family
         self.sizes = jnp.asarray(sizes, jnp.int32)
         self.first = jnp.cumsum(self.sizes) - self.sizes
-        rows = len(y)
         self.block = block
-        padding = ((0, self.block),)
-        self.x = jnp.pad(jnp.asarray(x, float), (*padding, (0, 0)))
-        self.y = jnp.pad(jnp.asarray(y, float), padding, mode="edge")
-        self.offsets = jnp.pad(jnp.zeros(rows) if offsets is None else jnp.asarray(offsets, float), padding)
+        self.x, self.y = padded(x, block), jnp.pad(jnp.asarray(y, float), (0, block), mode="edge")
+        self.offsets = padded(np.zeros(len(y)) if offsets is None else offsets, block)
         parameters = family.predictors * self.x.shape[1] + len(family.extra)
         self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), (parameters,)) for v in (start, l2))
         self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
@@ -174,6 +177,17 @@ class RowRegression(RegressionProblem):
         z = jnp.concatenate([z, jnp.broadcast_to(w[count:], (rows, w.size - count))], axis=1)
         second: Array = jax.vmap(lambda z, y: jnp.diag(jax.hessian(self.family.loss)(z, y))[:c])(z, y)
         return second
+
+
+def padded(rows: Any, count: int) -> Float[Array, "rows ..."]:
+    """The rows, and after them this number of zeros. A table in memory is copied once: its copy is aligned for JAX."""
+    rows, dtype = np.asarray(rows), np.dtype(jnp.result_type(float))
+    shape = (len(rows) + count, *rows.shape[1:])
+    memory = np.zeros(math.prod(shape) * dtype.itemsize + _ALIGNMENT, np.uint8)  # pages without rows stay untouched
+    start = -memory.ctypes.data % _ALIGNMENT
+    copy = memory[start:start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    copy[:len(rows)] = rows
+    return jnp.asarray(copy)
 
 
 class _Block(NamedTuple):
