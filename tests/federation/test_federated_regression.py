@@ -13,10 +13,12 @@ import nightly
 import resolvent as rv
 from federation.test_federation_cli import lead_of, signed
 from resolvent.algorithms.methods.newton import FederatedNewton
+from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.lead.regression import prepare_regression, rehearse_regression
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.fitted_regression import read_fit
 from resolvent.federation.protocol.job import FederationJob
@@ -339,3 +341,20 @@ def test_a_site_sees_before_what_a_regression_sends(tmp_path):
     hospitals = careful(tmp_path, "ill ~ exp(age)", frame)
     with pytest.raises(Refusal, match="min_cell"):
         [*check_site(hospitals.files["kiel"], "kiel", hospitals.file)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("engine", ["nvflare", "flower"])
+def test_secure_sums_over_an_engine(tmp_path, engine):
+    """Server, sites and lead are processes with certificates; the estimates are those of the pooled rows."""
+    pytest.importorskip("nvflare" if engine == "nvflare" else "flwr")
+    table(120).to_csv(tmp_path / "rows.csv", index=False)
+    file = RegressionFile.parse(json.dumps({
+        "data": {"table": str(tmp_path / "rows.csv"), "party": "site"},
+        "regression": {"formula": "ill ~ age + ward"}, "privacy": {"secure_sums": True}}), "mine.yaml", "mine")
+    rehearsal = prepare_regression(file)
+    job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True)
+    fit, difference = rehearse_regression(rehearsal, tmp_path / "out", job, print, folder=tmp_path / "work",
+                                          notify=print, engine=engine)
+    assert fit.has_converged
+    assert difference < 1e-12

@@ -102,6 +102,8 @@ def federate_file(source: str, changes: "Sequence[str]", out: Path, rules: "Mapp
     from resolvent.federation.protocol.regression import FederatedRegression
 
     file, difference = RegressionFile.load(source, changes), 0.0
+    if file.privacy is not None:
+        terminal.print_note("secure sums hide the fits of single sites: the page does not compare sites")
     if kit is None:
         require_engine(engine)
         rehearsal = prepare_regression(file)

@@ -4,7 +4,7 @@ A site acts on two methods: Newton's method, and one round for the sums from whi
 """
 
 import contextlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -115,10 +115,6 @@ class FederatedRegression:
         """A context in which numbers have 64 bits."""
         context: contextlib.AbstractContextManager[None] = jax.enable_x64(True)
         return context
-
-    def facts(self) -> dict[str, Any]:
-        """The settings as plain values."""
-        return asdict(self.settings) | ({} if self.privacy is None else {"privacy": asdict(self.privacy)})
 
 
 def sends_own_fits(settings: RegressionSettings) -> bool:

@@ -15,7 +15,6 @@ from resolvent.algorithms.participation import Full
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, describe_rows
 from resolvent.comparisons.regression.rows import complete_rows, encode_rows
 from resolvent.data.files.atomic_files import write_text
-from resolvent.data.tables.column_encodings import looks_like_identifier
 from resolvent.errors import quote, shorten
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import WHY, reasons_to_refuse, refusal_of_limits
@@ -27,6 +26,7 @@ from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.budgets import reasons_of_budgets
 from resolvent.federation.site.departures import Departure
 from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.read_rows import read_site_rows
@@ -120,27 +120,20 @@ class RegressionRun:
             check_row_set(self._versions, self.version or 0, self._used, limits)
 
     def _check_columns(self) -> None:
-        """Refuse free text and identifiers that the site does not list.
+        """Refuse free text, identifiers and levels that the site does not list.
 
         Raises:
             Refusal: naming the column.
         """
-        limits = self._site.limits
-        listed = {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
-        for name, levels in {**self._report.levels, self.experiment.table.label: self._report.classes}.items():
-            if limits.max_levels is not None and len(levels) > limits.max_levels and name not in listed:
-                raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has {len(levels)} levels (limits.max_levels: "
-                              f"{WHY['max_levels']}): list it in limits.features", column=name)
+        limits, counts = self._site.limits, {**self._report.levels, self.experiment.table.label: self._report.classes}
+        check_listed_columns({name: len(levels) for name, levels in counts.items()},
+                             {name: np.asarray(self._frame[name], np.float64) for name in self._report.numbers},
+                             self._report.rows, limits)
+        for name, levels in counts.items():
             allowed = (limits.levels or {}).get(name)
             if allowed is not None and (unknown := sorted({*levels} - {*allowed})):
                 raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has the level {quote(unknown[0])}, which is not in "
                               f"limits.levels ({WHY['levels']})", column=name)
-        for name in self._report.numbers:
-            values = np.asarray(self._frame[name], np.float64)
-            if not limits.identifiers and name not in listed and looks_like_identifier(values):
-                raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has whole numbers that all differ, as an identifier "
-                              f"has (limits.identifiers: {WHY['identifiers']}): list it in limits.features",
-                              column=name)
 
     def report(self) -> dict[str, Any]:
         """The report on the rows."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.data.samples import split_order, split_sizes
-from resolvent.data.tables.column_encodings import CategoryColumn, NumberColumn, is_missing, looks_like_identifier
+from resolvent.data.tables.column_encodings import CategoryColumn, NumberColumn, is_missing
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
     Columns,
@@ -35,6 +35,7 @@ from resolvent.federation.protocol.limits import NO_LIMITS, WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.site.chosen_levels import hidden_levels, listed_levels
+from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.read_rows import choose_columns, read_site_rows
 from resolvent.federation.site.table_versions import TableRows
 
@@ -115,7 +116,10 @@ class SiteTable:
         self._hidden = {name: hidden_levels(values, self._min_cell, (limits.levels or {}).get(name))
                         for name, values in self._columns.items() if is_text(values)}
         self._listed = listed_levels(settings, self._label_kinds, self._hidden, self._classes)
-        self._check_columns(limits)
+        levels = {name: {*values[~is_missing(values)]} for name, values in self._columns.items() if is_text(values)}
+        check_listed_columns({name: len(of_column) for name, of_column in {**levels, **self._classes}.items()},
+                             {name: values for name, values in self._columns.items() if not is_text(values)},
+                             self.rows, limits)
         self._row_weights = self._read_weights()
 
     def _join_splits(self, held_out: Collection[str]) -> None:
@@ -126,28 +130,6 @@ class SiteTable:
         self._order = np.concatenate([parts[split] for split in (*joined, *others)])
         self._lengths = {split: len(parts[split]) if split in held_out else 0 for split in SPLITS}
         self._lengths["train"] = sum(len(parts[split]) for split in joined)
-
-    def _check_columns(self, limits: Limits) -> None:
-        """Refuse free text and identifiers that the site does not list.
-
-        Raises:
-            Refusal: a column that is not listed has too many levels, or whole numbers that all differ.
-        """
-        listed = {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
-        levels = {name: len({*values[~is_missing(values)]}) for name, values in self._columns.items()
-                  if is_text(values)}
-        largest = min(np.inf if limits.max_levels is None else limits.max_levels,
-                   np.inf if limits.max_level_density is None else limits.max_level_density * self.rows)
-        for name, count in {**levels, **{label: len(classes) for label, classes in self._classes.items()}}.items():
-            if count > largest and name not in listed:
-                raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} has {count} different values in "
-                              f"{self.rows} rows, as free text has (limits.max_levels: {WHY['max_levels']}): exclude "
-                              "it, or list it in limits.features or limits.labels", column=name)
-        for name, values in self._columns.items():
-            if not limits.identifiers and name not in listed and not is_text(values) and looks_like_identifier(values):
-                raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} has whole numbers that all differ, as "
-                              f"an identifier has (limits.identifiers: {WHY['identifiers']}): exclude it, or list it "
-                              "in limits.features", column=name)
 
     @property
     def training_rows(self) -> int:

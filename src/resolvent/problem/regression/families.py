@@ -55,11 +55,6 @@ class Family(eqx.Module):
         """C, the number of linear predictors of a row."""
         return 1
 
-    @property
-    def parameters_of_row(self) -> int:
-        """C and the number of further parameters."""
-        return self.predictors + len(self.extra)
-
     @abstractmethod
     def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
         """The negative log-likelihood of a row, from its linear predictors and the further parameters."""
