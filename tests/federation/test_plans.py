@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,10 +11,11 @@ from federation.test_federation_cli import EXPERIMENT, LIMITS, SITES, Consortium
 from resolvent.cli import federation as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol import signatures
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import Approval, SiteFile, read_site
 from resolvent.federation.protocol.job import FederationJob
-from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.kits import KitNote, kit_note
 from resolvent.federation.protocol.names import PLANS
 from resolvent.federation.protocol.refusals import read_refusal
 from resolvent.federation.protocol.requests import library_version, request_bytes
@@ -152,6 +155,19 @@ def kits(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("kits")
     return [make_flower_kits(folder / name, name=name, host="localhost", port=1, sites=SITES) for name in ("a", "b")]
+
+
+@pytest.mark.parametrize(("hours", "is_valid"), [(-2, False), (-0.5, True), (24 * 300, True), (24 * 361, False)])
+def test_a_kit_is_not_started_before_and_after_its_certificates(hours, is_valid, kits, monkeypatch):
+    """The clock of the machine is some hours from the one that made the kits; they are valid from an hour before."""
+    shift = timedelta(hours=hours)
+    monkeypatch.setattr(signatures, "datetime", SimpleNamespace(now=lambda zone: datetime.now(zone) + shift))
+    for name, kind in (("server", "server"), ("aachen", "site")):
+        if is_valid:
+            assert kit_note(kits[0][name], kind).name == name
+        else:
+            with pytest.raises(InputError, match=r"startup/.*\.pem is valid from .* UTC, and the clock of"):
+                kit_note(kits[0][name], kind)
 
 
 def test_a_signature_is_that_of_the_federations_lead(kits):

@@ -48,7 +48,7 @@ def table(seed):
 class Federation:
     """The commands of lead, server and sites, each in its own folder."""
 
-    def __init__(self, folder, engine, stack, sites=SITES, experiment=EXPERIMENT):
+    def __init__(self, folder, engine, stack, sites=SITES, experiment=EXPERIMENT, made_with=()):
         self.folder, self.stack, self.engine, self.sites = folder, stack, engine, sites
         self.lead = "lead@example.org" if engine == "nvflare" else "server"
         self.env = {**os.environ, "PYTHONPATH": str(Path(resolvent.__file__).parents[1])}
@@ -58,7 +58,7 @@ class Federation:
             f"name: hearts\nhost: localhost\nport: {free_port()}\nsites: [{', '.join(sites)}]\n"
             f"lead: lead@example.org\nengine: {engine}\n")
         (folder / "lead" / "mine.yaml").write_text(experiment)
-        self.run("lead", "federation", "new", "consortium.yaml")
+        self.run("lead", "federation", "new", "consortium.yaml", env=dict(made_with))
         for name in ("server", *sites):  # with Flower the lead works on the machine of the server
             shutil.copytree(folder / "lead" / "kits" / name, folder / name / "kit")
         lead_kit = folder / "lead" / "kits" / self.lead
@@ -67,10 +67,10 @@ class Federation:
     def command(self, *words):
         return [sys.executable, "-m", "resolvent.cli", *map(str, words)]
 
-    def run(self, name, *words, fails=False):
+    def run(self, name, *words, fails=False, env=()):
         """What a command prints."""
-        done = subprocess.run(self.command(*words), cwd=self.folder / name, env=self.env, capture_output=True,
-                              text=True, timeout=600, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(self.command(*words), cwd=self.folder / name, env={**self.env, **dict(env)},
+                              capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL, check=False)
         assert (done.returncode != 0) == fails, done.stdout + done.stderr
         return " ".join((done.stdout + done.stderr).split())
 

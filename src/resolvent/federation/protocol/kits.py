@@ -10,7 +10,7 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError, locked
 from resolvent.errors import InputError
 from resolvent.federation.protocol.revocation import RevokedKeys
-from resolvent.federation.protocol.signatures import sign, verify
+from resolvent.federation.protocol.signatures import check_validity, sign, verify
 
 __all__ = ["SERVER_KIT", "Engine", "KitNote", "is_started", "kit_note", "started_once", "write_kit_note"]
 
@@ -109,11 +109,12 @@ def kit_note(kit: Path, kind: str) -> KitNote:
     """What a kit says about its participant.
 
     Raises:
-        InputError: it is not a kit, or the kit of another kind of participant.
+        InputError: it is not a kit, or the kit of another kind of participant, or its certificate is not valid.
     """
     note = KitNote(kit)
     if note.kind != kind:
         raise InputError(f"{kit} is the kit of {_TITLES[note.kind]}, and this command needs that of {_TITLES[kind]}")
+    check_validity(kit / "startup")
     return note
 
 

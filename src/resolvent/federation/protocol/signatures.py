@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from resolvent.errors import InputError
 from resolvent.federation.protocol.revocation import key_id
 
-__all__ = ["Signer", "sign", "verify"]
+__all__ = ["Signer", "check_validity", "sign", "verify"]
 
 
 class Signer(NamedTuple):
@@ -46,6 +46,24 @@ def _private_key(text: bytes) -> Any:
     from cryptography.hazmat.primitives import serialization
 
     return serialization.load_pem_private_key(text, None)
+
+
+def check_validity(folder: Path) -> None:
+    """Check that the certificates of a folder are valid by the clock of this machine: engines say it late, or never.
+
+    Raises:
+        InputError: one is not valid yet, or no longer.
+    """
+    now = datetime.now(UTC)
+    for path in sorted([*folder.glob("*.crt"), *folder.glob("*.pem")]):
+        from cryptography import x509
+
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if not first <= now <= last:
+            raise InputError(f"the certificate {path} is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} "
+                             f"UTC, and the clock of this machine says {now:%Y-%m-%d %H:%M}: correct the clock, or, if "
+                             "it is right, make new kits")
 
 
 def verify(authority_file: Path, content: bytes, signature: Any) -> Signer:

@@ -35,6 +35,7 @@ _ONLINE, _UNREGISTERED = "online", "unregistered"
 _START_SECONDS = 30.0
 _PAUSE = 0.05  # seconds between two requests for a task
 _FIRST_RETRY = 0.05  # seconds
+_MAX_WAIT = 600.0  # seconds for an object; Flower waits 7200, in which a site answers no other message
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 # A run of Flower needs an app bundle. This one has no code, and its components are never loaded, see ``flower_site``.
 _PROJECT = """\
@@ -59,16 +60,17 @@ clientapp = "none:none"
 
 
 def retry_soon(module: ModuleType, function: str = "pull_objects") -> None:
-    """Let a module of Flower ask again soon for an object that is not there yet; it waits 1 second by default.
+    """Let a module of Flower ask again soon for an object that is not there yet, and give up after some minutes.
 
-    A message is announced before its objects have arrived. In a rehearsal with 51 exchanges, the server waited 19 times
+    Flower first waits 1 second, because a message is announced before its objects have arrived. In a rehearsal with 51 exchanges, the server waited 19 times
     for an object of a reply, and the sites 97 times for an object of a message.
 
     Args:
         module: the module.
         function: the function for which the module has imported a name.
     """
-    setattr(module, function, functools.partial(getattr(module, function), initial_backoff=_FIRST_RETRY))
+    setattr(module, function, functools.partial(getattr(module, function), initial_backoff=_FIRST_RETRY,
+                                                 max_time=_MAX_WAIT))
 
 
 retry_soon(http_grid)
