@@ -47,7 +47,9 @@ def federation(engine, tmp_path_factory):
 
 
 def begin(federation, out, *words):
-    """Start the lead's command, and wait until the run has done some rounds."""
+    """Start the lead's command with all sites, and wait until the run has done some rounds."""
+    for site in {*SITES} - {*federation.processes}:
+        federation.processes[site] = federation.start_site(site)
     runs = federation.folder / "server" / "kit" / "runs"
     before = {*runs.iterdir()} if runs.exists() else set()
     process = federation.begin(out, *words)
@@ -65,8 +67,6 @@ def test_a_site_that_is_started_late_takes_part(federation):
 
 
 def test_a_site_joins_between_two_rounds(federation):
-    if "celle" not in federation.processes:
-        federation.processes["celle"] = federation.start_site("celle")
     # With NVIDIA FLARE the job goes on until the second command ends it.
     rounds = 400 if federation.engine == "nvflare" else 60
     longer = ["--set", f"rounds={rounds}", "--set", f"evaluate_every={rounds}"]
@@ -103,7 +103,7 @@ def test_a_disk_that_is_full_in_the_middle(federation):
 def test_a_site_that_never_returns(federation):
     """Its machine is lost in the middle: a run with a quorum is completed by the others."""
     process = begin(federation, "runs/lost", "--quorum", "2", "--grace", "1", "--deadline", "20")
-    kill_all(federation.processes["celle"])
+    kill_all(federation.processes.pop("celle"))
     code, said = federation.outcome(process, 1200)
     assert code == 0, said
     rounds = federation.rounds()

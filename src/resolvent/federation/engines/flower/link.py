@@ -62,8 +62,8 @@ clientapp = "none:none"
 def retry_soon(module: ModuleType, function: str = "pull_objects") -> None:
     """Let a module of Flower ask again soon for an object that is not there yet, and give up after some minutes.
 
-    Flower first waits 1 second, because a message is announced before its objects have arrived. In a rehearsal with 51 exchanges, the server waited 19 times
-    for an object of a reply, and the sites 97 times for an object of a message.
+    Flower first waits 1 second. A message is announced before its objects have arrived: in a rehearsal with 51
+    exchanges, the server waited 19 times for an object of a reply, and the sites 97 times for an object of a message.
 
     Args:
         module: the module.
