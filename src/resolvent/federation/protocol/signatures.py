@@ -54,15 +54,15 @@ def check_validity(folder: Path) -> None:
     Raises:
         InputError: one is not valid yet, or no longer.
     """
-    now = datetime.now(UTC)
+    clock = datetime.now(UTC)
     for path in sorted([*folder.glob("*.crt"), *folder.glob("*.pem")]):
         from cryptography import x509
 
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        if not first <= now <= last:
+        if not first <= clock <= last:
             raise InputError(f"the certificate {path} is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} "
-                             f"UTC, and the clock of this machine says {now:%Y-%m-%d %H:%M}: correct the clock, or, if "
+                             f"UTC, and the clock of this machine says {clock:%Y-%m-%d %H:%M}: correct the clock, or, if "
                              "it is right, make new kits")
 
 
