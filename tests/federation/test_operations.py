@@ -51,9 +51,9 @@ def begin(federation, out, *words):
     for site in {*SITES} - {*federation.processes}:
         federation.processes[site] = federation.start_site(site)
     runs = federation.folder / "server" / "kit" / "runs"
-    before = {*runs.iterdir()} if runs.exists() else set()
+    before = {*runs.glob("*")}
     process = federation.begin(out, *words)
-    federation.wait_for(lambda: {*runs.iterdir()} - before and 5 <= len(federation.rounds()) < 50)
+    federation.wait_for(lambda: {*runs.glob("*")} - before and 5 <= len(federation.rounds()) < 50)
     return process
 
 
@@ -86,6 +86,7 @@ def test_a_disk_that_is_full_in_the_middle(federation):
     if os.geteuid():
         pytest.skip("mounting a file system needs the rights of root")
     runs = federation.folder / "berlin" / "kit" / "runs"
+    runs.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", runs], check=True)
     federation.stack.callback(subprocess.run, ["umount", "--lazy", str(runs)], check=False)
     filler = runs / "filler"

@@ -62,8 +62,8 @@ def check_validity(folder: Path) -> None:
         first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         if not first <= clock <= last:
             raise InputError(f"the certificate {path} is valid from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} "
-                             f"UTC, and the clock of this machine says {clock:%Y-%m-%d %H:%M}: correct the clock, or, if "
-                             "it is right, make new kits")
+                             f"UTC, and the clock of this machine says {clock:%Y-%m-%d %H:%M}: correct the clock, or, "
+                             "if it is right, make new kits")
 
 
 def verify(authority_file: Path, content: bytes, signature: Any) -> Signer:
