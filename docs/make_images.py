@@ -88,6 +88,7 @@ def photograph(folder: Path) -> None:
         wide.screenshot(path=IMAGES / "tutorial-report.png")
         wide.locator("#decisions").screenshot(path=IMAGES / "tutorial-decisions.png")
         phone.goto(report)
+        phone.evaluate("document.querySelector('#decisions').scrollIntoView()")
         phone.screenshot(path=IMAGES / "tutorial-phone.png")
         browser.close()
 
