@@ -154,9 +154,16 @@ class TestLedger:
         return rv.privacy.party_epsilons(algorithm, rate=rate, rounds=10, delta=1e-5)
 
     def test_three_adversaries_have_three_epsilons(self):
-        """A server that adds the noise has every reply without it; one of four parts has half the multiplier."""
-        assert self.epsilons(private(), 0.5) == (2.5, 5.0, math.inf)
-        assert self.epsilons(private(cohort=4.0, noise="parties"), 1.0) == (5.0, 5.0, 10.0)
+        """A server that adds the noise has every reply without it; one of four parts has half the multiplier.
+
+        In a secure sum the server has no more than the others, unless parties tell it their noise.
+        """
+        assert self.epsilons(private(), 0.5) == (2.5, 5.0, math.inf, math.inf)
+        assert self.epsilons(private(cohort=4.0, noise="parties"), 1.0) == (5.0, 5.0, 10.0, 5.0)
+        assert self.epsilons(private(cohort=9.0, noise="parties", noise_parties=4), 1.0) == (5.0, 5.0, 10.0, 5.0)
+        told = rv.privacy.party_epsilons(private(cohort=4.0, noise="parties"), rate=1.0, rounds=10, delta=1e-5,
+                                         colluding=3)
+        assert told.secure_server == 10.0
         assert rv.privacy.party_epsilon(private(), rate=0.5, rounds=10, delta=1e-5) == 2.5
 
     def test_noise_of_parties_is_not_accounted_for_in_drawn_cohorts(self):

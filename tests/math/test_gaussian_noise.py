@@ -70,11 +70,18 @@ def test_the_released_sum_is_on_the_grid_with_the_stated_noise():
     assert abs(released.mean()) < 5 * 1.4 / math.sqrt(20_000)
 
 
-def test_a_release_on_the_grid_can_be_summed_as_integers():
-    key = system_key()
-    noisy = noisy_sum(key, multiplier=3.0)
-    integers = np.random.default_rng(0).integers(-2**22, 2**22, 10_000).astype(np.int32)
-    np.testing.assert_array_equal(noisy.on_grid(jnp.asarray(integers) * noisy._step), integers)
+def test_noisy_integers_of_several_can_be_summed():
+    """With shares of the noise, their sum has the stated noise: mean and variance, to five standard errors."""
+    for key in (system_key(), jax.random.key(0)):
+        noisy = NoisySum.for_key(key, length=1.0, multiplier=2.0, terms=4, integers=True)
+        keys = [key, key] if noisy.protects else [*jax.random.split(key)]
+        parts = [noisy.noisy(noisy.zero(jnp.zeros(20_000)), k, share=0.5) for k in keys]
+        assert all(part.dtype == jnp.int32 for part in parts)
+        sigma, total = 2.0 * float(noisy._unit), np.asarray(sum(parts), np.float64)
+        assert abs(total.mean()) < 5 * sigma / np.sqrt(20_000)
+        assert total.std() == pytest.approx(sigma, rel=5 / np.sqrt(2 * 20_000))
+        released = noisy.release(jnp.asarray(total, jnp.int32), key, share=0.0)
+        np.testing.assert_array_equal(released, np.float32(total) * np.float32(noisy._step))
 
 
 def test_each_release_has_new_noise_also_in_a_loop_and_with_the_same_key():
@@ -143,7 +150,7 @@ def test_the_grid_of_floating_point_noise_shows_who_is_in_a_sum(protects):
         assert with_record > 0.99
         assert without < 0.2
         return
-    integers = np.asarray(noisy.on_grid(released)).astype(np.int64)
+    integers = np.rint(np.asarray(released) / np.asarray(noisy._step)).astype(np.int64)
     np.testing.assert_array_equal(np.asarray(integers * noisy._step, np.float32), np.asarray(released))
     sigma = float(noisy._unit)
     for total in (clipped[0] + clipped[1], clipped[0]):

@@ -18,12 +18,14 @@ import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Array, Bool, Float, Int32, UInt32
 
 from resolvent.errors import InputError
 
-__all__ = ["Bits", "decode", "encode", "fraction_bits", "fractions_of_limbs", "is_in_range", "total"]
+__all__ = ["Bits", "decode", "decode_integers", "encode", "encode_integers", "fraction_bits", "fractions_of_limbs",
+           "is_in_range", "total"]
 
 Bits: TypeAlias = Literal[32, 64]
 
@@ -93,6 +95,22 @@ def encode(x: Float[Array, "..."], fractions: Sequence[int], bits: Bits) -> UInt
         limbs.append(jnp.where((scaled < 0)[..., None], _negated(words), words))
         x = x - scaled * 2.0**-f
     return jnp.stack(limbs, axis=-2)
+
+
+def encode_integers(x: Int32[Array, "..."], bits: Bits) -> UInt32[Array, "... 1 words"]:
+    """Integers modulo 2^bits, as one limb.
+
+    Example:
+        >>> encode_integers(jnp.array([-3]), 64).tolist()
+        [[[4294967293, 4294967295]]]
+    """
+    high: Array = jnp.where(x < 0, jnp.uint32(2**_WORD - 1), jnp.uint32(0))
+    return jnp.stack([x.astype(jnp.uint32), high][:bits // _WORD], axis=-1)[..., None, :]
+
+
+def decode_integers(words: UInt32[Array, "... 1 words"]) -> Int32[Array, "..."]:
+    """The integers of ``encode_integers`` or of a sum of theirs, modulo 2^32."""
+    return jax.lax.bitcast_convert_type(words[..., 0, 0], jnp.int32)
 
 
 def decode(words: UInt32[Array, "... limbs words"], fractions: Sequence[int], like: Array) -> Float[Array, "..."]:

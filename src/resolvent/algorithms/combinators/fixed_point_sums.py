@@ -5,18 +5,21 @@ r"""Replies as integers, of which the server uses nothing but the sum.
     party:   q_k = round(w_k x_k 2^f) mod 2^bits for every number x_k of the reply, and its weight w_k
     server:  mean = 2^-f (sum of the q_k) / (sum of the w_k), and the inner server's step with it
 
+A reply that has integers, such as those of ``PrivateParties`` whose parties add noise, is summed as it is; the inner
+server gets the sum as one reply.
+
 w_k is the party's number of samples, or 1: the party computes it, so that no server can choose it. Sums of integers do
 not depend on the order, so a simulation, a federation and a federation with secure sums have the same numbers to the
 bit. A simulation hides nothing; it only computes the same sums.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree, UInt32
+from jaxtyping import Array, Float, Int, PyTree, UInt32
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies
@@ -26,7 +29,18 @@ from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.participation.base import ParticipationWrapper
 from resolvent.errors import InputError, check_range
-from resolvent.math.fixed_point import Bits, decode, encode, fraction_bits, fractions_of_limbs, is_in_range, total
+from resolvent.math import tree
+from resolvent.math.fixed_point import (
+    Bits,
+    decode,
+    decode_integers,
+    encode,
+    encode_integers,
+    fraction_bits,
+    fractions_of_limbs,
+    is_in_range,
+    total,
+)
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 
@@ -116,19 +130,19 @@ class FixedPointSums(Combinator):
               effort: Float[Array, ""], phase: int) -> tuple[PartyState, IntegerReply, Info]:
         after, reply, info = inner(state, message, oracle, key, effort)
         leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(reply)]
-        if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
-            raise InputError(f"FixedPointSums needs replies of real numbers, and those of {type(self.inner).__name__} "
-                             "have others")
+        if not all(jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype == jnp.int32 for leaf in leaves):
+            raise InputError(f"FixedPointSums needs replies of real numbers or of integers of 32 bits, and those of "
+                             f"{type(self.inner).__name__} have others")
         if self.limbs > 1 and any(leaf.dtype.itemsize < 8 for leaf in leaves):
             raise InputError(f"FixedPointSums(limbs={self.limbs}) needs numbers of 64 bits: use precision: double, or "
                              "limbs=1")
         weight = oracle.samples if self.weighting == "size" else jnp.ones((), jnp.int32)
-        weighted = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf, jnp.promote_types(leaf.dtype, jnp.float32)) * weight, reply)
         in_range = jnp.array(True)
-        for leaf in jax.tree.leaves(weighted):
-            in_range &= is_in_range(leaf, self.largest)
-        words = jax.tree.map(lambda leaf: encode(leaf, self.fractions, self.bits), weighted)
+        for leaf in leaves:
+            if leaf.dtype != jnp.int32:
+                in_range &= is_in_range(_weighted(leaf, weight), self.largest)
+        words = jax.tree.map(lambda leaf: encode_integers(leaf, self.bits) if leaf.dtype == jnp.int32 else encode(
+            _weighted(leaf, weight), self.fractions, self.bits), jax.tree.map(jnp.asarray, reply))
         padding = jnp.zeros(self.bits // 32 - 1, jnp.uint32)
         return after, IntegerReply(words, jnp.concatenate([weight[None].astype(jnp.uint32), padding])[None],
                                    jax.tree.map(lambda leaf: jnp.zeros(0, leaf.dtype), reply),
@@ -146,9 +160,15 @@ class FixedPointSums(Combinator):
             of_sum = decode(total(words), self.fractions, wide) / jnp.where(weight > 0, weight, 1).astype(wide.dtype)
             return of_sum.astype(kind.dtype)
 
-        means = jax.tree.map(mean, payload.words, payload.kinds)
-        rows: Any = jax.tree.map(
-            lambda leaf: jnp.where(replies.column(leaf[None]), leaf, jnp.zeros_like(leaf)), means)
+        first = (jnp.arange(len(replies.alive)) == jnp.argmax(replies.alive)) & replies.alive
+
+        def rows_of(words: Array, kind: Array) -> Array:
+            """The mean in every row; of integers, the sum in one."""
+            leaf, chosen = ((decode_integers(total(words)), first) if kind.dtype == jnp.int32 else
+                            (mean(words, kind), replies.alive))
+            return jnp.where(tree.column(chosen, leaf[None]), leaf, jnp.zeros_like(leaf))
+
+        rows = jax.tree.map(rows_of, payload.words, payload.kinds)
         # All rows are equal, so their weights do not matter: equal ones give the same bits to a server that does not
         # know the sizes of the parties. For the same reason the share of all parties is exactly 1.
         alive, share = replies.alive.astype(replies.weight.dtype), jnp.sum(replies.shares)
@@ -156,6 +176,10 @@ class FixedPointSums(Combinator):
         after, info = inner(state.inner, Replies(rows, alive, replies.index, replies.alive,
                                                  alive * share / jnp.maximum(jnp.sum(alive), 1)), key)
         return CombinatorState(after, state.extra), info
+
+
+def _weighted(leaf: Array, weight: Int[Array, ""]) -> Array:
+    return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) * weight
 
 
 def check_weighting(algorithm: Algorithm, participation: Participation, problem: Problem | None = None) -> None:

@@ -53,13 +53,13 @@ class ClippedUpdate(NamedTuple):
     """A party's reply.
 
     Attributes:
-        update: u_k, clipped; with noise if the parties add it.
-        shortness: b_k, 1/2 if the update was at most as long as ``clip``, otherwise -1/2; with noise if the parties add
-            it, and 0 without a quantile.
+        update: u_k, clipped; if the parties add the noise, with noise, and as integers on a grid.
+        shortness: b_k, 1/2 if the update was at most as long as ``clip``, otherwise -1/2; 0 without a quantile, and
+            with noise and as an integer if the parties add it.
     """
 
     update: Vector
-    shortness: Float[Array, ""]
+    shortness: Array
 
 
 class PrivateParties(Combinator):
@@ -76,8 +76,10 @@ class PrivateParties(Combinator):
     number of parties in a round, so that the divisor does not depend on who takes part. A round without any party
     releases noise too: otherwise an unchanged model would show that no party was there.
 
-    If the parties add the noise, each of them adds a 1/cohort-th of the variance, to u_k and to b_k. The server adds
-    what is missing if fewer than ``cohort`` replies count, so that the model never has less noise than is stated.
+    If the parties add the noise, each of them adds a 1/noise_parties-th of the variance, to u_k and to b_k, which are
+    integers on a grid. The server adds what is missing if fewer replies count, so that the model never has less noise
+    than is stated. In secure sums it is not needed: a site takes part in sums of at least ``noise_parties`` sites only,
+    and the server learns nothing but such a sum. If more sites are in it, its noise is larger by their share.
 
     Source: McMahan, Ramage, Talwar, Zhang, *Learning Differentially Private Recurrent Language Models*, Algorithm 1;
     Andrew, Thakkar, McMahan, Ramaswamy, *Differentially Private Learning with Adaptive Clipping*, Algorithm 1.
@@ -98,6 +100,8 @@ class PrivateParties(Combinator):
         noise: ``server``: the server, which must be trusted, adds the noise. ``parties``: each party adds its part of
             the noise, for secure sums, and the server adds the part of absent parties. All parties must then take part
             (``Full``), and ``cohort`` must be at least their number; others are not accounted for.
+        noise_parties: with noise of the parties, the number of parties whose noise together has the stated variance:
+            the smallest number that a secure sum can have; default: ``cohort``.
         quantile: the share of updates that should be shorter than ``clip``, which adapts to it; default: ``clip`` is
             constant.
         quantile_rate: learning rate of the logarithm of ``clip``.
@@ -115,6 +119,7 @@ class PrivateParties(Combinator):
     clip: ArrayLike = eqx.field(kw_only=True, default=1.0)
     noise_multiplier: ArrayLike = eqx.field(kw_only=True, default=1.0)
     noise: Source = eqx.field(static=True, kw_only=True, default="server")
+    noise_parties: int | None = eqx.field(static=True, kw_only=True, default=None)
     quantile: ArrayLike | None = eqx.field(kw_only=True, default=None)
     quantile_rate: ArrayLike = eqx.field(kw_only=True, default=0.2)
     quantile_noise: ArrayLike | None = eqx.field(kw_only=True, default=None)
@@ -128,6 +133,9 @@ class PrivateParties(Combinator):
                     quantile_noise=self.quantile_noise)
         check_range(self, "[0, inf)", noise_multiplier=self.noise_multiplier)
         check_range(self, "(0, 1)", quantile=self.quantile)
+        check_range(self, "[1, inf)", noise_parties=self.noise_parties)
+        if self.noise_parties is not None and self.noise != "parties":
+            raise InputError("PrivateParties(noise_parties=...) is for noise='parties'")
         inner = self.inner
         if len(inner.phases) != 1 or not inner.replies_models or inner.needs_individual_replies:
             raise InputError(f"PrivateParties needs an algorithm of one phase whose replies are models and whose "
@@ -147,6 +155,11 @@ class PrivateParties(Combinator):
             return z
         of_count = 2 * float(self._count_noise)  # type: ignore[arg-type]
         return 1 / math.sqrt(z**-2 + of_count**-2)
+
+    @property
+    def least_parties(self) -> ArrayLike:
+        """The number of parties whose noise together has the stated variance, if the parties add it."""
+        return self.cohort if self.noise_parties is None else self.noise_parties
 
     @property
     def _count_noise(self) -> ArrayLike:
@@ -177,11 +190,12 @@ class PrivateParties(Combinator):
         length = tree.norm(update)
         shortness = jnp.where(length <= message.clip, 0.5, -0.5).astype(length.dtype)
         if self.noise == "parties":
-            share = 1 / jnp.asarray(self.cohort, length.dtype)
+            share = 1 / jnp.asarray(self.least_parties, length.dtype)
             updates, counts = self._sums(message.clip, key)
-            update = updates.release(updates.clip(update), substep_key(key, _NOISE), share=share)
+            update = updates.noisy(updates.clip(update), substep_key(key, _NOISE), share=share)
+            shortness = counts.clip(shortness)
             if self.quantile is not None:
-                shortness = counts.release(counts.clip(shortness), substep_key(key, _QUANTILE_NOISE), share=share)
+                shortness = counts.noisy(shortness, substep_key(key, _QUANTILE_NOISE), share=share)
         else:
             factor = jnp.minimum(1, message.clip / jnp.where(length > 0, length, 1))
             update = tree.scale(factor, update)
@@ -209,15 +223,16 @@ class PrivateParties(Combinator):
         """The noisy sums of the updates and of the b_k."""
         # Far more parties than expected make the sum wrap around, which is still private.
         terms = _MORE_PARTIES + 4 * jnp.asarray(self.cohort)
-        return (NoisySum.for_key(key, length=clip, multiplier=self.noise_multiplier, terms=terms),
-                NoisySum.for_key(key, length=0.5, multiplier=2 * jnp.asarray(self._count_noise), terms=terms))
+        of_parties = self.noise == "parties"
+        return (NoisySum.for_key(key, length=clip, multiplier=self.noise_multiplier, terms=terms, integers=of_parties),
+                NoisySum.for_key(key, length=0.5, multiplier=2 * jnp.asarray(self._count_noise), terms=terms,
+                                 integers=of_parties))
 
     def _noisy_total(self, noisy: NoisySum, rows: Vector, replies: Replies, key: Array) -> Vector:
         """The sum of the replies that count, with all the noise that is stated."""
         share: ArrayLike = 1
         if self.noise == "parties":
-            rows = noisy.on_grid(rows)
-            share = jnp.maximum(0, 1 - jnp.sum(replies.alive) / jnp.asarray(self.cohort))
+            share = jnp.maximum(0, 1 - jnp.sum(replies.alive) / jnp.asarray(self.least_parties))
         elif noisy.protects:
             rows = jax.vmap(noisy.clip)(rows)  # whoever adds the noise bounds what one reply can change
         total = jax.tree.map(lambda leaf: jnp.sum(jnp.where(replies.column(leaf), leaf, 0), axis=0, dtype=leaf.dtype),

@@ -10,7 +10,7 @@ from resolvent.algorithms.participation import Bernoulli, Full, Participation
 from resolvent.errors import InputError
 from resolvent.math.accounting import Accountant, gaussian_epsilon
 
-__all__ = ["PartyEpsilons", "party_epsilon", "party_epsilons", "party_rate", "private_parties"]
+__all__ = ["PartyEpsilons", "noise_parties", "party_epsilon", "party_epsilons", "party_rate", "private_parties"]
 
 
 class PartyEpsilons(NamedTuple):
@@ -23,7 +23,8 @@ class PartyEpsilons(NamedTuple):
         known_cohorts: against whoever has the models and knows who took part, such as the lead, who gets the numbers of
             replies, or somebody who watches the network: sampling does not amplify it.
         server: against the server, which knows who took part and has every reply. It is infinite if the server adds the
-            noise. If the parties add it, it is that of the noise of one party, because sums are not secure here.
+            noise. If the parties add it, it is that of the noise of one party, because a reply is seen.
+        secure_server: against the server in secure sums, which has the sum only; infinite if the server adds the noise.
 
     Example:
         >>> rv.privacy.PartyEpsilons(2.1, 9.8, math.inf).parties
@@ -33,6 +34,7 @@ class PartyEpsilons(NamedTuple):
     parties: float
     known_cohorts: float
     server: float
+    secure_server: float = math.inf
 
 
 def private_parties(algorithm: Algorithm) -> PrivateParties:
@@ -48,8 +50,16 @@ def private_parties(algorithm: Algorithm) -> PrivateParties:
     return private
 
 
+def noise_parties(algorithm: Algorithm | None) -> int:
+    """The smallest number of parties whose noise together is the stated one; 0 if the parties do not add it."""
+    for layer in () if algorithm is None else layers(algorithm):
+        if isinstance(layer, PrivateParties) and layer.noise == "parties":
+            return math.ceil(float(layer.least_parties))  # type: ignore[arg-type]
+    return 0
+
+
 def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: float,
-                   accountant: Accountant = "pld") -> PartyEpsilons:
+                   accountant: Accountant = "pld", colluding: int = 0) -> PartyEpsilons:
     """The epsilons for single parties after ``rounds`` rounds of an algorithm with ``PrivateParties``.
 
     Every round releases noise, also one without any party, and all rounds count.
@@ -61,6 +71,7 @@ def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: flo
         rounds: number of rounds.
         delta: the delta, in (0, 1), usually below 1/N.
         accountant: ``pld`` (tight) or ``rdp``.
+        colluding: number of parties that tell the server their own noise, for ``secure_server``.
 
     Raises:
         InputError: the algorithm has no ``PrivateParties``; the parties add the noise and not all take part; or
@@ -73,12 +84,16 @@ def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: flo
     private = private_parties(algorithm)
     _check_rate(private, rate)
     z = float(private.effective_multiplier)
-    of_server = math.inf
+    of_server = of_secure_server = math.inf
     if private.noise == "parties":
-        of_one_party = z / math.sqrt(float(private.cohort))  # type: ignore[arg-type]
-        of_server = gaussian_epsilon(of_one_party, 1.0, rounds, delta, accountant)
+        # A sum that can be unmasked has the noise of at least this number of parties.
+        least = float(private.least_parties)  # type: ignore[arg-type]
+        of_server = gaussian_epsilon(z / math.sqrt(least), 1.0, rounds, delta, accountant)
+        if colluding < least:
+            of_secure_server = gaussian_epsilon(z * math.sqrt(1 - colluding / least), 1.0, rounds, delta, accountant)
     return PartyEpsilons(gaussian_epsilon(z, rate, rounds, delta, accountant),
-                         gaussian_epsilon(z, 1.0, rounds, delta, accountant), of_server if rounds else 0.0)
+                         gaussian_epsilon(z, 1.0, rounds, delta, accountant),
+                         *((of_server, of_secure_server) if rounds else (0.0, 0.0)))
 
 
 def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: float,

@@ -6,6 +6,7 @@ function call instead of a network.
 
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.privacy.parties import noise_parties
 from resolvent.federation.protocol.encoded_message import Outgoing
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.reports import Report
@@ -86,6 +88,8 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
     names = names or tuple(f"party {k}" for k in range(problem.parties))
     stores = [PartyStore(Path(folder) / name) for name in names]
     run = None if secure is None else "in process"
+    if secure is not None:
+        secure = replace(secure, min_sites=max(secure.min_sites, noise_parties(algorithm)))
     sums = {} if secure is None or run is None else {
         name: SecureSite(name, run, Path(folder) / name, identity, secure, names)
         for name, identity in local_identities(names).items()}

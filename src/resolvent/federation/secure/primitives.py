@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from resolvent.errors import InputError
 
-__all__ = ["SEED_BYTES", "Identity", "SiteKeys", "combine_shares", "commitment", "derive", "open_sealed", "seal",
-           "split_secret", "stream", "verify_signature"]
+__all__ = ["SEED_BYTES", "Identity", "SiteKeys", "add_stream", "combine_shares", "commitment", "derive", "open_sealed",
+           "seal", "split_secret", "stream", "verify_signature"]
 
 SEED_BYTES = 16  # of a secret that Shamir's scheme shares, over the field of 2^128 elements
 _NONCE_BYTES = 12
+_BLOCK = 2**16
+_ZEROS = memoryview(bytes(_BLOCK))
 
 
 class Identity(NamedTuple):
@@ -107,13 +109,23 @@ def stream(seed: bytes, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
         count: number of integers.
         dtype: ``<u4`` or ``<u8``.
     """
+    values = np.zeros(count, dtype)
+    add_stream(values, seed, 1)
+    return values
+
+
+def add_stream(values: NDArray[np.unsignedinteger], seed: bytes, sign: int) -> None:
+    """values + sign * stream modulo 2^bits, in place; by blocks that stay in the processor's cache."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-    size = count * np.dtype(dtype).itemsize
     encryptor = Cipher(algorithms.ChaCha20(derive(seed, "stream"), bytes(16)), mode=None).encryptor()
-    result = np.empty(size, np.uint8)
-    encryptor.update_into(bytes(size), result)
-    return result.view(dtype)
+    add = np.add if sign > 0 else np.subtract
+    block = np.empty(_BLOCK, np.uint8)
+    for start in range(0, len(values), _BLOCK // values.itemsize):
+        part = values[start:start + _BLOCK // values.itemsize]
+        size = part.nbytes
+        encryptor.update_into(_ZEROS[:size], block[:size])
+        add(part, block[:size].view(values.dtype), out=part)
 
 
 def seal(key: bytes, content: bytes, context: str) -> str:

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.federation.protocol.wire import Message
-from resolvent.federation.secure.primitives import combine_shares, commitment, stream, verify_signature
+from resolvent.federation.secure.primitives import add_stream, combine_shares, commitment, verify_signature
 from resolvent.federation.secure.rules import Position, SumRules, list_content
-from resolvent.federation.secure.site import add_masks, pair_sign
+from resolvent.federation.secure.site import pair_sign
 
 __all__ = ["SecureSum", "VoidSumError"]
 
@@ -53,7 +53,7 @@ class SecureSum:
         if self.total is None:
             self.total = masked.copy()
         else:
-            add_masks(self.total, masked, 1)
+            np.add(self.total, masked, out=self.total)
         self.listed = sorted([*self.listed, site])
         self.shares[site], self._commitments[site] = dict(shares), committed
 
@@ -89,13 +89,13 @@ class SecureSum:
             VoidSumError: a mask cannot be removed.
         """
         assert self.total is not None
-        total, dtype = self.total.copy(), self.total.dtype.str
+        total = self.total.copy()
         for site in self.listed:
-            add_masks(total, stream(self._own_seed(site, revealed), len(total), dtype), -1)
+            add_stream(total, self._own_seed(site, revealed), -1)
         for site in self.listed:
             for other in self.asked:
                 if other not in self.listed:
-                    add_masks(total, stream(_seed(revealed, site, other), len(total), dtype), -pair_sign(site, other))
+                    add_stream(total, _seed(revealed, site, other), -pair_sign(site, other))
         return total
 
     def _own_seed(self, site: str, revealed: Mapping[str, Mapping[str, Any]]) -> bytes:

@@ -35,6 +35,7 @@ from resolvent.federation.secure.primitives import (
     SEED_BYTES,
     Identity,
     SiteKeys,
+    add_stream,
     commitment,
     derive,
     open_sealed,
@@ -45,7 +46,7 @@ from resolvent.federation.secure.primitives import (
 )
 from resolvent.federation.secure.rules import Position, SumRules, card_content, context_of, list_content, names_of
 
-__all__ = ["Mask", "SecureSite", "add_masks", "pair_sign"]
+__all__ = ["Mask", "SecureSite", "pair_sign"]
 
 _SECRET, _RECORD, _SECRET_BYTES = "secure.key", "secure.json", 32
 
@@ -185,7 +186,7 @@ class SecureSite:
         values = stream(self._own_seed(position), count, dtype)
         for other in names:
             if other != self.name:
-                add_masks(values, stream(self._pair_seed(position, other), count, dtype), pair_sign(self.name, other))
+                add_stream(values, self._pair_seed(position, other), pair_sign(self.name, other))
         return values
 
     def repeated_mask(self, position: Position, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
@@ -308,11 +309,3 @@ def _digest(names: Sequence[str]) -> str:
 def pair_sign(site: str, other: str) -> int:
     """+1 or -1: with which sign a site adds its common mask with another one; the other has the opposite sign."""
     return 1 if site < other else -1
-
-
-def add_masks(values: NDArray[np.unsignedinteger], mask: NDArray[np.unsignedinteger], sign: int) -> None:
-    """values + sign * mask modulo 2^bits, in place."""
-    if sign > 0:
-        np.add(values, mask, out=values)
-    else:
-        np.subtract(values, mask, out=values)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from resolvent.algorithms.privacy.parties import noise_parties
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.judgement.sites import SiteJudgement
 from resolvent.comparisons.judgement.verdict import judge, refusals
@@ -176,7 +177,8 @@ class _Rounds:
                 evaluate_every=experiment.file.bound.values["evaluate_every"], rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
                 rehearsal=experiment.is_rehearsal, run=run_of_method(job.run, number, job.plan),
-                secure=SumRules.of_plan(experiment.privacy), samples=self._agreement.rows["train"],
+                secure=SumRules.of_plan(experiment.privacy, min_sites=max(2, noise_parties(algorithm))),
+                samples=self._agreement.rows["train"],
                 metrics=tuple(name_metrics(self._agreement.decisive.metrics, self.model.loss.score_name)))
             result = coordinator.run(report_event)
         record = result.record

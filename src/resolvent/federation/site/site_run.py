@@ -249,7 +249,7 @@ class SiteRun:
         self._stores.append(open_store(self._folder / "stores" / f"{number:02d}"))
         run = run_of_method(self._folder.name, number, self._plan)
         secure = secure_site(experiment.privacy, self._membership, self._site.limits, run, self._stores[-1].folder,
-                             self._identity)
+                             self._identity, algorithm)
         party = Party(algorithm, problem, self._stores[-1], rounds=experiment.rounds_of(label),
                       method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
                       ledger=self._ledger, lead=self._lead, planned=self._planned(label, algorithm, seed),

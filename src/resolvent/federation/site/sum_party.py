@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.privacy import PrivacyBudget
+from resolvent.algorithms.privacy.parties import noise_parties
 from resolvent.data.files.atomic_files import write_text
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
@@ -93,13 +95,15 @@ class SumParty:
 
 
 def secure_site(privacy: PrivacyBudget | None, membership: Membership, limits: Limits, run: str, folder: Path,
-                identity: Identity | None) -> SecureSite | None:
+                identity: Identity | None, algorithm: Algorithm | None = None) -> SecureSite | None:
     """The site in the secure sums of a run in its messages; None if the server sees its replies.
+
+    If the sites add the noise of the algorithm, the site takes part in sums with enough of it only.
 
     Raises:
         Refusal: the site has no certificate.
     """
-    rules = SumRules.of_plan(privacy, min_sites=max(2, limits.min_sites))
+    rules = SumRules.of_plan(privacy, min_sites=max(2, limits.min_sites, noise_parties(algorithm)))
     if rules is None:
         return None
     if identity is None:

@@ -1,0 +1,119 @@
+"""Noise of the sites inside secure sums: the simulation's bits, the stated variance with every drop-out, epsilon."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import resolvent as rv
+from federation.parts import SEED, classification, limits
+from federation.secure.test_secure_federation import recorder, same  # noqa: F401
+from resolvent.algorithms.combinators.private_parties import ClippedUpdate
+from resolvent.federation.engines.in_process import run_in_process
+from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
+from resolvent.federation.protocol.reports import PhaseReport
+from resolvent.federation.secure.local import local_identities
+from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.site.planned_work import Membership
+from resolvent.federation.site.sum_party import secure_site
+from resolvent.math.discrete_gaussian import sum_divergence
+
+pytest.importorskip("cryptography")
+pytest.importorskip("Crypto")
+
+RULES, CLIP, MULTIPLIER = SumRules(min_sites=3, threshold=0.5), 0.5, 2.0
+FULL = rv.participation.Full("uniform")
+
+
+def private(**changes):
+    settings = {"cohort": 5.0, "clip": CLIP, "noise_multiplier": MULTIPLIER, "noise": "parties", "noise_parties": 4}
+    inner = rv.combinators.PrivateParties(rv.fedavg(rv.solvers.GD(0.05, steps=3)), **settings | changes)
+    return rv.combinators.FixedPointSums(inner, weighting="uniform")
+
+
+@pytest.mark.parametrize("quantile", [None, 0.5])
+def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(quantile):
+    algorithm, problem = private(quantile=quantile), classification(double=False)
+    secure = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=RULES, participation=FULL)
+    plain = run_in_process(algorithm, problem, rounds=2, seed=SEED, participation=FULL)
+    simulated = rv.simulate(algorithm, problem, rounds=2, seed=SEED, participation=FULL, progress=False)
+    assert same(secure.state, plain.state)
+    assert same(secure.shared, simulated.server_model)
+    without = rv.simulate(private(noise_multiplier=0.0), problem, rounds=2, seed=SEED, participation=FULL,
+                          progress=False)
+    assert not same(without.server_model, secure.shared)
+
+
+def test_no_sum_has_less_noise_than_stated_whoever_drops_out(recorder, tmp_path):  # noqa: F811
+    """Four of five sites have the stated noise; with three there is no sum, although the plan's rules allow it."""
+    algorithm, problem = private(), classification(double=False)
+    settings = {"seed": SEED, "secure": RULES, "participation": FULL,
+                "rules": RoundRules(quorum=3, grace=0, deadline=5, retries=0)}
+    recorder.lost = {"party 1": {("work", 0)}}
+    result = run_in_process(algorithm, problem, rounds=1, **settings)
+    assert [report.counted for report in result.reports if isinstance(report, PhaseReport)] == [(0, 2, 3, 4)]
+    recorder.lost = {"party 1": {("work", 0)}, "party 2": {("work", 0)}}
+    with pytest.raises(FederationStoppedError, match="4 are needed"):
+        run_in_process(algorithm, problem, rounds=1, **settings)
+    # A server that asks for less: the site's own rules.
+    privacy = rv.privacy.PrivacyBudget(secure_sums=True, threshold=0.5)
+    names = tuple(f"party {k}" for k in range(5))
+    site = secure_site(privacy, Membership("party 0", names, ()), limits(min_sites=2), "run", tmp_path,
+                       local_identities(names)["party 0"], algorithm)
+    assert site.rules.min_sites == 4
+    site = secure_site(privacy, Membership("party 0", names, ()), limits(min_sites=2), "run", tmp_path,
+                       local_identities(names)["party 0"])
+    assert site.rules.min_sites == 3
+
+
+@pytest.mark.parametrize(("alive", "share"), [(5, 5 / 4), (4, 1.0), (2, 1.0), (0, 1.0)])
+def test_the_noise_of_a_round_by_the_number_of_replies(alive, share):
+    """Moments over 20,000 numbers, to five standard errors. Below ``noise_parties`` the server adds what is missing."""
+    size, algorithm = 20_000, private().inner
+    (phase,) = algorithm.phases
+    state = algorithm.init(jnp.zeros(size), jnp.ones(5) / 5)
+    updates, counts = algorithm._sums(state.extra, jax.random.key(0))
+    rows = [updates.noisy(updates.zero(jnp.zeros(size)), jax.random.key(100 + k), share=1 / 4) for k in range(5)]
+    payload = ClippedUpdate(jnp.stack(rows), jnp.stack([counts.clip(jnp.array(0.5))] * 5))
+    is_alive = jnp.arange(5) < alive
+    weight = is_alive / 5
+    after, _ = phase.server(state, rv.Replies(payload, weight, jnp.arange(5), is_alive, weight), jax.random.key(9))
+    noise = np.asarray(algorithm.server_model(after), np.float64) * 5
+    sigma = MULTIPLIER * CLIP * math.sqrt(share)
+    assert abs(noise.mean()) < 5 * sigma / math.sqrt(size)
+    assert noise.std() == pytest.approx(sigma, rel=5 / math.sqrt(2 * size))
+    assert np.mean((noise / sigma) ** 4) == pytest.approx(3, abs=5 * math.sqrt(96 / size))
+
+
+@pytest.mark.parametrize(("sigma", "terms"), [(0.6, 2), (0.7, 3), (0.8, 5)])
+def test_the_sum_of_discrete_gaussians_is_nearly_one(sigma, terms):
+    """By exact convolution of the probabilities, where the parameters are far smaller than those of the grid."""
+    y = np.arange(-40, 41)
+
+    def law(s):
+        p = np.exp(-(y**2) / (2 * s**2))
+        return p / p.sum()
+
+    total = law(sigma)
+    for _ in range(terms - 1):
+        total = np.convolve(total, law(sigma), mode="same")
+    middle = np.abs(y) <= 6
+    ratio = np.log(total[middle] / law(sigma * math.sqrt(terms))[middle])
+    bound = sum_divergence(sigma, terms)
+    assert np.abs(ratio).max() <= bound
+    assert np.abs(ratio).max() > 0.01 * bound  # the test sees differences of this size
+    assert sum_divergence(4.0, 1000) < 1e-60
+
+
+def test_epsilon_is_that_of_central_noise():
+    pytest.importorskip("dp_accounting")
+    settings = {"rate": 1.0, "rounds": 10, "delta": 1e-5, "accountant": "rdp"}
+    central = rv.privacy.party_epsilons(private(noise="server", noise_parties=None).inner, **settings)
+    spread = rv.privacy.party_epsilons(private().inner, **settings)
+    assert spread.secure_server == spread.known_cohorts == central.known_cohorts
+    assert central.secure_server == math.inf
+    told = rv.privacy.party_epsilons(private().inner, colluding=1, **settings).secure_server
+    assert central.known_cohorts < told < spread.server
+    assert rv.privacy.party_epsilons(private().inner, colluding=4, **settings).secure_server == math.inf
