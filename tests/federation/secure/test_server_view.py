@@ -36,7 +36,7 @@ class Listener(InProcess):
 
     def broadcast(self, messages, **times):
         replies = super().broadcast(messages, **times)
-        self.heard += [(name, messages[name], replies[name]) for name in messages]
+        self.heard += [(name, bytes(messages[name]), replies[name]) for name in messages]
         return replies
 
 
