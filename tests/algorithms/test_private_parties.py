@@ -161,9 +161,9 @@ class TestLedger:
         assert self.epsilons(private(), 0.5) == (2.5, 5.0, math.inf, math.inf)
         assert self.epsilons(private(cohort=4.0, noise="parties"), 1.0) == (5.0, 5.0, 10.0, 5.0)
         assert self.epsilons(private(cohort=9.0, noise="parties", noise_parties=4), 1.0) == (5.0, 5.0, 10.0, 5.0)
-        told = rv.privacy.party_epsilons(private(cohort=4.0, noise="parties"), rate=1.0, rounds=10, delta=1e-5,
+        with_helpers = rv.privacy.party_epsilons(private(cohort=4.0, noise="parties"), rate=1.0, rounds=10, delta=1e-5,
                                          colluding=3)
-        assert told.secure_server == 10.0
+        assert with_helpers.secure_server == 10.0
         assert rv.privacy.party_epsilon(private(), rate=0.5, rounds=10, delta=1e-5) == 2.5
 
     def test_noise_of_parties_is_not_accounted_for_in_drawn_cohorts(self):

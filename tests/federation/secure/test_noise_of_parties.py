@@ -114,6 +114,6 @@ def test_epsilon_is_that_of_central_noise():
     spread = rv.privacy.party_epsilons(private().inner, **settings)
     assert spread.secure_server == spread.known_cohorts == central.known_cohorts
     assert central.secure_server == math.inf
-    told = rv.privacy.party_epsilons(private().inner, colluding=1, **settings).secure_server
-    assert central.known_cohorts < told < spread.server
+    with_helpers = rv.privacy.party_epsilons(private().inner, colluding=1, **settings).secure_server
+    assert central.known_cohorts < with_helpers < spread.server
     assert rv.privacy.party_epsilons(private().inner, colluding=4, **settings).secure_server == math.inf

@@ -87,10 +87,10 @@ def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: flo
     of_server = of_secure_server = math.inf
     if private.noise == "parties":
         # A sum that can be unmasked has the noise of at least this number of parties.
-        least = float(private.least_parties)  # type: ignore[arg-type]
-        of_server = gaussian_epsilon(z / math.sqrt(least), 1.0, rounds, delta, accountant)
-        if colluding < least:
-            of_secure_server = gaussian_epsilon(z * math.sqrt(1 - colluding / least), 1.0, rounds, delta, accountant)
+        noisy_parties = float(private.least_parties)  # type: ignore[arg-type]
+        of_server = gaussian_epsilon(z / math.sqrt(noisy_parties), 1.0, rounds, delta, accountant)
+        if colluding < noisy_parties:
+            of_secure_server = gaussian_epsilon(z * math.sqrt(1 - colluding / noisy_parties), 1.0, rounds, delta, accountant)
     return PartyEpsilons(gaussian_epsilon(z, rate, rounds, delta, accountant),
                          gaussian_epsilon(z, 1.0, rounds, delta, accountant),
                          *((of_server, of_secure_server) if rounds else (0.0, 0.0)))
