@@ -22,7 +22,7 @@ integers have no rounding. Whatever is computed from n is post-processing. A sum
 around, which is a function of n as well.
 
 A sum with ``integers`` is computed on the grid in any case: single terms with their share of the noise are integers as
-well, for sums that nobody but their sum can read. Without a system key their noise is a rounded normal number. The sum
+well, for secure sums. Without a system key their noise is a rounded normal number. The sum
 of m discrete Gaussians with the parameter s differs from one with the parameter sqrt(m) s by a factor between
 exp(-tau) and exp(tau) in every probability, with tau = ``sum_divergence(s, m)``, which is below 10^-60 from s = 4 on.
 

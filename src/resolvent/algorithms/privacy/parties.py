@@ -90,7 +90,8 @@ def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: flo
         noisy_parties = float(private.least_parties)  # type: ignore[arg-type]
         of_server = gaussian_epsilon(z / math.sqrt(noisy_parties), 1.0, rounds, delta, accountant)
         if colluding < noisy_parties:
-            of_secure_server = gaussian_epsilon(z * math.sqrt(1 - colluding / noisy_parties), 1.0, rounds, delta, accountant)
+            share = math.sqrt(1 - colluding / noisy_parties)
+            of_secure_server = gaussian_epsilon(z * share, 1.0, rounds, delta, accountant)
     return PartyEpsilons(gaussian_epsilon(z, rate, rounds, delta, accountant),
                          gaussian_epsilon(z, 1.0, rounds, delta, accountant),
                          *((of_server, of_secure_server) if rounds else (0.0, 0.0)))
