@@ -1,5 +1,7 @@
 """Models and losses: built-in, from functions, from Equinox, from Flax."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import flax.linen as nn
 import jax
@@ -167,3 +169,35 @@ def test_a_model_with_one_output_for_a_batch_is_refused(model, message):
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+class ScaledLinear(eqx.Module):
+    """A linear layer whose activation holds an array that the constructor computes."""
+
+    linear: eqx.nn.Linear
+    activation: Callable[[jax.Array], jax.Array]
+
+    def __init__(self, key):
+        scale = jnp.arange(1.0, 4.0)
+        self.linear = eqx.nn.Linear(5, 3, key=key)
+        self.activation = lambda h: scale * h
+
+    def __call__(self, x):
+        return self.activation(self.linear(x))
+
+
+def test_a_module_is_built_without_its_random_weights_unless_a_function_holds_an_array():
+    built = []
+
+    def make(key):
+        built.append(isinstance(key, jax.core.Tracer))
+        return eqx.nn.MLP(5, 3, 4, 1, key=key)
+
+    model = rv.models.from_equinox(make)
+    assert built == [True]
+    params = model.init(jax.random.key(1))
+    x = jnp.ones((2, 5))
+    np.testing.assert_array_equal(model.apply(params, x), jax.vmap(eqx.nn.MLP(5, 3, 4, 1, key=jax.random.key(1)))(x))
+    scaled = rv.models.from_equinox(ScaledLinear)
+    np.testing.assert_allclose(scaled.apply(scaled.init(jax.random.key(1)), x),
+                               jax.vmap(ScaledLinear(jax.random.key(1)))(x), rtol=1e-6)

@@ -59,7 +59,7 @@ def from_equinox(make: Callable[[Array], Any], *, loss: AnyLoss = "cross_entropy
         >>> model = rv.models.from_equinox(lambda key: eqx.nn.Linear(64, 10, key=key))
     """
     try:
-        first = make(jax.random.key(0))
+        first = _module_of(make)
     except Exception as error:
         raise InputError(f"from_equinox(make={quote(make)}) cannot be called with a random key: "
                          f"{shorten(error)}") from error
@@ -76,7 +76,7 @@ def from_equinox(make: Callable[[Array], Any], *, loss: AnyLoss = "cross_entropy
                                 "random_layers": random_layers, "returns_features": returns_features}
     if tree.parts(first, eqx.nn.StateIndex):
         return StatefulModel(**settings, **stateful_equinox(make if is_pair else eqx.nn.make_with_state(make)))
-    static = eqx.partition(first, eqx.is_inexact_array)[1]
+    static = eqx.filter(first, _is_parameter, inverse=True)
 
     def init(key: Array) -> PyTree[Any]:
         return eqx.filter(make(key), eqx.is_inexact_array)
@@ -217,3 +217,22 @@ def _accepts(module: Any, name: str) -> bool:
 
 def _is_instance(kind: type, value: Any) -> bool:
     return isinstance(value, kind)
+
+
+def _module_of(make: Callable[[Array], Any]) -> Any:
+    """The module with the shapes of its parameters; with arrays if some are no parameters, or ``make`` needs them.
+
+    Shapes need no program. Random weights would need one for each shape: 5 s of CPU time for a ResNet-20.
+    """
+    key = jax.random.key(0)
+    try:
+        with jax.checking_leaks():  # a function in the module may hold an array that ``make`` computes
+            module = eqx.filter_eval_shape(make, key)
+    except Exception:
+        return make(key)  # it fails again with its own error, or it needs the values
+    arrays = [leaf for leaf in jax.tree.leaves(module) if isinstance(leaf, jax.ShapeDtypeStruct | jax.Array)]
+    return module if all(map(_is_parameter, arrays)) else make(key)
+
+
+def _is_parameter(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct | jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact)
