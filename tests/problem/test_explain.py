@@ -47,6 +47,15 @@ def test_a_model_can_switch_it_off(data):
         rv.explain(model, data, batch_size=0)
 
 
+def test_it_says_how_long_parties_wait_for_the_largest_one():
+    sizes = (5, 10, 35)
+    data = rv.FederatedData.from_arrays([np.ones((n, 4)) for n in sizes], [np.arange(n) % 2 for n in sizes],
+                                        validation=0, test=0)
+    explanation = rv.explain(rv.models.logistic(4, 2), data, batch_size=10)
+    assert explanation.waiting == pytest.approx(1 - 2 / 4)  # 1, 1 and 4 minibatches, the mean is 2
+    assert "50% of a round" in str(explanation)
+
+
 def test_a_run_with_replaced_operations_is_the_run_without(data):
     results = [rv.simulate(rv.fedavg(rv.SGD(0.1, batch_size=10, epochs=1)),
                            rv.models.from_equinox(Network, replace_slow_operations=replaced), data, rounds=1,

@@ -1,4 +1,4 @@
-"""``explain``: which of a model's operations are replaced by faster ones."""
+"""``explain``: which of a model's operations are replaced by faster ones, and how long parties wait for the slowest."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,12 +23,19 @@ class Explanation:
     Attributes:
         replacements: operation with shapes -> how often it occurs in the program of the gradient.
         is_enabled: whether operations are replaced on this device, in this version of JAX and for this model.
+        waiting: fraction of a round in which the mean party waits for the one with the most minibatches, where all
+            parties work side by side at one speed, each for the same number of epochs: 1 - mean(n_k) / max(n_k) for
+            numbers n_k of minibatches. In a simulation on one core parties work one after the other, without waiting.
     """
 
     replacements: Counter[Replacement]
     is_enabled: bool
+    waiting: float = 0.0
 
     def __str__(self) -> str:
+        return f"{self._operations()}\nWaiting for the largest party, side by side: {self.waiting:.0%} of a round."
+
+    def _operations(self) -> str:
         if not self.is_enabled:
             return ("No operation is replaced: the device is not a CPU, this version of JAX was not tested, or it was "
                     "switched off.")
@@ -41,7 +48,7 @@ class Explanation:
 
 
 def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Explanation:
-    """Show which operations of the model's gradient are replaced by faster ones with equal results.
+    """Show which operations of the model's gradient are replaced, and how long parties wait for the slowest.
 
     On a CPU, rounds are compiled loops, inside of which XLA runs convolutions, pooling and their gradients by a slow
     path. The simulator replaces them, and carries their channels-last layout through the operations in between.
@@ -53,11 +60,11 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
 
     Args:
         model: the model.
-        data: the samples; only their shapes matter.
+        data: the samples; only their shapes and the numbers of the parties' training rows matter.
         batch_size: number of samples of a minibatch, at least 1.
 
     Returns:
-        The replacements; ``print`` shows them as a table.
+        The replacements and the waiting; ``print`` shows them as a table.
 
     Raises:
         InputError: the model does not fit the data, or ``batch_size`` is less than 1.
@@ -66,11 +73,14 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
         >>> import resolvent as rv
         >>> print(rv.explain(rv.models.logistic(64, 10), rv.datasets.digits(parties=3)))
         No operation is replaced: the model has none that is slow in a compiled loop on a CPU.
+        Waiting for the largest party, side by side: 0% of a round.
     """
     check_range("explain", "[1, inf)", batch_size=batch_size)
     problem = LearningProblem(model, data)
+    minibatches = -(-data.sizes() // batch_size)
+    waiting = float(1 - minibatches.mean() / minibatches.max())
     if not (supports_rewrites() and model.replaces_slow_operations):
-        return Explanation(Counter(), False)
+        return Explanation(Counter(), False, waiting)
     rows, mask = jnp.zeros(batch_size, jnp.int32), jnp.ones(batch_size, bool)
 
     def value(params: object) -> jax.Array:
@@ -78,4 +88,4 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
         return jnp.sum(jnp.where(mask, losses, 0))
 
     params = jax.eval_shape(model.init, jax.random.key(0))
-    return Explanation(rewrite.replacements(jax.grad(value), params), True)
+    return Explanation(rewrite.replacements(jax.grad(value), params), True, waiting)
