@@ -5,7 +5,7 @@ The last spatial axis and the features are one axis, so that the inner loops run
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -34,18 +34,17 @@ def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geomet
     tiled = no_inline(lambda taps: jnp.tile(taps, (1, sizes[-1])))(rhs.reshape(-1, filters))
     firsts = [[t * dilation for t, dilation in zip(tap, geometry.rhs_dilation, strict=True)]
               for tap in np.ndindex(*rhs.shape[:-2])]
-    total: Array = windows.at(firsts[0], sizes) * tiled[0]
     of_loop = min(rhs.shape[-3], _MAX_TERMS_OF_LOOP)
-    for begin in range(1, len(firsts), of_loop):
-        terms = [*zip(firsts, tiled, strict=True)][begin:begin + of_loop]
-        total = no_inline(partial(_add_products, windows, sizes, terms))(total)
-    return total.reshape(len(lhs), *sizes, filters)
 
+    def add(begin: int, tiled: Array, *total: Array) -> Array:
+        terms = [windows.at(firsts[n], sizes) * tiled[n] for n in range(len(firsts))[begin:begin + of_loop]]
+        return reduce(jnp.add, [*total, *terms])
 
-def _add_products(windows: "_Windows", sizes: Sequence[int], terms: Sequence[tuple[Sequence[int], Array]],
-                  total: Array) -> Array:
-    """The total, and for each first entry the window that begins there, times a row of the filter."""
-    return sum((windows.at(first, sizes) * row for first, row in terms), total)
+    total = no_inline(partial(add, 0))(tiled)
+    for begin in range(of_loop, len(firsts), of_loop):
+        total = no_inline(partial(add, begin))(tiled, total)
+    out: Array = total.reshape(len(lhs), *sizes, filters)
+    return out
 
 
 def depthwise_filter_gradient(lhs: Float[Array, "G ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
