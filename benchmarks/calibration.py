@@ -3,6 +3,8 @@
     python benchmarks/calibration.py [--federations 12] [--out benchmarks/calibration.json] [--cache FOLDER]
     python benchmarks/calibration.py --processes 14 --cache FOLDER     # in parallel
 
+    python benchmarks/calibration.py --gains 12 --folds 5 --rates 0.1 0.5    # only the share of sites that gain
+
 The folder of ``--cache`` has the measurements of each federation, on which the decisions are made again.
 
 Every cell is a metric, a number of rows of a site, a rate of class 1, a number of seeds, and a kind of federation,
@@ -236,6 +238,16 @@ def power(table):
                          "ratio": sums["joined_gains"] / sums["found_gains"].clip(lower=1)}).reset_index()
 
 
+def shares_that_gain(arguments):
+    """Of the sites of mixed federations of trained classifiers: the share that gains, by cell; nothing is judged."""
+    metrics = {name: METRICS[name] for name in ("accuracy", "brier_score", "roc_auc")}
+    for folds, rows, rate in itertools.product(filter(None, arguments.folds), arguments.rows, arguments.rates):
+        gains = [trained_federation(np.random.default_rng([7, index, rows]), "mixed", metrics, rows, rate, 1, folds,
+                                    SITES, 3000)[0] for index in range(arguments.gains)]
+        yield {"folds": folds, "rows": rows, "rate": rate,
+               **{name: round(float(np.mean([of[name] > 0 for of in gains])), 2) for name in metrics}}
+
+
 def tasks_of(arguments):
     """The federations of all cells: the cell and a number."""
     for cell in itertools.product(arguments.kinds, arguments.rows, arguments.rates, arguments.seeds, arguments.folds):
@@ -256,8 +268,12 @@ def main():
     parser.add_argument("--cache", type=Path, help="a folder that stores each federation, to run in several parts")
     parser.add_argument("--stored", action="store_true", help="only the federations that the folder has")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--gains", type=int, help="only the shares of sites that gain, by so many federations a cell")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.gains:
+        print(pd.DataFrame(shares_that_gain(arguments)).to_string())
+        return
     if arguments.cache is not None:
         arguments.cache.mkdir(parents=True, exist_ok=True)
     tasks = [task for task in tasks_of(arguments) if not arguments.stored or file_of(task, arguments.cache).exists()]

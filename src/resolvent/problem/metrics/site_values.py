@@ -99,7 +99,7 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
         reference = None if alone is None else methods.index(alone)
         intervals = [ranks.score(i) for i in range(len(scores))] + [
             ranks.gain(i, reference) for i in range(len(scores)) if reference is not None and i != reference]
-    by_seed = np.tile(sample.values[:, None], len(is_used))
+    by_seed = np.tile(sample.values[:, None], len(rows.is_tested))
     by_seed[:, is_used] = sample.by_seed
     variances = np.diag(covariance_of_means(used, tested, rows.classes if sampling != "rows" else None)[1])
     return SiteValues([interval if ok else not_finite(values[i][tested]) for i, (interval, ok) in enumerate(
