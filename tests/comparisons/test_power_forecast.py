@@ -5,7 +5,7 @@ import pytest
 
 from resolvent.cli.terminal import forecast_lines
 from resolvent.comparisons.judgement.power_forecast import Forecast, forecast, further_rows
-from resolvent.comparisons.judgement.wording import forecast_text
+from resolvent.comparisons.judgement.wording import advice_of, forecast_text
 from resolvent.problem.metrics.intervals import Interval
 from resolvent.problem.metrics.special_intervals import RankScores, gain_of_shares
 
@@ -67,6 +67,12 @@ def test_the_sentence():
     assert forecast_text({"forecast": {"gain": 0.02, "rows": 0, "rarest": 0, "power": 0.8}}, "accuracy") == (
         "these test rows would show +2.0 points")
     assert forecast_text({"forecast": None}, "accuracy") == forecast_text({}, "accuracy") == ""
+
+
+def test_an_uncertain_advice_never_states_the_probability_of_a_certain_one():
+    texts = [advice_of({"advice": "probably join", "probability": p}) for p in (0.934, 0.9499)]
+    assert texts == ["probably join (93 %)", "probably join (94 %)"]
+    assert advice_of({"advice": "join", "probability": 0.95}) == "join"
 
 
 def test_the_lines_on_the_terminal():

@@ -49,10 +49,10 @@ def format_gain(gain: "Interval", score: str) -> str:
 
 
 def advice_of(decision: Mapping[str, Any]) -> str:
-    """The advice to a site, such as ``probably join (93 %)``."""
+    """The advice to a site, such as ``probably join (93 %)``; from 95 % on it is ``join``, so that 94.6 % is 94 %."""
     if decision["advice"] != "probably join":
         return str(decision["advice"])
-    return f"probably join ({100 * decision['probability']:.0f} %)"
+    return f"probably join ({min(round(100 * decision['probability']), 94)} %)"
 
 
 def forecast_text(decision: Mapping[str, Any], score: str) -> str:
