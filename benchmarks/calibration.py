@@ -268,7 +268,7 @@ def main():
     parser.add_argument("--cache", type=Path, help="a folder that stores each federation, to run in several parts")
     parser.add_argument("--stored", action="store_true", help="only the federations that the folder has")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--gains", type=int, help="only the shares of sites that gain, by this number of federations a cell")
+    parser.add_argument("--gains", type=int, help="federations a cell: only the shares of sites that gain")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     if arguments.gains:
