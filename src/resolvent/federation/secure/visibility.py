@@ -35,6 +35,6 @@ def visibility(methods: Mapping[str, Algorithm], privacy: PrivacyBudget | None, 
                    f"of the sites of a sum see the reply of the last one. A server that breaks the protocol sees no "
                    f"more, as long as fewer than {max(0, 2 * rules.threshold - 1):.0%} of the asked sites help it")
     if rules is not None:
-        yield ("In any case the server knows the names and kinds of the columns and in which rounds the site takes part. "
+        yield ("In any case the server knows the names and kinds of the columns and in which rounds it takes part. "
                "Numbers of rows and scores are summed as well, and those of columns in an experiment; a regression "
                "reports its own to the server")
