@@ -280,7 +280,7 @@ class Coordinator:
                              _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
                              {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()})
         del collected  # the replies: writing the record needs memory, too
-        jax.block_until_ready(record.state)
+        jax.block_until_ready(record.state)  # type: ignore[no-untyped-call]
         gc.collect(0)  # JAX drops its references to memory of NumPy when the collector runs
         is_last = phase + 1 == len(self._description.messages)
         record = record._replace(
