@@ -216,11 +216,12 @@ def test_the_lead_cannot_make_the_server_derive_its_noise(monkeypatch, tmp_path)
     monkeypatch.setattr(federation_server, "Coordinator", make)
     experiment = SimpleNamespace(
         seeds=(0,), labels=("a",), is_rehearsal=False, rounds_of=lambda label: 1, algorithm=lambda label: PRIVATE,
-        participation=lambda: None, model=lambda encoding: rv.models.logistic(2, 2),
+        participation=lambda: None, model=lambda encoding: rv.models.logistic(2, 2), privacy=None,
         file=SimpleNamespace(bound=SimpleNamespace(values={"evaluate_every": None})))
     job = federation_server.FederationJob("run", "", ("a",), rehearsal=True)
     transport = SimpleNamespace(choose_parties=lambda **rule: None)
-    rounds = federation_server._Rounds(job, experiment, transport, tmp_path, SimpleNamespace(encoding=None), None)
+    agreement = SimpleNamespace(encoding=None, rows={"train": 1}, decisive=SimpleNamespace(metrics=()))
+    rounds = federation_server._Rounds(job, experiment, transport, tmp_path, agreement, None)
     with pytest.raises(Stopped):
         rounds.run()
     assert rehearsals == [False]

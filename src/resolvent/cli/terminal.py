@@ -140,8 +140,9 @@ def print_summary(summary: Mapping[str, Any]) -> None:
         print_table(decision_table(summary))
         for line in forecast_lines(summary):
             print_line(line)
-    if any(method["final"]["mean"] is not None for method in summary["methods"].values()):
-        print_table(score_table(summary))  # without the scores of single sites there is none
+    # Secure sums hide the scores of single sites. Gaps have no mean over parties.
+    if any(method["final"].get("mean", 0) is not None for method in summary["methods"].values()):
+        print_table(score_table(summary))
     print_line(summary["finding"])
     for warning in summary.get("warnings", []):
         _Console().print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
