@@ -196,7 +196,8 @@ def with_columns(frame):
     (rare_level, "ill ~ age + ward", "fewer rows than 5"), (one_level_per_row, "ill ~ age + ward", "fewer rows than 5"),
     (crossed, "ill ~ age + ward + sex", "fewer rows than 5"), (table, "ill ~ exp(age)", "fewer rows than 5"),
     (with_columns, "ill ~ " + " + ".join(f"x{j}" for j in range(40)), "0.333"),
-    (lambda frame: frame.assign(number=np.arange(len(frame)) * 7), "ill ~ number", "column 'number'")])
+    (lambda frame: frame.assign(number=np.arange(len(frame)) * 7), "ill ~ number", "column 'number'"),
+    (lambda frame: frame.drop(columns="sex"), "ill ~ age + sex", "column 'sex': the site's table does not have")])
 def test_a_site_refuses_columns_whose_sums_are_of_few_rows(tmp_path, change, formula, limit):
     frame = table(120) if change is table else change(table(120))
     hospitals = careful(tmp_path, formula, frame)

@@ -1,7 +1,7 @@
 """The file of a site's table: its columns by the names of the federation, and the rows that the site uses."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from resolvent.federation.site.table_versions import TableRows, TableVersions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["choose_columns", "read_site_rows"]
+__all__ = ["check_present", "choose_columns", "read_site_rows"]
 
 
 def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | None = None,
@@ -52,14 +52,23 @@ def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | No
     return common_names, rows
 
 
-def choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits) -> list[str]:
-    """The columns to predict from, in the order of the table or of ``features``."""
-    weight = [] if settings.weight is None else [settings.weight]
-    for name in [*settings.labels, *weight, *(settings.features or []), *(settings.levels or {})]:
+def check_present(needed: Iterable[str], names: Sequence[str]) -> None:
+    """Refuse a table without a column that the plan names.
+
+    Raises:
+        Refusal: naming the column.
+    """
+    for name in needed:
         if name not in names:
             raise Refusal(RefusalCode.ABSENT, f"the table has no column {shorten(repr(name))}, which the experiment "
                           f"needs: its columns are {shorten(', '.join(map(repr, names)))}; if it has another name, set "
                           f"columns: {{{shorten(name)}: NAME}} in the site's file{nearest(name, names)}", column=name)
+
+
+def choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits) -> list[str]:
+    """The columns to predict from, in the order of the table or of ``features``."""
+    weight = [] if settings.weight is None else [settings.weight]
+    check_present([*settings.labels, *weight, *(settings.features or []), *(settings.levels or {})], names)
     # The other names leave the site only from here on: with its label, the first line is one of names.
     for name, count in Counter(names).items():
         if not is_column_name(name):

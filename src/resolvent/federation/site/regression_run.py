@@ -29,7 +29,7 @@ from resolvent.federation.site.ledger import Ledger, Usage
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
-from resolvent.federation.site.read_rows import read_site_rows
+from resolvent.federation.site.read_rows import check_present, read_site_rows
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_row_set
 from resolvent.federation.site.site_run import open_store
@@ -70,6 +70,7 @@ class RegressionRun:
         if rows is not None:
             frame = frame.iloc[np.concatenate([*rows.splits.values()])]
         self.version = None if rows is None else rows.version
+        check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
             self._frame = complete_rows(frame.reset_index(drop=True), self._formula, regression.settings)
             self._report = describe_rows(self._frame, self._formula, regression.settings,
