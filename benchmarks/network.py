@@ -14,7 +14,9 @@ round beyond that before the first round of any way, divided by the size of one 
 number of sites.
 
 With small messages it also measures, in alternation, rounds of FedAvg on the digits: with stores and checkpoints of
-this library (``digits``), and those of NVIDIA FLARE's own FedAvg with a client in NumPy (``NVIDIA FLARE's FedAvg``).
+this library (``digits``), and those of NVIDIA FLARE's own FedAvg with a client in NumPy (``NVIDIA FLARE's FedAvg``);
+and rounds of Newton's method for a multinomial regression on the same rows (``regression``), without the first one,
+which compiles.
 Its controller checks its tasks every 0.05 s, and sites ask for tasks every 0.05 s, as ours; NVIDIA FLARE's defaults are
 0.5 s and 2 s. ``network_flower.py`` measures the same over Flower.
 """
@@ -39,23 +41,36 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 
 from numpy_client import first_model, read_rows, train
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProgram
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, RESULTS_FOLDER, TASK, read_job_text
 from resolvent.federation.engines.nvflare.lead import open_session
 from resolvent.federation.engines.nvflare.processes import start_engine
+from resolvent.federation.engines.nvflare.programs import FederationServer
 from resolvent.federation.engines.nvflare.provisioning import make_kits
 from resolvent.federation.engines.processes import running
+from resolvent.federation.lead import watchdog
 from resolvent.federation.lead.lead import federate, write_sites
+from resolvent.federation.lead.regression import federate_regression
 from resolvent.federation.lead.rehearsal import _write_tables, prepare_rehearsal, shipped_changes
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, kit_note
-from resolvent.federation.protocol.names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE
+from resolvent.federation.protocol.names import ALLOWED_CLASSES, REHEARSAL, SERVER_CLASS, SITE_FILE
+from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.wire import Message, decode, encode
 
 LEAD = "lead@example.org"
 CLASSES = ("network.RoundTimer", "network.Echo")
 FEDAVG_CLASSES = ("network.EngineFedAvg", "network.EngineClient")
+REGRESSION_CLASS = "network.RegressionTimer"
+REGRESSION = """
+data: {party: party}
+regression:
+  formula: "label ~ `pixel 2,3` + `pixel 2,5` + `pixel 3,4` + `pixel 4,4`"
+  family: multinomial
+  heterogeneity: false
+"""
 FEDAVG = "NVIDIA FLARE's FedAvg"
 WAYS = ("engine", "transport", "messages")
 
@@ -172,6 +187,13 @@ class EngineClient(Executor):
             meta={"NUM_STEPS_CURRENT_ROUND": len(self._rows[0])}))
 
 
+class RegressionTimer(FederationServer):
+    """Runs a regression; its events have the time at the server."""
+
+    def report(self, event):
+        super().report({**event, "time": time.monotonic()})
+
+
 def run_job(session, job, classes, folder):
     number = session.submit("timing", job, *classes)
     while not session.state(number).is_done:
@@ -192,6 +214,21 @@ def measure_digits(note, session, rehearsal, sites, rounds, repeats, folder):
     return {way: {"seconds": statistics.median(values)} for way, values in seconds.items()}
 
 
+def measure_regression(note, sites, repeats, folder):
+    """Median of the seconds of a round of Newton's method."""
+    seconds = []
+    watchdog.SERVER_CLASS = REGRESSION_CLASS
+    for number in range(repeats):
+        file = RegressionFile.parse(REGRESSION, "regression.yaml", f"regression-{number}")
+        regression, events = FederatedRegression(file, is_rehearsal=True), []
+        job = FederationJob("", regression.text, tuple(sites), rehearsal=True)
+        federate_regression(note, regression, folder / file.name, job, events.append, notify=print)
+        ends = [event["time"] for event in events if event["event"] == "round" and event["method"] == "estimates"]
+        seconds += np.diff(ends).tolist()
+    watchdog.SERVER_CLASS = SERVER_CLASS
+    return {"seconds": statistics.median(seconds)}
+
+
 def measure(rounds, size, count, repeats, ways, folder):
     changes = [*shipped_changes("digits"), f"data.parties={count}", f"rounds={rounds}", f"evaluate_every={rounds}",
                "algorithms=[fedavg]"]
@@ -204,7 +241,7 @@ def measure(rounds, size, count, repeats, ways, folder):
     write_sites(kits[LEAD], "timing", sites)
     files = _write_tables(rehearsal, folder / "sites")
     variables = {REHEARSAL: "1", "PYTHONPATH": str(Path(__file__).parent)}
-    allowed = (*ALLOWED_CLASSES, *CLASSES, *FEDAVG_CLASSES)
+    allowed = (*ALLOWED_CLASSES, *CLASSES, *FEDAVG_CLASSES, REGRESSION_CLASS)
     with ExitStack() as stack:
         server = stack.enter_context(running(start_engine(kit_note(kits[SERVER_KIT], "server"), allowed, variables)))
         for site in sites:
@@ -222,6 +259,7 @@ def measure(rounds, size, count, repeats, ways, folder):
                     result[way] |= {"memory at the server": max(outcome[way]["server"]),
                                     "memory at a site": max(outcome[way]["site"])}
             else:
+                result["regression"] = measure_regression(note, sites, repeats, folder)
                 result |= measure_digits(note, session, rehearsal, sites, rounds, repeats, folder)
     return result
 
