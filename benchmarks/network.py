@@ -30,6 +30,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from nvflare.apis.controller_spec import Task
@@ -49,14 +50,13 @@ from resolvent.federation.engines.nvflare.processes import start_engine
 from resolvent.federation.engines.nvflare.programs import FederationServer
 from resolvent.federation.engines.nvflare.provisioning import make_kits
 from resolvent.federation.engines.processes import running
-from resolvent.federation.lead import watchdog
 from resolvent.federation.lead.lead import federate, write_sites
 from resolvent.federation.lead.regression import federate_regression
 from resolvent.federation.lead.rehearsal import _write_tables, prepare_rehearsal, shipped_changes
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT, kit_note
-from resolvent.federation.protocol.names import ALLOWED_CLASSES, REHEARSAL, SERVER_CLASS, SITE_FILE
+from resolvent.federation.protocol.names import ALLOWED_CLASSES, REHEARSAL, SITE_FILE
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.wire import Message, decode, encode
 
@@ -217,15 +217,14 @@ def measure_digits(note, session, rehearsal, sites, rounds, repeats, folder):
 def measure_regression(note, sites, repeats, folder):
     """Median of the seconds of a round of Newton's method."""
     seconds = []
-    watchdog.SERVER_CLASS = REGRESSION_CLASS
     for number in range(repeats):
         file = RegressionFile.parse(REGRESSION, "regression.yaml", f"regression-{number}")
         regression, events = FederatedRegression(file, is_rehearsal=True), []
         job = FederationJob("", regression.text, tuple(sites), rehearsal=True)
-        federate_regression(note, regression, folder / file.name, job, events.append, notify=print)
+        with patch("resolvent.federation.lead.watchdog.SERVER_CLASS", REGRESSION_CLASS):
+            federate_regression(note, regression, folder / file.name, job, events.append, notify=print)
         ends = [event["time"] for event in events if event["event"] == "round" and event["method"] == "estimates"]
         seconds += np.diff(ends).tolist()
-    watchdog.SERVER_CLASS = SERVER_CLASS
     return {"seconds": statistics.median(seconds)}
 
 
