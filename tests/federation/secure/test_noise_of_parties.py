@@ -1,4 +1,4 @@
-"""Noise of the sites inside secure sums: the simulation's bits, the stated variance with every drop-out, epsilon."""
+"""Noise that sites add in secure sums: the bits of a simulation, the stated variance if sites leave, and epsilon."""
 
 import math
 

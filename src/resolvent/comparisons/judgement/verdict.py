@@ -16,6 +16,7 @@ from resolvent.comparisons.judgement.metrics import GAP, format_value, run_colum
 from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
 from resolvent.comparisons.judgement.wording import advice_text, enumerate_names, format_gain
 from resolvent.errors import InputError, count_of
+from resolvent.problem.metrics.intervals import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,13 +84,17 @@ class Verdict:
 
 def _recommendation(site: SiteJudgement) -> dict[str, Any]:
     """A row of ``Verdict.recommendations``; without numbers where training alone diverged."""
-    nothing = (math.nan,) * 3
-    use, advice, probability, _, gain, expected, forecast = site.decision or (
-        None, None, math.nan, None, nothing, nothing, None)
-    names = ("expected", "expected_low", "expected_high", "gain", "low", "high")
-    return {"site": site.name, "use": use, "advice": advice, "probability": probability,
-            **dict(zip(names, (*expected, *gain), strict=True)), "test_rows": site.test_rows,
-            **dict(zip(("gain_to_see", "further_rows", "further_rarest"), forecast or nothing, strict=True))}
+    decision, nothing = site.decision, Interval(math.nan, math.nan, math.nan)
+    expected, gain = (decision.expected, decision.gain) if decision is not None else (nothing, nothing)
+    forecast = None if decision is None else decision.forecast
+    return {"site": site.name, "use": None if decision is None else decision.method,
+            "advice": None if decision is None else decision.advice,
+            "probability": math.nan if decision is None else decision.probability,
+            "expected": expected.value, "expected_low": expected.low, "expected_high": expected.high,
+            "gain": gain.value, "low": gain.low, "high": gain.high, "test_rows": site.test_rows,
+            "gain_to_see": math.nan if forecast is None else forecast.gain,
+            "further_rows": math.nan if forecast is None else forecast.rows,
+            "further_rarest": math.nan if forecast is None else forecast.rarest}
 
 
 def _columns(title: str, interval: Any) -> dict[str, float]:
