@@ -75,10 +75,6 @@ def check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
     """Check the arguments of a call of a function or a class by its annotations.
 
     Missing and unknown arguments are not checked: Python reports them when the function is called.
-
-    Raises:
-        InputError: an argument does not have the annotated type, or is a number that is not finite. The message has the
-            function, the argument, its value and what is allowed.
     """
     if not args and not kwargs:
         return

@@ -154,13 +154,7 @@ def check_range(owner: object, interval: Interval, *, advice: str = "", **values
     Values that are not known numbers (schedules, traced values, None) pass.
 
     Args:
-        owner: the object that has the values, or the name of the function whose arguments they are. The error names it.
-        interval: the allowed numbers.
         advice: what to do instead, for the end of the error.
-        values: numbers, or sequences and arrays of numbers, by name.
-
-    Raises:
-        InputError: a number is outside the interval. The message has the owner, the name and the interval.
     """
     title = owner if isinstance(owner, str) else type(owner).__name__
     for name, value in values.items():

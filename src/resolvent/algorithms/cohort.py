@@ -85,13 +85,6 @@ def check_cohort(cohort: Cohort, *, rows: int, parties: int, owner: str, start: 
     Args:
         cohort: leaves [C], or [R, C] for several rounds; not traced.
         rows: C, the participation's ``capacity``.
-        parties: N.
-        owner: name of the participation, for the error.
-        start: number of the first round, for the error.
-
-    Raises:
-        InputError: a leaf does not have C entries per round, a weight is negative or not finite, an effort is outside
-            [0, 1], or ``check_ids`` raises.
     """
     for name in ("index", "weight", "shares", "alive", "effort", "late"):
         shape = np.shape(getattr(cohort, name))

@@ -41,7 +41,6 @@ class Description:
     """Facts of an algorithm. Trees have leaves with the shapes and dtypes of arrays.
 
     Attributes:
-        model: a model.
         messages: the message of each phase.
         replies: the reply of each phase.
         model_message: the message from which a party computes its personal model.
@@ -115,8 +114,6 @@ def describe(algorithm: AlgorithmFunctions, model: Vector, *, parties: int = 1, 
     """The description of an algorithm for a model.
 
     Args:
-        algorithm: the algorithm.
-        model: a model, or its shapes.
         parties: number of parties, on which the shapes of the server's state can depend.
         memory: the shapes of the memory of a party's oracle before the first round.
         oracle: the shapes of a party's oracle, for an algorithm that asks for something that ``ShapeOracle`` does not

@@ -15,11 +15,7 @@ def as_numbers(value: ArrayLike | list[float]) -> ArrayLike:
 
 
 def check_length(name: str, value: ArrayLike, parties: int) -> None:
-    """Refuse an array that does not have one number per party.
-
-    Raises:
-        InputError: with the name, the number of parties, and the array's shape.
-    """
+    """Refuse an array that does not have one number per party."""
     if jnp.ndim(value) and jnp.shape(value) != (parties,):
         raise InputError(f"{name} needs one number, or one per party ({parties}), got shape {jnp.shape(value)}")
 
@@ -29,7 +25,6 @@ def of_party(value: ArrayLike, k: Int[Array, ""], *, keep_dtype: bool = False) -
 
     Args:
         value: one number, or [N].
-        k: the party.
         keep_dtype: leave the dtype of arrays as it is; otherwise the number has JAX's default floating-point dtype.
     """
     dtype = None if keep_dtype and hasattr(value, "dtype") else jnp.result_type(float)

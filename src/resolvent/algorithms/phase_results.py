@@ -35,11 +35,7 @@ _NUMBERS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 def checked_phases(algorithm: AlgorithmFunctions) -> tuple[Phase, ...]:
-    """The phases of the algorithm.
-
-    Raises:
-        InputError: they are not a tuple of phases.
-    """
+    """The phases of the algorithm."""
     phases: Any = algorithm.phases
     if not isinstance(phases, tuple) or isinstance(phases, Phase) or not all(isinstance(p, Phase) for p in phases):
         raise InputError(f"{type(algorithm).__name__}.phases is {_in_words(phases)}: make it a property that returns a "
@@ -48,11 +44,7 @@ def checked_phases(algorithm: AlgorithmFunctions) -> tuple[Phase, ...]:
 
 
 def check_models(algorithm: AlgorithmFunctions, w0: Vector, personal: Vector, shared: Vector | None) -> None:
-    """Refuse a personal or a shared model that does not have the structure and the shapes of the first model.
-
-    Raises:
-        InputError: naming the function.
-    """
+    """Refuse a personal or a shared model that does not have the structure and the shapes of the first model."""
     for function, model in (("personal_model", personal), ("server_model", w0 if shared is None else shared)):
         title = f"{type(algorithm).__name__}.{function}"
         if not _same_structure(model, w0):
@@ -67,11 +59,7 @@ def check_models(algorithm: AlgorithmFunctions, w0: Vector, personal: Vector, sh
 
 def party_work(phase: Phase, state: PartyState, message: Message, oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
-    """The results of the phase's party function.
-
-    Raises:
-        InputError: it does not return a state like the one before, a reply of arrays, and a dictionary.
-    """
+    """The results of the phase's party function."""
     results, name = phase.party(state, message, oracle, key, effort), _name(phase.party)
     if not isinstance(results, tuple) or len(results) != 3:
         raise InputError(f"{name} returned {_in_words(results)}: return the party's state, its reply and a dictionary "
@@ -84,11 +72,7 @@ def party_work(phase: Phase, state: PartyState, message: Message, oracle: Oracle
 
 
 def server_work(phase: Phase, state: ServerState, replies: Replies, key: Array) -> tuple[ServerState, Info]:
-    """The results of the phase's server function.
-
-    Raises:
-        InputError: it does not return a state like the one before, and a dictionary.
-    """
+    """The results of the phase's server function."""
     results, name = phase.server(state, replies, key), _name(phase.server)
     if not isinstance(results, tuple) or len(results) != 2:
         raise InputError(f"{name} returned {_in_words(results)}: return the server's state and a dictionary with what "
@@ -104,11 +88,7 @@ def server_work(phase: Phase, state: ServerState, replies: Replies, key: Array) 
 
 
 def check_arrays(title: str, x: PyTree[Any]) -> None:
-    """Refuse a tree with a leaf that is neither an array nor a number.
-
-    Raises:
-        InputError: naming the tree by its title, and the leaf.
-    """
+    """Refuse a tree with a leaf that is neither an array nor a number."""
     for label, leaf in tree.named_leaves(x):
         if not isinstance(leaf, _NUMBERS):
             raise InputError(f"{title} has {_leaf(label)}, which is {_in_words(leaf)}: only arrays and numbers can be "

@@ -172,7 +172,6 @@ def summed_replies(total: Reply | None, expected: Reply, cohort: Cohort, summed:
     Args:
         total: the sum as a reply, leaves [1, ...]; None if there is none, so that no reply counts.
         expected: leaves with the shape and dtype of a reply.
-        cohort: the cohort of the round.
         summed: ids of the parties whose replies are in the sum.
     """
     ids = np.asarray(cohort.index).tolist()

@@ -29,11 +29,7 @@ _STOP = 0
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the process to end.
-
-    Attributes:
-        number: number of the signal.
-    """
+    """A signal asked the process to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

@@ -50,9 +50,6 @@ def connect_processes(processes: Processes) -> None:
 
     Args:
         processes: ``cluster`` if Slurm, Open MPI or another system that JAX detects has started this process.
-
-    Raises:
-        InputError: no cluster was detected, or the processes cannot connect.
     """
     from resolvent.errors import InputError
     from resolvent.simulator.storage.processes import connect, is_connected

@@ -33,8 +33,6 @@ def supervise(note: KitNote, environment: Mapping[str, str], news: Mapping[str, 
     """Run a participant's process until an interruption; start it again if it ends.
 
     Args:
-        note: the kit of the server or of a site.
-        environment: variables for the process.
         news: text in the log of the process -> message for the person who runs it.
         live: ``[HOST:]PORT`` at which the view of the participant is served; None: nowhere.
     """

@@ -13,10 +13,8 @@ def page_text(template: str, *, package: str = _ROOM, **values: Any) -> str:
     """The text of a page.
 
     Args:
-        template: name of the template.
         package: the package with the folder ``page_templates`` that has the template. Every template can extend
             ``page.html.jinja`` of this room.
-        values: the variables of the template.
     """
     loaders = [jinja2.PackageLoader(name, "page_templates") for name in dict.fromkeys((package, _ROOM))]
     environment = jinja2.Environment(loader=jinja2.ChoiceLoader(loaders), autoescape=True,

@@ -22,13 +22,7 @@ INK = "#123456"  # placeholder of the page's text colour until the SVG is writte
 
 
 def write_page(path: Path, template: str, **values: Any) -> None:
-    """Write a page, one self-contained file.
-
-    Args:
-        path: path of the page.
-        template: name of the template.
-        values: the variables of the template.
-    """
+    """Write a page, one self-contained file."""
     write_text(path, page_text(template, **values))
 
 
@@ -46,7 +40,6 @@ def svg_of(figure: Figure, title: str) -> Markup:
 
     Args:
         figure: a figure that was made with ``page_colours``.
-        title: a description of the figure.
     """
     text = io.StringIO()
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):

@@ -44,7 +44,6 @@ class Drift(NamedTuple):
     """A column of new rows that is distributed otherwise than in the training rows.
 
     Attributes:
-        column: name of the column.
         distance: the population stability index.
         bound: the index that rows of the same distribution exceed rarely, for these numbers of rows.
         values: the values whose share has grown most.

@@ -58,7 +58,6 @@ def consecutive_splits(lengths: NDArray[np.int32], dtype: type[np.integer] = np.
 
     Args:
         lengths: [splits, N] number of samples of each party in each split.
-        dtype: type of the offsets.
     """
     ends = np.cumsum(lengths.T, dtype=np.int64).reshape(-1, len(SPLITS)).T
     return {s: Split((ends[i] - lengths[i]).astype(dtype), lengths[i]) for i, s in enumerate(SPLITS)}

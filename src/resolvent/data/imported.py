@@ -149,11 +149,7 @@ def _read_pairs(dataset: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _stack(values: list[NDArray[Any]], column: str) -> NDArray[Any]:
-    """[n, ...] the values; bytes of images become numbers of 0 to 1.
-
-    Raises:
-        InputError: they differ in shape, or are not numbers.
-    """
+    """[n, ...] the values; bytes of images become numbers of 0 to 1."""
     if len(shapes := {value.shape for value in values}) > 1:
         raise InputError(f"the values of {quote(column)} differ in shape: {shorten(sorted(shapes))}. Resize images, "
                          "and pad or cut sequences, before you give the data set")

@@ -38,11 +38,6 @@ def sample_of(values: Any, title: str, party: str) -> Any:
 
     Args:
         values: a structure of anything that NumPy makes an array of.
-        title: the argument, for errors.
-        party: the party's name, for errors.
-
-    Raises:
-        InputError: a leaf is no array with an axis of samples, see ``array_of``, or there is no leaf.
     """
     if not is_structure(values):
         return array_of(values, title, party)
@@ -61,15 +56,9 @@ def check_samples(party: str, x: Any, y: Any, first_x: Any, first_y: Any) -> Non
     """Check one party's samples, if inputs or labels are not a single array of the usual kind.
 
     Args:
-        party: its name, for errors.
         x: its inputs, as ``sample_of`` returned them.
         y: its labels, in the same way; or None.
         first_x: the inputs of the first party, whose structure and shapes all parties share.
-        first_y: the labels of the first party.
-
-    Raises:
-        InputError: naming the party, the leaf and the row: structures or shapes differ, there are no samples, or a
-            value is no finite number.
     """
     title = f"party {shorten(repr(party))}"
     rows = count_rows(x)
@@ -134,11 +123,7 @@ def of_parties(values: Any, name: str, parties: Sequence[str]) -> list[Any]:
 
 
 def weights_of_parties(weights: Any, parties: Sequence[str], sizes: Sequence[int]) -> list[NDArray[Any]]:
-    """The weights of each party's samples.
-
-    Raises:
-        InputError: they are no numbers, or not one per sample.
-    """
+    """The weights of each party's samples."""
     of_samples = of_parties(weights, "weights", parties)
     if [getattr(a, "shape", None) for a in of_samples] != [(n,) for n in sizes]:
         raise InputError("the parties' weights and samples differ in number: give each sample a weight")
@@ -167,9 +152,6 @@ def leaf_of(x: Any, y: Any, name: str) -> Any:
     """The leaf of a name, such as ``image`` or ``meta.age``; ``x`` and ``y`` are the inputs and the labels themselves.
 
     A name that inputs and labels share is written with ``x.`` or ``y.`` before it.
-
-    Raises:
-        InputError: no leaf or more than one has the name.
     """
     leaves = {f"{part}.{path}" if path else part: leaf
               for part, values in (("x", x), ("y", y)) for path, leaf in named_leaves(values)}
@@ -185,15 +167,10 @@ def labels_for(x: Any, y: Any, by: Labels | None) -> NDArray[Any] | None:
     """[n] what a partition reads as labels: a leaf, or the values of a function of the inputs and the labels.
 
     Args:
-        x: inputs.
-        y: labels.
         by: name of a leaf, see ``leaf_of``, or a function (x, y) -> [n]; None: the labels, if they are one array [n].
 
     Returns:
         The labels; None if ``by`` is None, and the labels have another structure.
-
-    Raises:
-        InputError: there is no such leaf, or the values are not one per sample.
     """
     if by is None:
         return y if isinstance(y, np.ndarray) and y.ndim == 1 else None

@@ -23,9 +23,6 @@ def split_sizes(samples: int, validation: float, test: float) -> tuple[int, int,
 
     >>> split_sizes(10, validation=0.2, test=0.3)
     (5, 2, 3)
-
-    Raises:
-        InputError: a share is negative, or the shares leave nothing for training.
     """
     if not (validation >= 0 and test >= 0 and validation + test < 1):
         raise InputError(f"validation={validation} and test={test} must not be negative, and must sum "
@@ -48,11 +45,7 @@ def split_order(samples: int, party: int, seed: int) -> NDArray[np.intp]:
 
 
 def check_encodable(text: str, title: str) -> None:
-    """Raise an error if a text cannot be written in UTF-8, because it has half of a surrogate pair.
-
-    Raises:
-        InputError: the text cannot be written in UTF-8; the message begins with ``title``.
-    """
+    """Raise an error if a text cannot be written in UTF-8, because it has half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -62,24 +55,12 @@ def check_encodable(text: str, title: str) -> None:
 @checked
 def from_arrays(*, task: Task | Literal["auto"], validation: float, test: float | Sequence[int], seed: int, name: str,
                 vocabulary: tuple[str, ...]) -> None:
-    """Check the arguments of ``FederatedData.from_arrays`` that are no arrays; it has this name for the errors.
-
-    Raises:
-        InputError: an argument does not have the annotated type.
-    """
+    """Check the arguments of ``FederatedData.from_arrays`` that are no arrays; it has this name for the errors."""
     check_encodable(name, "the name of the data")
 
 
 def list_of(values: Any, name: str) -> list[Any]:
-    """The items of an argument that has one for each party.
-
-    Args:
-        values: a list, a tuple or an array.
-        name: name of the argument, for the error.
-
-    Raises:
-        InputError: it is a single value, a text, a mapping, a set, a data frame or an iterator.
-    """
+    """The items of an argument that has one for each party."""
     is_list = hasattr(values, "__getitem__") and hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
     if not is_list or isinstance(values, str | bytes | Mapping) or hasattr(values, "columns"):
         raise InputError(f"from_arrays({name}={quote(values)}) must be a list with an item for each party")
@@ -92,11 +73,7 @@ def plain_counts(test: Any) -> Any:
 
 
 def texts_of(values: Any, name: str) -> tuple[str, ...]:
-    """The names of an argument, such as those of parties.
-
-    Raises:
-        InputError: it is no list of texts, or a text cannot be written in UTF-8.
-    """
+    """The names of an argument, such as those of parties."""
     names = list_of(values, name)
     if wrong := [item for item in names if not isinstance(item, str)]:
         raise InputError(f"from_arrays({name}=...) must be a list of texts, and {quote(wrong[0])} is none: use "
@@ -111,11 +88,6 @@ def array_of(values: Any, title: str, party: str) -> NDArray[Any]:
 
     Args:
         values: anything that NumPy makes an array of.
-        title: the argument, for errors.
-        party: the party's name, for errors.
-
-    Raises:
-        InputError: it has no axis of samples, has rows of different shapes, is sparse, or has masked values.
     """
     party = shorten(repr(party))
     if np.ma.is_masked(values):
@@ -138,12 +110,8 @@ def check_representable(party: str, values: NDArray[Any], name: str) -> None:
     """Refuse finite numbers that are infinite in JAX's precision: single, unless double precision is enabled.
 
     Args:
-        party: the party's name.
         values: [n, ...] numbers.
         name: what they are, such as ``the input``.
-
-    Raises:
-        InputError: naming the party, the row, the value and the precision.
     """
     dtype = np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
     if values.dtype.kind != "f" or values.dtype.itemsize <= dtype.itemsize or not values.size:
@@ -171,13 +139,9 @@ def number_labels(
         task: ``classification``, ``regression``, or ``auto``: regression if the labels are floating numbers, of which a
             label may have several. Other labels of more than one number are ``structured``.
         classes: the classes' names in the order of their numbers; None: the labels that occur, sorted.
-        parties: the parties' names, for errors.
 
     Returns:
         [total] class numbers (int32) or real targets; the task; the classes' names.
-
-    Raises:
-        InputError: a label is missing, not finite or not among the classes; the message names the party and the row.
     """
     try:
         y = np.concatenate(ys)

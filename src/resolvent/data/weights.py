@@ -25,11 +25,6 @@ def normalized_weights(weights: Any, total: int, training: NDArray[np.integer]) 
 
     Args:
         weights: [total] in the order of the data's rows.
-        total: number of rows of the data.
-        training: the rows of all parties' training samples.
-
-    Raises:
-        InputError: a row has no weight, a weight is negative or not finite, or all training samples have weight 0.
     """
     numbers = np.asarray(weights)
     try:
@@ -60,14 +55,9 @@ def class_weights(labels: NDArray[np.integer], classes: tuple[str, ...], samples
 
     Args:
         labels: [total] class numbers.
-        classes: the classes' names.
         samples: [total] weights of the samples.
         groups: [total] the party of each sample, for weights that balance the classes of each party.
-        training: the rows of all parties' training samples.
         weights: ``balanced``, ``balanced_per_party``, or the weight of each class, by name.
-
-    Raises:
-        InputError: a class does not exist or has no weight.
     """
     if isinstance(weights, Mapping):
         factors = _named(weights, classes)[labels]
@@ -89,9 +79,6 @@ def weights_of_labels(labels: NDArray[np.integer], classes: tuple[str, ...],
     """[n] the weight of each sample by its class.
 
     With ``balanced``, every class that occurs counts the same.
-
-    Raises:
-        InputError: there are no classes, a class does not exist or has no weight, or no sample has a positive weight.
     """
     if not classes:
         raise InputError("class_weight: it is for classes, and the data are for regression: leave it out")

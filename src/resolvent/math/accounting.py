@@ -31,7 +31,6 @@ class Releases(NamedTuple):
     Attributes:
         noise_multiplier: standard deviation of the noise of a sum with sensitivity 1.
         rate: probability with which a record is in a sum.
-        steps: number of sums.
     """
 
     noise_multiplier: float

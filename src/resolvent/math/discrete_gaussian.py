@@ -45,8 +45,6 @@ def discrete_gaussian(sigma: float, size: int, words: Words = system_words) -> N
     Args:
         sigma: the parameter, at least 0 and at most 2^40; 0 gives zeros. From 1 on, it is the standard deviation to
             1e-7.
-        size: number of samples.
-        words: source of randomness.
 
     Example:
         >>> discrete_gaussian(2.0**20, 3).dtype
@@ -70,7 +68,6 @@ def sum_divergence(sigma: float, terms: int) -> float:
 
     Args:
         sigma: the parameter of each term, at least 1/2.
-        terms: number of terms.
 
     Example:
         >>> sum_divergence(4.0, 100) < 1e-60

@@ -29,9 +29,6 @@ def on_exact_grid(x: Fraction | float) -> Fraction:
 def exact_words(x: Fraction | float) -> list[int]:
     """The integers of a number; their sums are those of ``from_exact_words``.
 
-    Raises:
-        InputError: the number is not finite, or 2^255 or larger.
-
     Example:
         >>> sums = [a + b for a, b in zip(exact_words(0.1), exact_words(-0.1))]
         >>> from_exact_words(sums)

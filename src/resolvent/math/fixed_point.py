@@ -37,13 +37,8 @@ def fraction_bits(terms: int, largest: float, bits: Bits, limbs: int = 1) -> int
     """The largest f with which a sum does not wrap: that of the last limb.
 
     Args:
-        terms: N, the largest number of terms of a sum.
         largest: the range: every term is smaller than this in absolute value.
-        bits: bits of the modulus.
         limbs: integers for each number.
-
-    Raises:
-        InputError: there is no f that is at least 0.
 
     Example:
         >>> fraction_bits(100, 1000.0, 64)

@@ -83,12 +83,8 @@ def fit_ppmc(symbols: Int[ArrayLike, " n"], *, alphabet: int, order: int, first:
 
     Args:
         symbols: the sequence, of the symbols 0, ..., A-1.
-        alphabet: A, the number of symbols.
         order: D, the length of the longest context.
         first: number of symbols at the beginning to leave out; it may be traced.
-
-    Raises:
-        InputError: there would be more than 10^6 contexts.
 
     Example:
         >>> model = fit_ppmc(jnp.array([0, 1, 0, 1, 0]), alphabet=2, order=1)

@@ -25,7 +25,6 @@ class SecondOrder(NamedTuple):
     """An objective up to its second derivatives at a point of P numbers.
 
     Attributes:
-        value: the objective.
         gradient: [P].
         hessian: [P, P].
     """
@@ -76,8 +75,6 @@ def advance(state: NewtonState, evaluation: SecondOrder, tolerance: ArrayLike,
     is not finite, the step is halved as well.
 
     Args:
-        state: the state before.
-        evaluation: f, its gradient and its Hessian at the candidate.
         tolerance: the predicted decrease of h at which it has converged, relative to max(1, |h|): for labels in large
             units the rounding error of h exceeds every fixed tolerance.
         l1: [P] weights of the absolute values; None: zero.

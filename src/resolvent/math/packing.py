@@ -36,11 +36,7 @@ def pack_integers(values: NDArray[np.integer], lowest: int, highest: int) -> NDA
 
 
 def unpack_integers(packed: NDArray[np.uint8], count: int, lowest: int, highest: int) -> NDArray[np.int64]:
-    """The integers that ``pack_integers`` packed.
-
-    Raises:
-        ValueError: the number of bytes is not that of ``count`` integers, or an integer is larger than ``highest``.
-    """
+    """The integers that ``pack_integers`` packed."""
     width = (highest - lowest).bit_length()
     if len(packed) != packed_bytes(count, width):
         raise ValueError(f"{count} integers of {width} bits take {packed_bytes(count, width)} bytes, got {len(packed)}")
@@ -88,11 +84,7 @@ def pack_wire(wire: Wire) -> NDArray[np.uint8]:
 
 
 def unpack_wire(packed: NDArray[np.uint8], is_finite: bool, like: Wire) -> Wire:
-    """The encoded vector that ``pack_wire`` packed, in the shapes and dtypes of another wire.
-
-    Raises:
-        ValueError: the number of bytes is wrong, or an integer is outside its range.
-    """
+    """The encoded vector that ``pack_wire`` packed, in the shapes and dtypes of another wire."""
     if len(packed) != packed_size(like):
         raise ValueError(f"the encoded vector takes {packed_size(like)} bytes, got {len(packed)}")
     leaves, end = {}, 0

@@ -69,7 +69,6 @@ def population_posterior(effects: Array, variances: Array, features: Array | Non
         variances: [K] variances v_k of their errors, positive.
         features: [K, P] what is known of the units, centred, with a standard deviation of at most about 1.
         scale: s, a size that a typical effect will hardly exceed, positive.
-        level: probability of the intervals.
     """
     features = np.zeros((len(effects), 0)) if features is None else np.asarray(features, dtype=float)
     prior = np.array([1.0, 0.5, *[0.5] * features.shape[1]]) * scale  # standard deviations of mean, spread and slopes

@@ -49,7 +49,6 @@ def paired_interval(gained: ArrayLike, lost: ArrayLike, number: ArrayLike, z: Ar
     Args:
         gained: share of the rows with the value 1 by the first and 0 by the second method, in [0, 1].
         lost: share of the rows with the value 0 by the first and 1 by the second method, in [0, 1].
-        number: the (effective) number of rows, positive.
         z: quantile of the standard normal distribution.
     """
     gained, lost, number, z = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in (gained, lost, number, z)))

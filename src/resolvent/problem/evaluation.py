@@ -62,8 +62,6 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
     """The mean loss, the mean score and further metrics, each with an interval.
 
     Args:
-        model: the model.
-        task: task of the data.
         outputs: [n, ...] outputs of the model.
         y: [n] class numbers or targets, or labels of another structure.
         metrics: further metrics by name, none with that of the score: see ``name_metrics``.
@@ -114,10 +112,8 @@ def _interval(values: NDArray[np.float64], metric: Metric | None, labels: NDArra
     """The mean of values [n], with the interval of comparisons.
 
     Args:
-        values: the values of the rows.
         metric: the metric whose values they are; None for the loss and the score of the model.
         labels: [n] class numbers or targets.
-        task: task of the data.
     """
     if not np.isfinite(values).all():
         return Interval(float(np.mean(values)), np.nan, np.nan)

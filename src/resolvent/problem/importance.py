@@ -34,9 +34,6 @@ def blocks_of_columns(encoding: Encoding) -> dict[str, NDArray[np.intp]]:
 
     A number has one, a category one per level, a date several, and with them go their marks of missing values. For
     arrays of one axis every input is a column, with its name or its number.
-
-    Raises:
-        InputError: the inputs are images, texts, or more than 200 numbers.
     """
     if isinstance(encoding, TableEncoding):
         position = {name: i for i, name in enumerate(encoding.features)}

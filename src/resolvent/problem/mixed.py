@@ -38,10 +38,6 @@ class MixedProblem(SolvedProblem):
 
     Attributes:
         optima: leaves [N, ...], the minimisers x_k.
-        minimiser: the minimiser of f~ for shares by size.
-
-    Raises:
-        InputError: L-BFGS finds no minimiser: an objective has none, or the precision is too low.
     """
 
     inner: Problem
@@ -103,11 +99,7 @@ class MixedProblem(SolvedProblem):
 
 
 def mixed(problem: Problem, alpha: float) -> SolvedProblem:
-    """FedMix's objectives of a problem: a quadratic problem for a quadratic one, else a ``MixedProblem``.
-
-    Raises:
-        InputError: alpha lies outside (0, 1], or an objective has no unique minimiser.
-    """
+    """FedMix's objectives of a problem: a quadratic problem for a quadratic one, else a ``MixedProblem``."""
     if not isinstance(problem, QuadraticProblem):
         return MixedProblem(problem, alpha)
     _check_alpha(alpha)

@@ -28,12 +28,7 @@ _INPUT = "rows"
 
 def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch: int | None = None,
                calibration: Calibration | None = None) -> None:
-    """Write a model with its parameters and the encoding of its rows as an ONNX file, see ``Fitted.to_onnx``.
-
-    Raises:
-        InputError: the packages for ONNX are not installed, an operation of the model has no form in ONNX, or the
-            calibration is isotonic.
-    """
+    """Write a model with its parameters and the encoding of its rows as an ONNX file, see ``Fitted.to_onnx``."""
     try:
         from jax2onnx import to_onnx
     except ImportError as error:

@@ -32,7 +32,6 @@ class PartyPredictions(NamedTuple):
 
     Attributes:
         position: the party's position among those that were asked for.
-        split: name of the split.
         predictions: the predictions of its model.
     """
 
@@ -61,12 +60,9 @@ def predictions_of_parties(problem: Problem, models: Vector, choice: NDArray[np.
     """The predictions for each party's samples, party by party; parties without samples in a split are left out.
 
     Args:
-        problem: a problem with these parties.
         models: leaves [number of models, ...].
         choice: [M] number of the model of each party.
         parties: [M] ids of the parties.
-        splits: names of the splits.
-        task: task of the data.
     """
     inner, slots = problem.local(), np.asarray(problem.row(jnp.asarray(parties)))
     assert isinstance(inner, LearningProblem)

@@ -148,7 +148,6 @@ class OneParty(Problem):
     """The problem of one party of another problem, for problems whose samples are not rows.
 
     Attributes:
-        inner: the problem of all parties.
         number: the party's id in ``inner``.
     """
 

@@ -20,7 +20,6 @@ class QuadraticOracle(Oracle):
     Attributes:
         hessian: H, [d, d], symmetric positive semidefinite.
         linear: g, [d].
-        constant: c.
     """
 
     hessian: Float[Array, "d d"]

@@ -117,7 +117,6 @@ class Gatherer:
         """The problem of some parties, in NumPy arrays.
 
         Args:
-            numbers: the ids of the parties, ascending.
             slots: number of slots for parties, at least ``len(numbers)``.
             splits: the splits whose samples are gathered; the others are empty.
             rows: number of rows for samples; default: a power of two.

@@ -61,17 +61,11 @@ def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: in
 
     Args:
         algorithm: the algorithm; if it pools the data, diagnostics of single parties are left out.
-        rounds: number of rounds.
-        cohort: number of parties in a round.
         every: rounds between evaluations, or None.
         parties: [M] ids of the evaluated parties.
-        diagnostics: names of diagnostics.
         clock: the virtual clock, or None.
         metrics: computes metrics in addition to losses and scores, or None.
         info: names of the numbers that the algorithm's parties return, see ``Description``.
-
-    Raises:
-        InputError: a number is not positive, or a diagnostic does not exist.
     """
     built_in, custom = get_args(Diagnostic), [
         name for name in (*info, "update_norm") if name not in _NAMES_OF_METRICS]
@@ -92,11 +86,7 @@ def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: in
 
 
 def choose_evaluated_parties(requested: int | None, parties: int, seed: int, memory: str) -> NDArray[np.int32]:
-    """The ids of the parties whose models are evaluated, ascending; a subset is drawn from the seed.
-
-    Raises:
-        InputError: the requested number is not in 1 to N.
-    """
+    """The ids of the parties whose models are evaluated, ascending; a subset is drawn from the seed."""
     if requested is not None and not 1 <= requested <= parties:
         raise InputError(f"evaluate_parties={requested} must lie in 1 to {parties}, the number of parties")
     default = min(parties, _MAX_EVALUATED_ON_HOST) if memory == "host" else parties

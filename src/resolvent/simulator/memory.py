@@ -26,9 +26,6 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 def choose_memory(memory: MemoryChoice, prepared: Prepared, task: Task, name: str) -> Literal["device", "host"]:
     """Where the parties' data and states are to be; ``auto`` is the device if they take less than half of its memory.
-
-    Raises:
-        InputError: the choice does not exist, or the host is impossible for this algorithm or task.
     """
     if memory not in get_args(MemoryChoice):
         raise InputError(f"memory={memory!r} is not known: use any of {list(get_args(MemoryChoice))}")
@@ -51,12 +48,7 @@ def choose_memory(memory: MemoryChoice, prepared: Prepared, task: Task, name: st
 
 
 def fits_device(gatherer: Gatherer, party: PyTree[jax.ShapeDtypeStruct]) -> bool:
-    """Whether all parties' data and states, and a copy of the states, take less than half of the device's memory.
-
-    Args:
-        gatherer: gathers the parties' data.
-        party: the shapes of a party's state.
-    """
+    """Whether all parties' data and states, and a copy of the states, take less than half of the device's memory."""
     parties = len(gatherer.data)
     return gatherer.bytes_of(parties) + 2 * parties * tree.size_in_bytes(party) < _memory_limit() / 2
 
@@ -65,9 +57,6 @@ def check_memory(plan: Plan) -> None:
     """Compare the models and states that a run has in memory at once with the memory of the device.
 
     These are at least the states before and after a round, the replies and a working copy of the model.
-
-    Raises:
-        InputError: they do not fit. The message has their sizes and the memory.
     """
     description, parties, limit = plan.description, plan.task.parties, _memory_limit()
     on_device = 0 if plan.memory == "host" else 1 if plan.pools_data else parties

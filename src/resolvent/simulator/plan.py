@@ -55,17 +55,12 @@ class Plan:
 
     Attributes:
         name: name of the method, for metrics and errors.
-        algorithm: the algorithm.
-        description: its description.
         task: what is learned.
         participation: draws the cohorts.
-        rounds: number of rounds.
         seed: seed of all random numbers.
         scheduler: how the work of a cohort is distributed on the machine.
         memory: where the parties' data and states are.
         evaluation: when and how models are evaluated.
-        checkpoint: where checkpoints are.
-        callbacks: functions that are called at evaluations.
         privacy: measures what the parties spend of their privacy, and stops the run; or None.
         spent: what the parties released in the run from whose model this one starts; or None.
     """
@@ -141,9 +136,6 @@ class Plan:
 
 def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -> PartyMetrics | None:
     """The object that computes the metrics of ``simulate(metrics=)``; None if there are none in addition to the score.
-
-    Raises:
-        InputError: they do not fit the data or the model, or there are no data.
     """
     named = name_metrics(metrics, None if task.model is None else task.model.loss.score_name)
     if not named:

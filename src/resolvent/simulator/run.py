@@ -177,11 +177,7 @@ def _lock_of(folder: Path | None) -> contextlib.AbstractContextManager[None]:
 
 
 def _parameters(start: Any) -> Vector:
-    """The parameters of a start.
-
-    Raises:
-        InputError: it is a result without a shared model, or its training diverged.
-    """
+    """The parameters of a start."""
     if isinstance(start, Fitted):
         start.check_parameters()
         return start.params
@@ -197,11 +193,7 @@ def _parameters(start: Any) -> Vector:
 
 
 def _spent(start: RunReadings, task: Task) -> PrivacyAccount | None:
-    """What the parties of a task have released in the run from which it starts.
-
-    Raises:
-        InputError: the run did not count it.
-    """
+    """What the parties of a task have released in the run from which it starts."""
     names = None if task.data is None else task.data.parties
     account = start.privacy_account
     if account is not None:

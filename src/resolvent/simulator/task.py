@@ -43,11 +43,7 @@ class Task:
 
     @classmethod
     def from_arguments(cls, model: Model | Problem, data: FederatedData | None) -> "Task":
-        """Check the two first arguments of ``simulate``.
-
-        Raises:
-            InputError: data are missing, or superfluous, or ``model`` is neither a model nor a problem.
-        """
+        """Check the two first arguments of ``simulate``."""
         if isinstance(model, Problem):
             if data is not None:
                 raise InputError("a Problem brings its own data: leave data= out")
@@ -132,9 +128,6 @@ def check_sizes(sizes: NDArray[np.integer]) -> None:
 
     Args:
         sizes: [N] number of training samples of each party.
-
-    Raises:
-        InputError: a number is negative, or the sum is 0 or at least 2^31, so that it is not a 32-bit integer.
     """
     total = int(sizes.sum(dtype=np.int64))
     if (negative := np.flatnonzero(sizes < 0)).size:
@@ -148,12 +141,7 @@ def check_held_out(description: Description, samples: Any, name: str) -> None:
     """Refuse an algorithm that needs held-out samples if no party has any.
 
     Args:
-        description: the description of the algorithm.
         samples: [N] number of validation samples of each party.
-        name: name of the method, for the error.
-
-    Raises:
-        InputError: naming the method.
     """
     if description.needs_held_out and not np.asarray(samples).any():
         raise InputError(f"{name}: it chooses by validation samples, and none of the {len(samples)} parties has any: "

@@ -123,7 +123,6 @@ class _Run:
     """One of the runs.
 
     Attributes:
-        plan: its plan.
         storage: its state.
         runner: its algorithm and what a compiled call is specialised to.
         measurements: its metrics.

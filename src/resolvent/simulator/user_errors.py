@@ -41,11 +41,7 @@ _LIBRARIES = tuple(Path(folder).resolve() for folder in (
 
 @contextlib.contextmanager
 def naming_errors(name: str) -> Iterator[None]:
-    """Raise the errors of functions that are traced within as an ``InputError`` that begins with a name.
-
-    Raises:
-        InputError: a function of the user, or parts that do not fit together, raised an error.
-    """
+    """Raise the errors of functions that are traced within as an ``InputError`` that begins with a name."""
     try:
         yield
     except USER_ERRORS as error:

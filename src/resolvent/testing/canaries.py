@@ -38,23 +38,13 @@ class Canaries(NamedTuple):
 
 
 def record_canaries(count: int = 400, *, seed: int = 0) -> Canaries:
-    """One party, whose records are canaries. An excluded one has the gradient 0, so that the number of records stays.
-
-    Args:
-        count: m, the number of canaries.
-        seed: seed of the coins.
-    """
+    """One party, whose records are canaries. An excluded one has the gradient 0, so that the number of records stays."""
     is_included = np.random.default_rng(seed).integers(0, 2, count).astype(bool)
     return Canaries(_problem([np.eye(count) * is_included[:, None]]), is_included)
 
 
 def party_canaries(count: int = 400, *, seed: int = 0) -> Canaries:
-    """Parties with one record each. Excluded ones are absent in every round, see ``audit_parties``.
-
-    Args:
-        count: m, the number of canaries.
-        seed: seed of the coins.
-    """
+    """Parties with one record each. Excluded ones are absent in every round, see ``audit_parties``."""
     is_included = np.random.default_rng(seed).integers(0, 2, count).astype(bool)
     return Canaries(_problem([row[None] for row in np.eye(count)]), is_included)
 
@@ -65,10 +55,7 @@ def audit_records(algorithm: Algorithm, *, rounds: int, delta: float, canaries: 
 
     Args:
         algorithm: an algorithm whose local solver is ``DPSGD``.
-        rounds: number of rounds.
-        delta: the delta of the claim.
         canaries: of ``record_canaries``; default: 400.
-        seed: seed of the run.
     """
     canaries = record_canaries() if canaries is None else canaries
     state = run_rounds(algorithm, canaries.problem, rounds=rounds, seed=seed)
@@ -80,12 +67,8 @@ def audit_parties(algorithm: Algorithm, *, rounds: int, delta: float, participat
     """The lower bound on the epsilon of parties from the last model of an algorithm with ``PrivateParties``.
 
     Args:
-        algorithm: the algorithm.
-        rounds: number of rounds.
-        delta: the delta of the claim.
         participation: draws the cohorts; default: all parties.
         canaries: of ``party_canaries``; default: 400.
-        seed: seed of the run.
     """
     canaries = party_canaries() if canaries is None else canaries
     absent = jnp.where(jnp.asarray(canaries.is_included), 0.0, _ABSENT)

@@ -71,8 +71,6 @@ def affine_gradient(weight: Float[Array, "C F"], bias: Float[Array, " C"], x: Fl
     Args:
         weight: [C, F].
         bias: [C].
-        x: the samples of all parties.
-        rows: the rows of the minibatch.
         output_gradient: the function's gradient by the outputs, [B, C] -> [B, C].
     """
     inputs = [jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for i in rows]

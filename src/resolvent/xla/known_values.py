@@ -41,8 +41,6 @@ def follow(program: ClosedJaxpr, inputs: Sequence[Value], mark: str, on_mark: On
     """Evaluate what is known of a program.
 
     Args:
-        program: the program.
-        inputs: its inputs.
         mark: name of the marked operations, which are functions in ``jax.jit``. Their results are unknown.
         on_mark: is called with the inputs of each marked operation, in the order of the evaluation.
 

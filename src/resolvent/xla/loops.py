@@ -134,7 +134,6 @@ class _Lanes(NamedTuple):
     """The state of a queue.
 
     Attributes:
-        started: number of loops that have been started.
         loops: [width] the loop that each lane runs.
         is_active: [width] whether the lane has a loop.
         consts: leaves [width, ...], the constants of the lanes' loops.
@@ -162,7 +161,6 @@ def run_queue(has_work: Callable[[PyTree[Any], State], Array], step: Callable[[P
         consts: leaves [size, ...], the constants of each loop.
         state: leaves [size, ...], the first state of each loop.
         work: [size] estimated cost of each loop; the queue starts with the largest.
-        width: number of lanes.
     """
     size = len(work)
     width = min(width, size)

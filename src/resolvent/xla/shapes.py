@@ -15,7 +15,6 @@ def shapes_of(function: Any, *args: Any) -> Any:
     Args:
         function: any function; traces of other functions than such methods are not cached, because they have no value
             by which to compare them.
-        args: its arguments, or their shapes.
     """
     if isinstance(function, eqx.Module):
         return _call.eval_shape(function, *args)  # type: ignore[no-untyped-call]

@@ -46,13 +46,6 @@ class Shuffle(eqx.Module):
                   capacity: int) -> "Shuffle":
         """Permutations first, ..., last of a sequence: number i is ``draw(fold_in(key, i), n)``.
 
-        Args:
-            key: the key of the sequence.
-            first: number of the first permutation.
-            last: number of the last permutation.
-            n: length of the permutations.
-            capacity: at most this many are drawn.
-
         Returns:
             Leaves [capacity, ...]; rows after the last permutation are not valid.
         """

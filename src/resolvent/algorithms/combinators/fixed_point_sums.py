@@ -186,12 +186,7 @@ def check_weighting(algorithm: Algorithm, participation: Participation, problem:
     """Refuse weights that are not those which the parties of ``FixedPointSums`` use.
 
     Args:
-        algorithm: any algorithm.
-        participation: draws the cohorts, with their weights.
         problem: the problem of all parties; None: a model on data, whose parties know their numbers of samples.
-
-    Raises:
-        InputError: the weights are others, or a party does not know its number of samples.
     """
     if not isinstance(algorithm, FixedPointSums):
         return
@@ -212,9 +207,6 @@ def check_weighting(algorithm: Algorithm, participation: Participation, problem:
 
 def with_integer_sums(algorithm: Algorithm, participation: Participation) -> Algorithm:
     """``FixedPointSums`` of an algorithm with the weights of a participation; training alone sends nothing and stays.
-
-    Raises:
-        InputError: the server needs single replies, or a party cannot compute its weight.
     """
     if isinstance(algorithm, LocalTraining | FixedPointSums):
         return algorithm

@@ -121,11 +121,7 @@ def through_combinator(inner: ServerIterate) -> ServerIterate:
 
 
 def one_phase_iterate(algorithm: Algorithm, combinator: str, instead: str) -> ServerIterate:
-    """The server's iterate of an algorithm of one phase.
-
-    Raises:
-        InputError: the server holds no iterate, or a round has several phases; use what ``instead`` says.
-    """
+    """The server's iterate of an algorithm of one phase."""
     iterate = server_iterate(algorithm)
     if iterate is None or len(algorithm.phases) != 1:
         raise InputError(f"{combinator} needs an algorithm of one phase whose server holds the iterate, got "

@@ -124,11 +124,7 @@ def prepare(algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *
 
 
 def _with_model_state(algorithm: Algorithm, w0: ParamsAndState, parties: int, *, has_memory: bool) -> Algorithm:
-    """The algorithm with ``ModelState``, and inside it with ``PersistentMemory`` if its solver has a memory.
-
-    Raises:
-        InputError: the algorithm has ``ModelState`` inside another combinator.
-    """
+    """The algorithm with ``ModelState``, and inside it with ``PersistentMemory`` if its solver has a memory."""
     if isinstance(algorithm, WarmStart):
         return replace(algorithm, inner=_with_model_state(algorithm.inner, w0, parties, has_memory=has_memory))
     inner = algorithm.inner if isinstance(algorithm, ModelState) else algorithm
@@ -153,11 +149,7 @@ def _has_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector
 
 
 def _solver_memory(algorithm: Algorithm, w0: Vector) -> PyTree[Any]:
-    """The memory of the algorithm's local solver before the first round.
-
-    Raises:
-        InputError: several solvers have a memory.
-    """
+    """The memory of the algorithm's local solver before the first round."""
     memories = [memory for solver in local_solvers(algorithm) if jax.tree.leaves(memory := solver.init_memory(w0))]
     if len(memories) > 1:
         raise InputError(f"{type(innermost(algorithm)).__name__} has {len(memories)} local solvers with a memory, and "

@@ -46,7 +46,6 @@ class StoredUpdates(OnePhaseMethod):
     Attributes:
         solver: local solver of each party.
         step: ``memory`` or ``corrected``.
-        server_rate: the server's learning rate.
     """
 
     solver: LocalSolver
@@ -130,7 +129,6 @@ class FedAU(OnePhaseMethod):
     Attributes:
         solver: local solver of each party.
         cutoff: K, the longest interval, at least 1.
-        server_rate: the server's learning rate.
     """
 
     solver: LocalSolver

@@ -55,7 +55,6 @@ class Scaffold(OnePhaseMethod):
     Attributes:
         solver: gradient steps; option II reads their learning rate and their number.
         option: ``I``, a gradient at the shared model, or ``II``, the average of the gradients that were used.
-        server_rate: eta_g.
     """
 
     solver: SGD | GD
@@ -218,9 +217,6 @@ class FedDANE(Method):
     Attributes:
         mu: weight of the proximal term, at least 0.
         divides_rate: whether each of a party's tau_k steps has length eta/tau_k, with eta the solver's learning rate.
-
-    Raises:
-        InputError: ``divides_rate`` is set and the solver is not SGD or GD.
     """
 
     solver: LocalSolver

@@ -36,7 +36,6 @@ class DistributedGradient(AggregatingMethod):
     Gradient descent whose gradients are computed at the parties, whatever their effort.
 
     Attributes:
-        learning_rate: gamma, the server's step size.
         batch_size: samples of each gradient; default: all samples of the party.
     """
 
@@ -116,10 +115,6 @@ class RecursiveGradient(OnePhaseMethod):
         p: probability of whole gradients, in (0, 1]; default: 1/(1 + omega), with omega the codec's relative variance.
         codec: C, unbiased; default: none.
         batch_size: samples of the minibatch of a round with c = 0; default: all samples.
-
-    Raises:
-        InputError: ``p`` is outside (0, 1], or missing without a codec; the codec is biased; ``batch_size`` is less
-            than 1.
     """
 
     learning_rate: ArrayLike

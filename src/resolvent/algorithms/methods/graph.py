@@ -45,9 +45,6 @@ def metropolis_weights(edges: Edges, parties: int) -> NDArray[np.float64]:
     """[N, N] symmetric mixing matrix: 1/(1 + the larger degree) for neighbours, the rest of a row on its diagonal.
 
     The disagreement of the parties falls in each round by the second largest absolute eigenvalue, which is below 1.
-
-    Raises:
-        InputError: an edge names no two parties, or the graph is not connected.
     """
     adjacency = np.zeros((parties, parties))
     for i, j in edges:

@@ -140,11 +140,7 @@ def cosine(a: Float[Array, "B d"], b: Float[Array, "B d"]) -> Float[Array, " B"]
 
 
 def check_class_outputs(method: str, outputs: Any, *, at_least: int) -> None:
-    """Refuse outputs that are not one logit for each class.
-
-    Raises:
-        InputError: the outputs are not [samples, classes] with enough classes.
-    """
+    """Refuse outputs that are not one logit for each class."""
     shape: tuple[int, ...] = getattr(outputs, "shape", ())
     if len(shape) != 2 or shape[1] < at_least:
         raise InputError(f"{method} needs outputs [samples, classes] with at least {at_least} classes, got "

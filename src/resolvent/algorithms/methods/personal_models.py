@@ -115,7 +115,6 @@ class _JointObjective(Oracle):
     """f_k(w), and f_k(alpha v + (1 - alpha) w) as a function of v alone: a step on (w, v) descends both.
 
     Attributes:
-        inner: f_k.
         alpha: the weight of v.
     """
 

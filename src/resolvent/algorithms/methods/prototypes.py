@@ -63,11 +63,6 @@ class FedProto(OnePhaseMethod):
 
     Source: Tan, Long, Liu, Zhou, Lu, Jiang, Zhang, *FedProto: Federated Prototype Learning across Heterogeneous
     Clients*, AAAI 2022, (3) to (7) and Algorithm 1.
-
-    Attributes:
-        classes: number of classes.
-        features: d, the number of features.
-        lam: weight of the distance.
     """
 
     solver: LocalSolver
@@ -124,11 +119,7 @@ class FedProto(OnePhaseMethod):
 
 
 def _check_shapes(outputs: Any, features: Array, expected: tuple[int, ...]) -> None:
-    """Refuse outputs and features of other numbers than those of the prototypes, [classes, features].
-
-    Raises:
-        InputError: naming both.
-    """
+    """Refuse outputs and features of other numbers than those of the prototypes, [classes, features]."""
     shapes = (outputs.shape[1:], features.shape[1:])
     if shapes != ((expected[0],), (expected[1],)):
         raise InputError(f"fedproto(classes={expected[0]}, features={expected[1]}), but for a sample the model has "

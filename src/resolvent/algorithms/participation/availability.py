@@ -49,11 +49,7 @@ def _as_array(values: Any) -> Any:
 
 
 def _check_rounds(owner: str, **rounds: Any) -> None:
-    """Refuse what is no array of real numbers, of any length, or one of them.
-
-    Raises:
-        InputError: naming the argument.
-    """
+    """Refuse what is no array of real numbers, of any length, or one of them."""
     for name, values in rounds.items():
         if values is not None and (not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf"):
             raise InputError(f"{owner}({name}={shorten(values)}) must be a number of a round, or one for each party")

@@ -28,10 +28,8 @@ def draw_cohort(participation: Participation, sizes: Int[Array, " N"], root: Arr
     """The key of round t and its cohort, without a stored state: the draws of the earlier rounds are repeated.
 
     Args:
-        participation: draws the cohorts.
         sizes: [N] number of training samples of each party.
         root: ``keys.root_key`` of the run.
-        t: number of the round.
     """
     def draw(s: Int[Array, ""], state: ParticipationState) -> tuple[Cohort, ParticipationState]:
         return participation.draw(state, keys.cohort_key(keys.round_key(root, s)), s, sizes)

@@ -184,11 +184,7 @@ class _ServerSteps(NamedTuple):
 
 
 def _server_steps(preset: str, solver: LocalSolver) -> _ServerSteps:
-    """The learning rate and the batch size of a solver, for a server that steps along the parties' gradients.
-
-    Raises:
-        InputError: the solver does not make plain gradient steps, or has a schedule, which these methods do not use.
-    """
+    """The learning rate and the batch size of a solver, for a server that steps along the parties' gradients."""
     steps = require_gradient_steps(preset, solver)
     if steps.schedule is not None:
         raise InputError(f"{preset} has a constant learning rate and does not use the schedule of "

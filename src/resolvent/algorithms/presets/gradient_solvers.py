@@ -7,11 +7,7 @@ __all__ = ["require_gradient_steps"]
 
 
 def require_gradient_steps(preset: str, solver: LocalSolver) -> SGD | GD:
-    """Return the solver if its work is a number of plain gradient steps.
-
-    Raises:
-        InputError: it is not ``SGD`` or ``GD``.
-    """
+    """Return the solver if its work is a number of plain gradient steps."""
     if not isinstance(solver, SGD | GD):
         raise InputError(f"{preset} needs plain gradient steps, got {type(solver).__name__}: use SGD or GD")
     return solver

@@ -44,11 +44,7 @@ class NoiseKeys(NamedTuple):
 
 
 def noise_keys(algorithm: Algorithm, description: Description) -> NoiseKeys:
-    """The keys of the releases of an algorithm, which are those of its solvers ``DPSGD``.
-
-    Raises:
-        InputError: a key, or the number of releases, depends on the state of the server or of the party.
-    """
+    """The keys of the releases of an algorithm, which are those of its solvers ``DPSGD``."""
     numbers, root, initial = [*map(jnp.asarray, jax.tree.leaves(algorithm))], root_key(0), initial_key(0)
     try:
         return NoiseKeys(
@@ -66,11 +62,7 @@ def noise_keys(algorithm: Algorithm, description: Description) -> NoiseKeys:
 
 
 def check_same_noise(keys: NoiseKeys, name: str) -> None:
-    """Refuse an algorithm in which two releases have one key.
-
-    Raises:
-        InputError: two releases of a round, of two rounds or of two parties have the same key.
-    """
+    """Refuse an algorithm in which two releases have one key."""
     for releases in (*keys.first.values(), *keys.rounds.values()):
         if len(set(releases)) < len(releases):
             raise InputError(f"{name} calls the solver {len(releases)} times in a round with {len(set(releases))} "

@@ -38,11 +38,7 @@ class PartyEpsilons(NamedTuple):
 
 
 def private_parties(algorithm: Algorithm) -> PrivateParties:
-    """The ``PrivateParties`` of an algorithm.
-
-    Raises:
-        InputError: it has none.
-    """
+    """The ``PrivateParties`` of an algorithm."""
     private = next((layer for layer in layers(algorithm) if isinstance(layer, PrivateParties)), None)
     if private is None:
         raise InputError(f"{type(algorithm).__name__} does not protect parties: put "
@@ -122,12 +118,7 @@ def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: floa
 
 
 def party_rate(private: PrivateParties, participation: Participation, parties: int) -> float:
-    """The probability with which a party takes part in a round, independently of the others.
-
-    Raises:
-        InputError: parties are not drawn independently; or they add the noise, and the noise of a round would depend on
-            who takes part.
-    """
+    """The probability with which a party takes part in a round, independently of the others."""
     if private.noise == "parties" and float(private.cohort) < parties:  # type: ignore[arg-type]
         raise InputError(f"privacy: PrivateParties(noise='parties', cohort={private.cohort}) with {parties} parties: "
                          "if more than `cohort` take part, the noise depends on their number, which is not accounted "

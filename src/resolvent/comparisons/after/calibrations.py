@@ -207,16 +207,9 @@ def calibrate(rows: HeldOutRows, *, sites: Sequence[str] = (), kind: Calibration
     trained on it. It is measured on the same rows: those of each fold with the calibration that the other folds give.
 
     Args:
-        rows: the models with their rows.
         sites: names of the sites; default: all sites and the shared model.
         kind: the kind of calibration; ``auto``: chosen by cross-validated log loss, see ``choose_calibration``.
-        positive: the class that a threshold is for.
         goal: what a threshold is chosen for; None: no threshold.
-        progress: a function that is called with (models done, models in total).
-
-    Raises:
-        InputError: the model is not a classifier with logits, there is no such site or class, or the goal needs two
-            classes.
     """
     models = rows.chosen(sites)
     first = next(iter(models.values())).fitted

@@ -26,7 +26,6 @@ class EvaluatedFile(NamedTuple):
 
     Attributes:
         remarks: the number of rows, and how they differ from the training rows.
-        evaluation: the scores.
         provenance: which rows the model has seen, as text; empty if it is not known.
         adjustments: sentences about the calibration and the threshold that were applied.
     """
@@ -46,15 +45,10 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
         run: a run folder, or one that ``Result.save`` wrote.
         method: name of a method; None: the only one.
         site: the party whose personal model is evaluated; None: the shared model.
-        rows: the file with the rows.
-        text: the format of a text file with rows.
         metrics: further metrics, see ``read_metrics``.
         class_weight: weights of the classes in the loss: ``balanced``, or a mapping from classes to weights as YAML.
         before_refit: evaluate the model of the run, not the one that was trained again.
         raw: leave out the calibration and the threshold that are stored with the model.
-
-    Raises:
-        InputError: there is no such run, method, site or metric; the rows do not fit the model; or they have no labels.
     """
     named = read_metrics(metrics)
     weights = None if class_weight is None else read_value(class_weight, "--class-weight")

@@ -121,7 +121,6 @@ def explain_models(rows: HeldOutRows, *, sites: Sequence[str] = (),
     Args:
         rows: the models with their rows, of which only the test rows are read.
         sites: names of the sites; default: all sites and the shared model.
-        progress: a function that is called with (columns done, columns in total).
 
     Raises:
         InputError: there is no such site, or the inputs are neither columns of a table nor few numbers.

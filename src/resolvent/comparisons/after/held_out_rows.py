@@ -74,7 +74,6 @@ class HeldOutRows:
     """The models of one method, each with rows that it was not trained on.
 
     Attributes:
-        method: name of the method.
         sites: name of a site -> its personal model and its rows.
         shared: the shared model and the rows of all sites; None without a shared model.
         models: the folder of the models; None for a comparison in memory.
@@ -86,11 +85,7 @@ class HeldOutRows:
     models: ModelFolder | None = None
 
     def chosen(self, names: Sequence[str]) -> dict[str | None, SiteRows]:
-        """The models of these sites; of all sites and, under None, the shared model if no site is named.
-
-        Raises:
-            InputError: there is no such site.
-        """
+        """The models of these sites; of all sites and, under None, the shared model if no site is named."""
         for name in names:
             if name not in self.sites:
                 raise InputError(f"there is no site {quote(name)} with rows; there are "
@@ -110,9 +105,6 @@ def rows_of_results(results: Mapping[str, Result], method: str | None, choice: s
         method: name of a method; None: the one that the federation should run, or the only one.
         choice: the method that the federation should run; None: it is not known.
         folds: the data and the models of the other folds; None without folds.
-
-    Raises:
-        InputError: there is no such method, or the problem has no samples.
     """
     name = choose_method_name(method, list(results), choice)
     result = results[name]
@@ -134,11 +126,7 @@ def rows_of_results(results: Mapping[str, Result], method: str | None, choice: s
 
 
 def choose_method_name(method: str | None, methods: Sequence[str], choice: str | None) -> str:
-    """The named method; without a name the one that the federation should run, or the only one.
-
-    Raises:
-        InputError: there is no such method, or none is named and there is no choice.
-    """
+    """The named method; without a name the one that the federation should run, or the only one."""
     if method is not None and method not in methods:
         raise InputError(f"there is no method {quote(method)}; there are {shorten(', '.join(methods))}"
                          f"{nearest(method, methods)}")
@@ -160,9 +148,6 @@ def rows_of_folds(data: FederatedData, folds: int, seed: int, sites: Sequence[st
 
     Args:
         data: the samples of the run, before they were divided into folds.
-        folds: number of folds.
-        seed: the seed of the run.
-        sites: the names of the sites.
         fitted: (fold, party) -> its model; (fold, None) -> the shared model of the fold, or None.
     """
     of_folds = []

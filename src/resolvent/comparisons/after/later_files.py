@@ -24,15 +24,10 @@ def write_records(folder: Path, rows: HeldOutRows, name: str, records: Mapping[s
 
     Args:
         folder: a run folder, a saved result, or a folder of models.
-        rows: the models that the records are about.
-        name: name of the file.
         records: name of a site -> its record; None: that of the shared model.
 
     Returns:
         The path of the file.
-
-    Raises:
-        InputError: the folder has no such method, or other models of it.
     """
     models = models_of(folder, rows.method, before_refit=True)
     site, of_site = next(iter(rows.sites.items()))

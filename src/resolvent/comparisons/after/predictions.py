@@ -51,15 +51,10 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
         run: a run folder, or one that ``Result.save`` wrote.
         method: name of a method; None: the only one.
         site: the party whose personal model predicts; None: the shared model.
-        rows: the file with the rows.
         out: the file to write, ``.csv`` or ``.parquet``.
-        text: the format of a text file with rows.
         overwrite: replace ``out`` if it exists.
         before_refit: predict with the model of the run, not with the one that was trained again.
         raw: leave out the calibration and the threshold that are stored with the model.
-
-    Raises:
-        InputError: there is no such run, method or site; the rows do not fit the model; or ``out`` is in use.
     """
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"{shorten(out)} must end in .csv or .parquet: give --out such a name")

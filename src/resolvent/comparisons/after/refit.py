@@ -70,12 +70,8 @@ def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *
 
     Args:
         run: a folder that ``resolvent run`` wrote.
-        method: the method instead of the chosen one.
         rounds: number of rounds; default: by the validation scores.
         progress: a function that is called with (label, rounds done, rounds in total).
-
-    Raises:
-        InputError: there is no such run or method, the data have changed since, or the method cannot be trained again.
     """
     import pandas as pd
 

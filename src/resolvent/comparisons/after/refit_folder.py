@@ -34,8 +34,6 @@ def write_refit(run: Path, plan: RefitPlan, models: Mapping[str, SavedModels | P
     """Write models that were trained again into their run folder; those of an earlier refit are replaced at the end.
 
     Args:
-        run: the run folder.
-        plan: what was trained.
         models: label -> its models, or the folder with them.
         rows: label -> site -> number of its training rows, and of all its rows; None: it is not known.
 
@@ -67,10 +65,7 @@ def write_refit_of_site(run: Path, site: str, models: Mapping[str, SavedModels],
     """Write the models of a site of a federation into its folder of the run, see ``write_refit``.
 
     Args:
-        run: the site's folder of the run.
-        site: name of the site.
         models: label -> its models.
-        rows: number of the site's training rows, and of all its rows.
     """
     summary = read_summary(run)
     chosen = next((label for label in models if label != summary["alone"]), next(iter(models)))
@@ -83,13 +78,9 @@ class RefitFolder:
     """The models that ``write_refit`` wrote.
 
     Attributes:
-        method: the chosen method.
         use: site -> the method that it uses.
         rounds: method -> its number of rounds.
         rows: method -> site -> number of its training rows, and of all its rows.
-
-    Raises:
-        InputError: the models are of another run, or damaged.
     """
 
     def __init__(self, run: Path) -> None:
@@ -121,9 +112,7 @@ def provenance(summary: Mapping[str, Any], refit: RefitFolder | None, method: st
     """Which rows a model has seen, and how good models of its method were on rows that they had not seen.
 
     Args:
-        summary: the summary of the run.
         refit: the models that were trained again, if the model is one of them.
-        method: label of the method.
         site: name of the site; None: the shared model.
     """
     data, no_test = summary["data"], [0] * len(summary["data"]["parties"])

@@ -41,13 +41,7 @@ def plan_refit(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str 
     uses is not trained.
 
     Args:
-        summary: the summary of the run.
-        metrics: its table of metrics.
-        method: the method instead of the chosen one.
         rounds: number of rounds of all methods; default: by the validation scores, see ``best_round``.
-
-    Raises:
-        InputError: the run has no such method; or it chose none, and ``method`` is None.
     """
     chosen = _chosen(summary, method)
     use = use_of_sites(summary, chosen, [*summary["methods"]])
@@ -60,13 +54,7 @@ def plan_refit(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str 
 
 
 def use_of_sites(summary: Mapping[str, Any], chosen: str, methods: Sequence[str]) -> dict[str, str]:
-    """Site -> the method that it uses: training alone if it was advised to, otherwise the chosen one.
-
-    Args:
-        summary: the summary of the run.
-        chosen: the method of the federation.
-        methods: the methods that are trained again.
-    """
+    """Site -> the method that it uses: training alone if it was advised to, otherwise the chosen one."""
     use, alone = dict.fromkeys(summary["data"]["parties"], chosen), summary["alone"]
     for site in summary["sites"]:
         decision = site["decision"]
@@ -116,11 +104,7 @@ def best_round(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str)
 
 
 def check_can_be_refitted(label: str, algorithm: Algorithm) -> None:
-    """Refuse a differentially private method.
-
-    Raises:
-        InputError: every round on the same rows spends their privacy again, and a run folder has no account of it.
-    """
+    """Refuse a differentially private method."""
     if is_private(algorithm):
         raise InputError(f"{label} is differentially private. Training it again would release the same rows a second "
                          "time, and no account would add up what both trainings spend: use the models of the run; or "

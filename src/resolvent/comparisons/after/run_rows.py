@@ -53,11 +53,7 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedDa
             site, divided as in the run. A path: a file of new rows with labels, of which half, drawn, are the
             validation rows.
         site: the site of new rows without the column of the party.
-        text: the format of a text file of new rows.
         has_validation: whether validation rows are needed; without them all new rows are test rows.
-
-    Raises:
-        InputError: there is no such run or method; or the rows are not those that the run has used.
     """
     models = models_of_run(folder, method)
     if isinstance(rows, str):
@@ -140,11 +136,7 @@ def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None,
 
 
 def check_has_labels(frame: "pd.DataFrame", encoding: TableEncoding, path: str, advice: str) -> None:
-    """Refuse a file without a column of labels.
-
-    Raises:
-        InputError: a label is missing; the message ends with the advice.
-    """
+    """Refuse a file without a column of labels."""
     columns = [str(column) for column in frame.columns]
     for label in encoding.labels:
         if label.name not in columns:

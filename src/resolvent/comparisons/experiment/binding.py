@@ -72,7 +72,6 @@ class Bound:
     """A function with validated arguments, not yet called.
 
     Attributes:
-        function: the function.
         name: its name as a part, or None if it is fixed.
         values: its plain arguments, with every default.
         parts: its components, by parameter; of a mapping of components, by parameter and label.
@@ -121,9 +120,6 @@ class Bound:
         Args:
             supplied: arguments that the experiment supplies. Every function that has such a parameter, and no setting
                 for it in the file, receives them.
-
-        Raises:
-            InputError: a function refuses its arguments; the message starts with the path in the file.
         """
         arguments = dict(self.values)
         for key, part in self.parts.items():
@@ -160,15 +156,7 @@ def bind(function: Callable[..., Any], settings: Any, *, path: str = "", name: s
     """Check settings against a function's signature and add every default.
 
     Args:
-        function: the function whose arguments the settings are.
-        settings: a mapping, as read from a file.
-        path: the path of the settings in the file, for errors.
-        name: the name by which the file picked the function.
         supplied: parameters that need not be set because the experiment supplies them.
-
-    Raises:
-        InputError: a key is unknown or missing, or a value has the wrong type. The message has the path, the allowed
-            values and the nearest match.
     """
     if not isinstance(settings, Mapping):
         raise InputError(f"{path or 'the experiment'}: expected a mapping of settings, got {quote(settings)}")
@@ -241,13 +229,6 @@ def label_parts(items: Sequence[Any], path: str) -> dict[str, Any]:
 
     >>> label_parts(["local", {"name": "fedprox", "mu": 0.5}], "algorithms")
     {'local': 'local', 'fedprox': {'name': 'fedprox', 'mu': 0.5}}
-
-    Args:
-        items: names, or mappings with a name.
-        path: the path of the list in the file, for errors.
-
-    Raises:
-        InputError: an item has no name, or two have the same.
     """
     labelled: dict[str, Any] = {}
     for number, item in enumerate(items):

@@ -34,7 +34,6 @@ class Entry:
     """One preset's row.
 
     Attributes:
-        name: the preset.
         title: the first line of its docstring.
         source: the paper and the equation.
         keeps: what a party stores between rounds.

@@ -17,8 +17,6 @@ class Locations:
     """Where the settings of an experiment come from: a line of its file, or a change.
 
     Attributes:
-        source: the name of the file.
-        settings: the settings with all changes.
         changes: the change of each changed path.
     """
 
@@ -47,14 +45,10 @@ def apply_changes(settings: Any, changes: Sequence[str]) -> dict[str, str]:
     A change of a ``name`` removes the settings of the part that it replaces, so these changes are applied first.
 
     Args:
-        settings: nested mappings.
         changes: each ``key.path=value``; the value is YAML.
 
     Returns:
         The change of each changed path.
-
-    Raises:
-        InputError: a change is malformed, or leads through a value.
     """
     return {_apply(settings, change): change for change in sorted(changes, key=lambda c: not _picks_part(c))}
 

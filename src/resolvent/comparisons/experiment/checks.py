@@ -36,13 +36,7 @@ def check_same_data(folder: Path, summary: Mapping[str, Any], data: FederatedDat
     """Refuse data that are not those of a run, or are divided in another way.
 
     Args:
-        folder: the run folder.
-        summary: its summary.
-        data: the data.
         advice: what to do, for the end of the error.
-
-    Raises:
-        InputError: the data have changed, or the run has not recorded their digest.
     """
     if fingerprint_of(data) != summary["data"].get("digest"):
         raise InputError(f"the data {quote(data.name)} have changed since the run in {folder}, or an earlier version "
@@ -50,12 +44,7 @@ def check_same_data(folder: Path, summary: Mapping[str, Any], data: FederatedDat
 
 
 def check_settings(bound: Bound) -> None:
-    """Check settings before any data are loaded.
-
-    Raises:
-        InputError: the experiment has both a problem and data, or neither; a number is out of range; or two labels have
-            one folder.
-    """
+    """Check settings before any data are loaded."""
     help_texts = parameters(bound.function)
     for key in ("data", "model"):
         if "problem" in bound.parts and key in bound.parts:
@@ -70,11 +59,7 @@ def check_settings(bound: Bound) -> None:
 
 
 def check_labels(algorithms: Iterable[str]) -> None:
-    """Check that labels can be read, and that each has a folder of its own.
-
-    Raises:
-        InputError: a label has no visible letters, or two have one folder.
-    """
+    """Check that labels can be read, and that each has a folder of its own."""
     label_of_folder: dict[str, str] = {}
     for label in algorithms:
         if not label.isprintable() or not label.strip():
@@ -90,9 +75,6 @@ def check_model(bound: Bound, data: FederatedData | ProblemData) -> NDArray[np.i
 
     Returns:
         [N] number of held-out samples of each party.
-
-    Raises:
-        InputError: the model is for another task than the data's, or no party has test samples.
     """
     models = registries()[Model]
 
@@ -122,11 +104,7 @@ def check_model(bound: Bound, data: FederatedData | ProblemData) -> NDArray[np.i
 
 
 def check_test_samples(data: FederatedData) -> None:
-    """Check that at least one party has test samples.
-
-    Raises:
-        InputError: no party has any.
-    """
+    """Check that at least one party has test samples."""
     if not data.sizes("test").any():
         raise InputError("data: no party has test samples, and the methods are compared on test samples: "
                          "set a larger share with test")
@@ -140,11 +118,7 @@ def _kind_of(data: FederatedData | ProblemData) -> str:
 
 def check_shared_models(problem: Problem | None, algorithms: Mapping[str, Algorithm],
                         participation: Participation) -> None:
-    """Check that on a solved problem every method has a shared model.
-
-    Raises:
-        InputError: a method has none; its optimality gap is not defined.
-    """
+    """Check that on a solved problem every method has a shared model."""
     if not isinstance(problem, SolvedProblem):
         return
     w0, shares = problem.init(jax.random.key(0)), participation.shares(problem.sizes)

@@ -124,11 +124,7 @@ def check_table(frame: "pd.DataFrame", settings: TableSettings, site: str | None
 
 
 def check_file(file: ExperimentFile) -> DataCheck:
-    """Check the data of an experiment.
-
-    Raises:
-        InputError: the table cannot be read, or the experiment has no samples.
-    """
+    """Check the data of an experiment."""
     part = file.bound.parts.get("data")
     if isinstance(part, Bound) and part.function is table:
         return _check_table_file(part.values)

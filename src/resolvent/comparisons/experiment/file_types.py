@@ -55,11 +55,6 @@ def read_setting(hint: Any, setting: Any, path: str) -> Any:
 
     Args:
         hint: an annotation as ``file_type`` returns it.
-        setting: the setting, as read from YAML.
-        path: its path in the file, for errors.
-
-    Raises:
-        InputError: it is not of the type. The message has the path of the setting, or of the item in it, that is wrong.
     """
     value, rule = with_type(hint, setting), rule_of(hint)
     if rule.accepts(value):

@@ -61,12 +61,6 @@ def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
     Args:
         written: ``module:function``, with a module that can be imported from the current folder or the environment; or
             ``file.py:function``, with a path relative to the current folder.
-        registry: the kind of part that is needed.
-        path: the path of the setting in the file, for errors.
-
-    Raises:
-        InputError: the module cannot be imported, has no such function, or the function has a parameter that a file
-            cannot set.
     """
     permission = _permission.get()
     if permission.names is not None and written not in permission.names:

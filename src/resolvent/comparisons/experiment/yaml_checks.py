@@ -24,12 +24,7 @@ _OCTAL = re.compile(r"[-+]?0[0-9_]*[0-9]")
 def check_yaml(text: str, locate: Callable[[int], str]) -> None:
     """Refuse a text that is too long, too deep, expands too far, or that readers of YAML do not agree about.
 
-    Args:
-        text: the text.
-        locate: a function from the number of a line to the file and the line in errors.
-
     Raises:
-        InputError: with the file and the line.
         Exception: of any kind, by the parser, if it is not YAML; see ``reported``.
     """
     if len(text) > MAX_FILE_SIZE:

@@ -25,11 +25,7 @@ def shipped_files(package: str, folder: str) -> dict[str, str]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that a person has written; of one that is too large for ``read_yaml``, the beginning.
-
-    Raises:
-        InputError: there is no such file, or it cannot be read.
-    """
+    """The text of a file that a person has written; of one that is too large for ``read_yaml``, the beginning."""
     try:
         with path.open(encoding="utf-8") as file:
             return file.read(MAX_FILE_SIZE + 1)
@@ -43,10 +39,6 @@ def read_text(path: Path) -> str:
 
 def read_yaml(text: str, source: str) -> Any:
     """The content of a YAML text that a person has written, with the line of each key.
-
-    Args:
-        text: the text.
-        source: the name of the file in errors.
 
     Raises:
         InputError: it is not YAML, or too large; the message has the line.
@@ -77,11 +69,7 @@ def _parser_errors(text: str, source: str) -> Iterator[None]:
 
 
 def read_value(text: str, source: str) -> Any:
-    """A YAML value on one line, as plain Python data.
-
-    Raises:
-        InputError: it is not YAML, or too large.
-    """
+    """A YAML value on one line, as plain Python data."""
     try:
         check_yaml(text, lambda line: source)
         return YAML(typ="safe", pure=True).load(text)

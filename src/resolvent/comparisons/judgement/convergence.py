@@ -86,7 +86,6 @@ def bound_warnings(evidence: Evidence, algorithms: Mapping[str, Any]) -> list[st
     smaller mean training loss, then the pooled training has stopped early, or its steps are too noisy.
 
     Args:
-        evidence: the measurements.
         algorithms: label -> algorithm.
     """
     last = {method: float(np.mean([of_seed.iloc[-1] for of_seed in losses])) for method in evidence.methods
@@ -114,11 +113,7 @@ def exact_solve_warning(method: str, algorithm: Any, parties: Sequence[str], tra
     than every one of them. A proximal term, which keeps the parties together, is not warned of.
 
     Args:
-        method: label of the method.
-        algorithm: its algorithm.
-        parties: names of the parties.
         train: number of training rows of each party.
-        parameters: number of the model's parameters.
     """
     if uses_pooled_data(algorithm) or not any(map(_averages_exact_solves, jax.tree.leaves(
             algorithm, is_leaf=_averages_exact_solves))):

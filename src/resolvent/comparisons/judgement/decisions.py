@@ -167,7 +167,6 @@ def _posterior(gains: Sequence[Interval], variances: Values, features: Values | 
         gains: the gain of each site.
         variances: [K] the variance of each gain; nan where it is not known.
         features: [K, P] what is known of the sites.
-        scale: size of a typical gain.
     """
     if not gains:
         return None

@@ -41,13 +41,7 @@ def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[s
     more than 80 %.
 
     Args:
-        data: the parties' samples.
-        model: the model.
-        metrics: the metrics of the experiment, by name.
         decide_by: the name of one of them, of the score, of a metric of the library, or ``loss``; None for the default.
-
-    Raises:
-        InputError: there is no such metric.
     """
     return choose_by_share(*_largest_class(data), model.loss.score_name, metrics, decide_by)
 
@@ -58,13 +52,7 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
 
     Args:
         share: the largest share of a class among all samples; 0 for regression.
-        name: name of this class.
-        score: name of the model's score.
-        metrics: the metrics of the experiment, by name.
         decide_by: the user's choice; None for the default.
-
-    Raises:
-        InputError: there is no such metric, or one has the name of the score or of another quantity.
     """
     metrics = name_metrics(metrics, score)
     if decide_by is None:

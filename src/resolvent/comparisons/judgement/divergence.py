@@ -45,9 +45,7 @@ def divergences(method: str, diverged: Mapping[str, int], algorithm: Any = None)
     """One sentence that names the sites where a method diverged, and what to try; None if it did not.
 
     Args:
-        method: label of the method.
         diverged: site -> the round since which its model has no score.
-        algorithm: the algorithm, of which the sentence names the learning rates.
     """
     if not diverged:
         return None

@@ -53,10 +53,7 @@ def further_rows(interval: Interval, rows: int, gain: float, power: float = POWE
     """The number of further rows with which an interval excludes zero.
 
     Args:
-        interval: the interval of the gain on the present rows.
-        rows: number of the present rows.
         gain: the true gain, not zero.
-        power: the probability with which the interval excludes zero.
 
     Returns:
         The number; None if the interval has no width, or says so little that the number exceeds 10^9.
@@ -100,10 +97,7 @@ def forecast(interval: Interval, test_rows: int, rarest_class: int, gain: float)
     """The further test rows of a site that would show a gain.
 
     Args:
-        interval: the gain on the site's own rows.
-        test_rows: number of its test rows.
         rarest_class: number of these in the rarest class, if the score is computed by class; otherwise 0.
-        gain: the gain to be seen.
 
     Returns:
         The forecast; None if the interval already excludes zero, or is not defined.

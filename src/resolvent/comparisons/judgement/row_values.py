@@ -130,12 +130,10 @@ class RunPredictions(NamedTuple):
     """The predictions of the methods' personal models for the test rows of one seed, or of one fold of it.
 
     Attributes:
-        seed: the seed.
         parties: [P] ids of the parties with test rows.
         rows: for each of them the numbers of its test rows.
         methods: labels of the methods and of a baseline that needs no training.
         of_method: function from such a label to position of a party of this process -> predictions for its rows.
-        loss: the loss of the model.
         task: the task of the data.
         total: function from values of this process's parties, 0 elsewhere, to those of all processes.
     """
@@ -160,7 +158,6 @@ def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | Non
     """The predictions of every method for the test rows, and those of a baseline that needs no training.
 
     Args:
-        results: the results of one seed, or of one fold, by method.
         rows: [total] the number of each sample in the data as they were before the split; default: 0, 1, and so on.
         is_repeated: [total] the samples that do not count, see ``Fold``; default: none.
         is_centred: whether the probabilities are made comparable with those of other folds, see ``centred``.
@@ -213,7 +210,6 @@ def measure_rows(runs: Sequence[RunPredictions], score: Score,
 
     Args:
         runs: the predictions of the seed: one run, or one for each fold.
-        score: the number that compares methods.
         choices: further labels, each with the method whose predictions it has in each run.
     """
     first = runs[0]
@@ -322,7 +318,6 @@ def _collect(predictions: dict[int, Predictions], sizes: NDArray[np.integer],
     Args:
         predictions: position of a party -> the predictions for its rows, for the parties of this process.
         sizes: [P] number of rows of each party.
-        values_of: the values of all rows of some parties.
     """
     starts = np.concatenate([[0], np.cumsum(sizes)])
     values = np.zeros(starts[-1])
@@ -367,11 +362,6 @@ def measure_models(models: Mapping[str, Vector], problem: LearningProblem, data:
 
     Args:
         models: method -> the party's model.
-        problem: the problem of the party alone.
-        data: its samples.
-        score: the number that compares methods.
-        seed: seed of the run.
-        party: id of the party in the federation.
         rows: [total] the number of each sample before the split of this seed; default: 0, 1, and so on.
 
     Returns:

@@ -34,7 +34,6 @@ class Evidence:
 
     Attributes:
         score: the metric that compares the methods.
-        split: the split on which they are judged.
         higher_is_better: whether larger values are better.
         methods: labels of the methods.
         alone: the label of training alone, or None.
@@ -228,7 +227,6 @@ def _means(evidence: Evidence, pools: tuple[Pool, Pool], limits: Values) -> Mean
     """The means over the sites at which the score is defined.
 
     Args:
-        evidence: the measurements.
         pools: the sites with equal weights, and weighted by their test rows.
         limits: [Q, 2] the smallest and the largest possible mean.
     """

@@ -105,7 +105,6 @@ def judge(evidence: Evidence, sites: Sites | None = None, rule: DecisionRule | N
     """Judge methods by the parties' test scores, or by the optimality gap if the problem's optimum is known.
 
     Args:
-        evidence: the measurements.
         sites: the judgements of the sites, if they have judged the methods themselves; default: from the evidence.
         rule: how a site weighs gains and losses.
     """
@@ -289,7 +288,6 @@ def refusals(method: str, refused: Mapping[str, int]) -> str | None:
     """One sentence that names the parties whose replies did not count, most often first; None if all counted.
 
     Args:
-        method: label of the method.
         refused: party -> number of refused replies.
     """
     counts = sorted(refused.items(), key=lambda item: -item[1])

@@ -36,7 +36,6 @@ class RowsReport:
         left_out: number of rows with a missing value in a column that is used.
         levels: column of categories -> its levels, in their order -> number of rows.
         numbers: the columns of numbers.
-        label: what the label is.
         classes: class -> number of rows, if the label is or could be one of classes; for times, of ``0`` and ``1``.
         total: sum of the label, if it is a number.
     """
@@ -51,11 +50,7 @@ class RowsReport:
 
     @classmethod
     def from_plain(cls, content: Any) -> "RowsReport":
-        """The report of plain values from a site, as ``dataclasses.asdict`` gives them.
-
-        Raises:
-            InputError: they are not a report.
-        """
+        """The report of plain values from a site, as ``dataclasses.asdict`` gives them."""
         try:
             report = cls(**{**content, "numbers": tuple(map(str, content["numbers"])),
                             "levels": {str(name): dict(levels) for name, levels in content["levels"].items()}})
@@ -92,11 +87,7 @@ class RowsAgreement:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "RowsAgreement":
-        """The agreement of plain values, as ``dataclasses.asdict`` gives them.
-
-        Raises:
-            InputError: they are no agreement.
-        """
+        """The agreement of plain values, as ``dataclasses.asdict`` gives them."""
         try:
             agreement = cls(**{**content, "levels": {str(k): [*map(str, v)] for k, v in content["levels"].items()},
                                "classes": {str(k): int(v) for k, v in content["classes"].items()},
@@ -110,11 +101,7 @@ class RowsAgreement:
 
 
 def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, left_out: int) -> RowsReport:
-    """What a site says about its complete rows.
-
-    Raises:
-        InputError: the label or a column cannot be used.
-    """
+    """What a site says about its complete rows."""
     levels, numbers = {}, []
     for name in formula.variables:
         if is_category(frame[name]) or name in formula.categories:
@@ -140,11 +127,6 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
 
     Args:
         reports: site -> its report, in the order of the parties.
-        formula: the formula.
-        settings: the settings.
-
-    Raises:
-        InputError: naming the column, the sites and what to do.
     """
     levels: dict[str, list[str]] = {}
     for name in formula.variables:
@@ -195,11 +177,7 @@ def level_names(column: "pd.Series[Any]") -> "pd.Series[str]":
 
 
 def event_flags(column: "pd.Series[Any]") -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Whether the event occurred.
-
-    Raises:
-        InputError: the column has other values than 0 and 1.
-    """
+    """Whether the event occurred."""
     values = {str(value).casefold() for value in column.unique()}
     if not values <= {"0", "1", "0.0", "1.0", "true", "false"}:
         raise InputError(f"{quote(column.name)} says whether the event occurred, and must have 0 and 1 or true and "
@@ -244,11 +222,7 @@ def _check_references(formula: Formula, levels: Mapping[str, list[str]], classes
 
 
 def _family(formula: Formula, settings: RegressionSettings, reports: Mapping[str, RowsReport]) -> str:
-    """The family, if it is certain.
-
-    Raises:
-        InputError: it could be several, or does not fit the label.
-    """
+    """The family, if it is certain."""
     family, response = settings.family, formula.response
     if (response.event is not None) != (family == "cox") and (response.event is None or family != "auto"):
         raise InputError(f"family={family} and the label of {quote(formula.text)} do not fit together: a Cox model has "

@@ -40,10 +40,7 @@ def forest_figure(fit: "Fit", sites: "SiteFits", line: "Mapping[Any, Any]", para
     """The sites' own estimates of one parameter, and the common one at the bottom; a square's area is its weight.
 
     Args:
-        fit: the common fit.
-        sites: the fits of the sites.
         line: I2, Q and p of the parameter.
-        parameter: its name.
     """
     from scipy import stats
 

@@ -180,11 +180,7 @@ class Fit:
 
 
 def rows_of(fit: Fit) -> RegressionRows:
-    """The rows of a fit.
-
-    Raises:
-        InputError: they are at the sites of a federation.
-    """
+    """The rows of a fit."""
     if fit.rows is None:
         raise InputError("this needs further rounds over the rows of all sites, which a federation has not made: it is "
                          "computed where all rows are in one table")

@@ -83,10 +83,6 @@ def parse_formula(text: str) -> Formula:
     Args:
         text: such as ``outcome ~ age + C(ward) + age:sex``, or ``Surv(days, died) ~ age`` for times to an event.
 
-    Raises:
-        InputError: it has no left side, is no formula, or contains something else than columns, numbers, arithmetic,
-            ``C()``, ``I()`` and the functions in ``FUNCTIONS``.
-
     Example:
         >>> parse_formula("outcome ~ age + log(income)").variables  # doctest: +SKIP
         ('age', 'income')
@@ -124,11 +120,7 @@ def design_of(formula: Formula, frame: "pd.DataFrame") -> Design:
     """The columns of the right side.
 
     Args:
-        formula: the formula.
         frame: rows without missing values; text columns are categories, whose first level is the base.
-
-    Raises:
-        InputError: a function is not defined for a value, such as log(0), or there are no columns.
     """
     formulaic = _formulaic()
     try:
@@ -152,12 +144,7 @@ def check_columns(formula: Formula, columns: Iterable[str], others: Iterable[str
     """Refuse columns that the table does not have, and the column of the site on the right side.
 
     Args:
-        formula: the formula.
-        columns: the columns of the table.
         others: columns that must not be features.
-
-    Raises:
-        InputError: naming the columns.
     """
     known = list(columns)
     for name in [*formula.response.columns, *formula.variables]:
@@ -180,11 +167,7 @@ def _response(left: str) -> Response:
 
 
 def _check_factor(expression: str, text: str) -> tuple[list[str], bool]:
-    """The columns of a factor, and whether it is a category: ``C(column)``.
-
-    Raises:
-        InputError: it contains something that a formula may not contain.
-    """
+    """The columns of a factor, and whether it is a category: ``C(column)``."""
     columns: list[str] = []
     quoted = re.findall(r"`([^`]+)`", expression)
     plain = re.sub(r"`[^`]+`", lambda m: f"quoted_{quoted.index(m[0][1:-1])}", expression)
@@ -224,11 +207,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _formulaic() -> Any:
-    """The package formulaic.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """The package formulaic."""
     try:
         import formulaic
         import formulaic.errors

@@ -124,11 +124,7 @@ class Heterogeneity:
 
 
 def heterogeneity(fit: Fit) -> Heterogeneity:
-    """Every site's own fit, next to the common fit.
-
-    Raises:
-        InputError: the fit has a penalty, there is one site, or the sites of a federation have not sent their fits.
-    """
+    """Every site's own fit, next to the common fit."""
     if any(fit.penalties):
         raise InputError("heterogeneity is about fits without a penalty: leave l1 and l2 out")
     if len(fit.model.sites) < 2:

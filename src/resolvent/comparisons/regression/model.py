@@ -31,14 +31,11 @@ class RegressionModel:
     """What a regression fits, without rows; all values are plain.
 
     Attributes:
-        formula: the formula.
         columns: [d] the names of the columns.
         family_name: the distribution of the label.
         classes: the names of the label's classes, base first; () if it has none.
         counts: rows of each class; of a Cox model, rows without and with an event; otherwise ().
         mean: mean label, from which the fit begins.
-        sites: the names of the sites.
-        site_rows: their numbers of rows.
         left_out: number of rows with missing values.
     """
 
@@ -111,9 +108,6 @@ class RegressionModel:
         """The model on whose rows sites have agreed.
 
         Args:
-            formula: the formula.
-            columns: the names of the columns.
-            agreement: what all sites use.
             left_out: number of rows with missing values; default: that of the agreement.
         """
         classes = () if agreement.family == "cox" else tuple(agreement.classes)

@@ -26,9 +26,6 @@ def write_regression(fit: "Fit", differences: "Heterogeneity | None", folder: Pa
 
     Returns:
         The path of the page.
-
-    Raises:
-        InputError: the folder has files and ``overwrite`` is not set.
     """
     import pandas as pd
 

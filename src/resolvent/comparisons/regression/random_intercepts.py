@@ -59,12 +59,7 @@ class RandomInterceptFit:
 
 
 def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
-    """Fit the regression again with a random intercept for each site, by sums.
-
-    Raises:
-        InputError: the model has no intercept or is a Cox model, whose sites have baseline hazards of their own.
-        DivergedError: the fit has not converged.
-    """
+    """Fit the regression again with a random intercept for each site, by sums."""
     from scipy import stats
 
     rows, model = rows_of(fit), fit.model

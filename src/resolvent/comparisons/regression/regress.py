@@ -67,11 +67,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
 
 
 def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
-    """Fit a regression to rows that have been read.
-
-    Raises:
-        InputError: there are not more rows than parameters.
-    """
+    """Fit a regression to rows that have been read."""
     check_rows(rows.model)
     with jax.enable_x64(True):
         problem = rows.problem(l2=settings.l2)
@@ -82,11 +78,7 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
 
 
 def check_rows(model: RegressionModel) -> None:
-    """Refuse a model that the rows cannot determine.
-
-    Raises:
-        InputError: there are not more rows than parameters.
-    """
+    """Refuse a model that the rows cannot determine."""
     rows, parameters = sum(model.site_rows), len(model.names)
     if rows <= parameters:
         raise InputError(f"{rows} complete rows cannot determine {parameters} parameters: leave columns out, or join "
@@ -104,9 +96,7 @@ def regression_of(model: RegressionModel, settings: RegressionSettings, search: 
 
     Args:
         model: what was fitted.
-        settings: the settings.
         search: the last state of Newton's method.
-        means: means over all rows at its point.
         further: further attributes of ``Fit``.
     """
     sums = jax.tree.map(lambda leaf: np.asarray(leaf) * sum(model.site_rows), means)

@@ -70,17 +70,7 @@ class RegressionRows:
 
 def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
               format: TextFormat = TextFormat()) -> RegressionRows:  # noqa: B008
-    """The rows of all sites; rows with a missing value in a column that is used are left out.
-
-    Args:
-        data: a table, or a file.
-        settings: what is fitted.
-        party: the column that names the site.
-        format: the format of a text file.
-
-    Raises:
-        InputError: naming the column, the value and what to do.
-    """
+    """The rows of all sites; rows with a missing value in a column that is used are left out."""
     formula = parse_formula(settings.formula)
     frame = _frame(data, formula, party, settings.added, format)
     _check_named(frame, party, "party")
@@ -100,13 +90,7 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
     """The columns that are used, without rows that have a missing value in one.
 
     Args:
-        frame: a table.
-        formula: the formula.
-        settings: the settings.
         others: further columns, which must not be features.
-
-    Raises:
-        InputError: a column is missing, or no row is complete.
     """
     check_columns(formula, frame.columns, others)
     for name in settings.added:
@@ -123,15 +107,7 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     """The rows of one or all sites as numbers.
 
     Args:
-        frame: complete rows, one site after the other.
-        formula: the formula.
-        settings: the settings.
-        agreement: what all sites use.
-        sizes: the numbers of rows of the sites whose rows these are.
         left_out: number of rows with missing values of all sites; default: that of the agreement.
-
-    Raises:
-        InputError: a value does not fit the agreement or the family.
     """
     import pandas as pd
 
@@ -179,11 +155,7 @@ def _check_named(frame: "pd.DataFrame", name: str, role: str) -> None:
 
 
 def _known_levels(column: "pd.Series[Any]", levels: Sequence[str]) -> "pd.Series[str]":
-    """The levels of the rows.
-
-    Raises:
-        InputError: a row has another one.
-    """
+    """The levels of the rows."""
     names = level_names(column)
     if unknown := {*names.unique()} - {*levels}:
         raise InputError(f"{quote(column.name)} has the level {quote(min(unknown))}, on which the sites have not "
@@ -192,11 +164,7 @@ def _known_levels(column: "pd.Series[Any]", levels: Sequence[str]) -> "pd.Series
 
 
 def _numbers(column: "pd.Series[Any]", kind: Literal["any", "positive", "count"]) -> NDArray[np.float64]:
-    """A column as numbers.
-
-    Raises:
-        InputError: a value is no number, or not of this kind.
-    """
+    """A column as numbers."""
     try:
         numbers = np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -40,7 +40,6 @@ def fit_sites(rows: RegressionRows, start: NDArray[np.float64]) -> SiteFits:
     """Fit every site on its own.
 
     Args:
-        rows: the rows of all sites.
         start: [P] the common fit.
     """
     with jax.enable_x64(True):
@@ -52,7 +51,6 @@ def join_site_fits(model: RegressionModel, estimates: NDArray[np.float64], means
     """What the sites' own fits say.
 
     Args:
-        model: what is fitted.
         estimates: [N, P] the sites' estimates.
         means: the means of their fits, leaves [N, ...].
     """

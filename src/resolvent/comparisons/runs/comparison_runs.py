@@ -61,7 +61,6 @@ def compare_file(file: ExperimentFile, experiment: Experiment | None = None, **s
     """Run every algorithm of an experiment file, see ``run_comparison``.
 
     Args:
-        file: the checked experiment.
         experiment: its parts; default: they are built from the file.
         settings: further arguments of ``run_comparison``.
 
@@ -85,18 +84,13 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
     All seeds and folds share their compiled programs.
 
     Args:
-        experiment: what to compare.
         data_of_seed: the samples of each seed, if they are not the same samples with another split.
         search: chooses hyperparameters inside each fold.
         checkpoints: a folder for the state of each method, seed and fold, see ``simulate``.
-        resume: continue from the checkpoints in that folder.
         progress: a function that is called with (label, rounds done, rounds in total).
         execution: how each run uses the machine.
         needs_rows: whether the value of every test row is measured; without it there are no intervals.
         notify: a function that is called with a message about the cost of folds.
-
-    Raises:
-        InputError: the parts of the experiment do not fit together.
     """
     runner = _Runner(experiment, search, checkpoints, resume, progress, execution)
     folds = experiment.folds
@@ -190,11 +184,7 @@ class _Runner:
 
 def samples_of(experiment: Experiment, seed: int, data_of_seed: Callable[[int], FederatedData] | None = None,
                fold: int = 0) -> Samples:
-    """The samples of a run with one seed and fold; None for prices and problems, which have their own.
-
-    Raises:
-        InputError: the data are on the disk, in the order of their split.
-    """
+    """The samples of a run with one seed and fold; None for prices and problems, which have their own."""
     data = experiment.data
     if not isinstance(data, FederatedData):
         return Samples(None)

@@ -211,7 +211,6 @@ def reliability_panels(method: str, records: Mapping[str | None, Mapping[str, An
     """For each site its reliability diagram: the frequency of the class against its probability, before and after.
 
     Args:
-        method: name of the method.
         records: name of a site -> its record of ``calibration.json``; None: that of the shared model.
     """
     panels = []
@@ -244,7 +243,6 @@ def importance_panel(method: str, records: Mapping[str | None, Mapping[str, Any]
     interval includes zero.
 
     Args:
-        method: name of the method.
         records: name of a site -> its record of ``explanation.json``; None: that of the shared model.
     """
     names = [name for name in records if any(i[0] is not None for i in records[name]["importance"].values())]

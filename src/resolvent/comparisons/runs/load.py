@@ -76,9 +76,6 @@ def load_fitted(folder: Path, method: str | None, site: int | str | None, model:
         site: name or id of a party; None: the shared model.
         model: the model of the run; None: it is built from the folder.
         before_refit: the model of the run, not the one that was trained again.
-
-    Raises:
-        InputError: there is no such folder, method or site; a file is damaged; or the model is needed.
     """
     models = models_of(folder, method, site, before_refit=before_refit)
     if model is None and not models.has_description and (folder / _EXPERIMENT_FILE).is_file():
@@ -102,11 +99,7 @@ def models_of(folder: Path, method: str | None, site: int | str | None = None, *
     Args:
         folder: the folder of a run or of a saved result, or one folder of its ``models``.
         method: name of the method; None: the only one, or after a refit the one that the site uses.
-        site: name or id of a party.
         before_refit: the models of the run, not those that were trained again.
-
-    Raises:
-        InputError: there is no such folder or method; or the models are damaged, or those of another run.
     """
     check_names(folder)
     methods, (_, refit) = _methods(folder), _refit_of(folder, before_refit=before_refit)
@@ -130,11 +123,7 @@ def load_start(folder: Path, model: Model | None, *, is_private: bool) -> Fitted
 
     Args:
         folder: see ``load_fitted``.
-        model: the model of the run.
         is_private: whether the run that starts has a privacy budget.
-
-    Raises:
-        InputError: see ``load_fitted``; or the folder's run spent a privacy budget and does not have its account.
     """
     if is_private and (folder / RESULT_FILE).is_file():
         return SavedResult(folder, model)
@@ -168,11 +157,7 @@ def _has_budget(folder: Path) -> bool:
 
 
 def _methods(folder: Path) -> dict[str, Path]:
-    """The folder of each method's models, by its name.
-
-    Raises:
-        InputError: the folder has no models.
-    """
+    """The folder of each method's models, by its name."""
     if (folder / NOTE_FILE).is_file():
         folders = [folder]
     elif (folder / RESULT_FILE).is_file():

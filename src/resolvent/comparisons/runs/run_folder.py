@@ -40,9 +40,6 @@ def claim_folder(out: Path | None, file: ExperimentFile, *, resume: bool, overwr
     Without ``out`` it is ``runs/NAME`` or, if that is in use, the next free ``runs/NAME-2``, ``runs/NAME-3`` and so on.
     To resume, it is the folder of the latest unfinished run of that name; if there is none, that of the latest complete
     run with the same settings; if there is none, a free folder.
-
-    Raises:
-        InputError: the folder cannot be used, see ``check_folder``; or another process writes to it.
     """
     if out is None and resume:
         out = _latest(file)
@@ -123,13 +120,9 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool,
     """Check that a run can be written to a folder.
 
     Args:
-        out: the folder.
         resume: whether a run in the folder may be continued.
         overwrite: whether a run in the folder may be replaced.
         advice: what to do if the folder is not empty, for the end of the error.
-
-    Raises:
-        InputError: the folder is in use, and neither an unfinished nor a complete run is resumed in it.
     """
     target = out.resolve()
     if target in (Path.cwd(), *Path.cwd().parents):
@@ -159,13 +152,8 @@ def finished_summary(out: Path, file: ExperimentFile, advice: str = _ADVICE) -> 
     """The summary of a complete run.
 
     Args:
-        out: the folder of the run.
         file: the experiment, whose settings must be those of the run.
         advice: what to do if they are others, for the end of the error.
-
-    Raises:
-        InputError: it has other settings, or the code of a part of the user's own has been edited; or its summary,
-            metrics or experiment are damaged.
     """
     summary = read_summary(out)
     if differences := _differences(summary["experiment"], file.bound.settings()):
@@ -191,11 +179,7 @@ def _edited_parts(summary: dict[str, Any], file: ExperimentFile) -> list[str]:
 
 
 def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:
-    """Write the experiment into the working folder; to resume, check that it is the interrupted one.
-
-    Raises:
-        InputError: the unfinished run has other settings; the message names those that differ, with both values.
-    """
+    """Write the experiment into the working folder; to resume, check that it is the interrupted one."""
     path = work / EXPERIMENT_FILE
     if resume and path.is_file():
         differences = _differences(ExperimentFile.load(str(path)).bound.settings(), file.bound.settings())

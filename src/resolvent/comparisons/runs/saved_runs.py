@@ -28,8 +28,6 @@ class _Run(NamedTuple):
     """A run in a folder.
 
     Attributes:
-        folder: the folder.
-        summary: its summary.
         metrics: its table of metrics.
         rows: the values of its test rows, sorted by seed, party and row; None if it has none.
     """

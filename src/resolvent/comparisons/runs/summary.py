@@ -45,7 +45,6 @@ class Source(NamedTuple):
     """The origin of a comparison: an experiment file, or a program.
 
     Attributes:
-        name: name of the experiment.
         settings: settings of the file, with every default; None for a program.
         presets: label -> name of the algorithm.
         problem: name of the problem, for experiments without data.

@@ -39,11 +39,7 @@ def unit_of(evidence: Evidence) -> Unit:
 
 
 def differences(evidence: Evidence, reference: str | None = None, by: Unit | None = None) -> "pd.DataFrame":
-    """The differences of all pairs of methods, or of all methods and a reference; see ``Study.differences``.
-
-    Raises:
-        InputError: there is no such method, or no test rows to pair by.
-    """
+    """The differences of all pairs of methods, or of all methods and a reference; see ``Study.differences``."""
     import pandas as pd
 
     methods, by = evidence.methods, unit_of(evidence) if by is None else by

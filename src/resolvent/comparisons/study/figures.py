@@ -40,8 +40,6 @@ def _grid(evidences: Mapping[str, Evidence], draw: _Draw, *, height: float = 2.2
 
     Args:
         evidences: name of a data set -> its measurements.
-        draw: draws a panel.
-        height: of a panel, in inches.
         legend: whether the methods need a legend.
     """
     columns = min(len(evidences), 3)
@@ -66,8 +64,6 @@ def _draw_curves(axes: "Axes", evidence: Evidence, *, band: Band = "seeds") -> N
     """The mean score over the parties against rounds, with a band.
 
     Args:
-        axes: the axes.
-        evidence: the measurements.
         band: ``seeds``: one standard deviation of the mean over the seeds; ``parties``: the 10th to the 90th percentile
             of the parties.
     """
@@ -178,10 +174,6 @@ def _draw_differences(axes: "Axes", evidence: Evidence, *, reference: str, by: "
 
 def _draw_ranks(ranks: Ranks, order: Sequence[str]) -> "Figure":
     """The critical-difference diagram: mean ranks on a line; a bar joins methods that are not distinguished.
-
-    Args:
-        ranks: the ranks.
-        order: the methods in the order of their colours.
 
     References:
         Demsar: Statistical comparisons of classifiers over multiple data sets, Journal of Machine Learning Research 7,

@@ -21,9 +21,6 @@ def write_study_page(path: Path, title: str, study: Study, reports: Mapping[str,
     """Write the page, one self-contained file.
 
     Args:
-        path: path of the page.
-        title: its heading.
-        study: the study.
         reports: name of a data set -> the folder with its report, next to the page.
     """
     scores = {name: part.evidence.score for name, part in study.parts.items()}

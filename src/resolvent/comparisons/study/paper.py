@@ -43,7 +43,6 @@ class Paper(NamedTuple):
         scores: the table of scores.
         score_texts: the same in each language.
         numbers: the other tables, by name.
-        figures: the figures.
     """
 
     parts: Mapping[str, StudyPart]

@@ -119,7 +119,6 @@ class FoldSearch(NamedTuple):
         """Label -> the values that are best on the validation samples of a fold.
 
         Args:
-            data: the samples of the fold.
             folder: stores the finished trials, so that an interrupted run continues after them.
             progress: a function that is called with (label, rounds done, rounds in total).
         """
@@ -132,11 +131,7 @@ class FoldSearch(NamedTuple):
 
 
 def fold_search(file: ExperimentFile, experiment: Experiment) -> FoldSearch | None:
-    """The search of an experiment file with folds; None without folds or without a search.
-
-    Raises:
-        InputError: a candidate cannot be built, or the file has a privacy budget.
-    """
+    """The search of an experiment file with folds; None without folds or without a search."""
     settings = file.bound.settings()
     if "search" not in file.bound.parts or experiment.folds == 1 or not isinstance(experiment.data, FederatedData):
         return None

@@ -15,9 +15,6 @@ def run_optuna(search: Search, candidates: Candidates, run: RunTrials) -> list[T
     """Trials of one method until the budget in rounds is spent; rounds that a pruner saves are used for further trials.
 
     The sampler has a new seed for each trial, so that a resumed search proposes the same points.
-
-    Raises:
-        InputError: Optuna is not installed.
     """
     try:
         import optuna

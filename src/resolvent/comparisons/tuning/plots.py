@@ -23,9 +23,6 @@ def trial_figure(space: Space, trials: Sequence[Trial], best: Trial, title: str)
 
     Args:
         space: the values of each parameter.
-        trials: the trials of one method.
-        best: the one of them that was chosen.
-        title: name of the score.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure

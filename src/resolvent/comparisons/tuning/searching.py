@@ -42,7 +42,6 @@ class TunableMethod(NamedTuple):
 
     Attributes:
         space: the values of its parameters.
-        make: function from a point to the algorithm.
     """
 
     space: Space
@@ -53,7 +52,6 @@ class Criterion(NamedTuple):
     """The metric by which trials are compared.
 
     Attributes:
-        name: name of the metric.
         higher_is_better: whether higher values are better.
         metrics: the metrics that a run must compute for it, by name.
         split: the samples on which it is measured.
@@ -73,10 +71,8 @@ class Subject(NamedTuple):
     """The learning problem of every trial.
 
     Attributes:
-        model: a model or a problem.
         data: the samples, or None with a problem.
         participation: draws the cohort of each round; None: all parties.
-        parties: names of the parties.
     """
 
     model: Model | Problem
@@ -199,14 +195,10 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
     """Run all trials of all methods.
 
     Args:
-        search: the settings.
-        methods: the methods with their spaces, by label.
-        subject: the learning problem.
         criterion: the metric by which trials are compared.
         rounds: rounds of a full trial, unless the settings have their own.
         folder: stores the finished trials and the checkpoints of unfinished ones; a search with the same identity
             resumes from them.
-        identity: a text that is the same for the same search.
         progress: a function that is called with (label, rounds done, rounds in total).
 
     Raises:

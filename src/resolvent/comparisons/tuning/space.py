@@ -61,10 +61,6 @@ def read_space(values: Any, path: str) -> Choices | Range:
 
     Args:
         values: a list, or a mapping with the keys low, high and perhaps scale and whole.
-        path: path of the parameter, for error messages.
-
-    Raises:
-        InputError: the values are neither.
     """
     if isinstance(values, list | tuple | np.ndarray):
         if not len(values):
@@ -90,11 +86,7 @@ def read_space(values: Any, path: str) -> Choices | Range:
 
 
 def combinations(space: Space, path: str) -> list[Point]:
-    """Every combination of the values, in the order of the parameters; the last one varies fastest.
-
-    Raises:
-        InputError: a parameter has a range, or there are more than 10,000 combinations.
-    """
+    """Every combination of the values, in the order of the parameters; the last one varies fastest."""
     for name, values in space.items():
         if isinstance(values, Range):
             raise InputError(f"{path}.{name}: a grid needs a list of values, and this is a range: list them, or use "
@@ -114,13 +106,7 @@ def draw_combinations(space: Space, seed: int, count: int, path: str) -> list[Po
     of the grid, the combinations that are left out are drawn in this way.
 
     Args:
-        space: values of the parameters, all of them lists.
-        seed: seed of the draws.
         count: number of combinations; all of them, if there are fewer.
-        path: path of the parameters, for error messages.
-
-    Raises:
-        InputError: a parameter has a range, or there are more than 10,000 combinations.
     """
     points = combinations(space, path)
     if count >= len(points):
@@ -167,8 +153,6 @@ def draw_points(space: Space, seed: int, count: int) -> list[Point]:
     Numbers are rounded to 4 significant digits, so that a file can state exactly the values that were tried.
 
     Args:
-        space: values of the parameters.
-        seed: seed of the draws.
         count: number of points, at least 1.
 
     Source: Steinhaus, *One Hundred Problems in Elementary Mathematics*, 1964, problem 6 (no sequence of more than 17

@@ -15,11 +15,7 @@ _MAX_TRIALS = 10_000  # of a grid without a number of trials: all of its combina
 
 
 def check_budgets(search: Search, spaces: dict[str, Space]) -> None:
-    """Refuse grids that would try more candidates of one method than of another.
-
-    Raises:
-        InputError: the numbers of trials differ.
-    """
+    """Refuse grids that would try more candidates of one method than of another."""
     if search.strategy != "grid" or not search.equal_budget:
         return
     counts = {label: count_trials(search, space, label) for label, space in spaces.items()}
@@ -76,8 +72,6 @@ def halving_rungs(rounds: int, budget: int, reduction: int) -> list[Rung]:
     [Rung(trials=17, rounds=3), Rung(trials=5, rounds=9), Rung(trials=1, rounds=27)]
 
     Args:
-        rounds: rounds of a full trial.
-        budget: rounds of all trials together.
         reduction: factor between the numbers of trials of two rungs, at least 2.
     """
     best = [Rung(max(1, budget // rounds), rounds)]

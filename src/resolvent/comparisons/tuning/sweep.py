@@ -188,11 +188,7 @@ def with_values(algorithm: Algorithm, point: Point) -> Algorithm:
     """The algorithm with other values of its numbers.
 
     Args:
-        algorithm: the algorithm.
         point: value by the name of a field, or by the end of its path, such as ``solver.learning_rate``.
-
-    Raises:
-        InputError: no field or several fields have the name, or the value is refused.
     """
     for name, value in point.items():
         paths = [path for path in _fields(algorithm) if f".{path}".endswith(f".{name}")]

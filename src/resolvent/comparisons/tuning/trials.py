@@ -62,7 +62,6 @@ class Candidates(NamedTuple):
     """The search space and the budget of one method.
 
     Attributes:
-        label: label of the method.
         space: values of its parameters.
         rounds: rounds of a full trial.
         loss: function of a score that is smaller for better scores, and infinite for NaN.
@@ -85,10 +84,6 @@ class TrialFiles:
 
     Args:
         folder: the folder of the files; None: nothing is stored.
-        identity: a text that is the same for the same search.
-
-    Raises:
-        InputError: the folder belongs to another search.
     """
 
     def __init__(self, folder: Path | None, identity: str) -> None:
@@ -104,11 +99,7 @@ class TrialFiles:
                              "the same ones, or begin in another folder")
 
     def read(self, label: str, number: int, point: Point, rounds: int) -> Reading | None:
-        """The reading of a trial after this number of rounds; None if there is none.
-
-        Raises:
-            InputError: the file is damaged, or is that of another trial.
-        """
+        """The reading of a trial after this number of rounds; None if there is none."""
         path, trial = self._path(label, number, point, rounds)
         if path is None or not path.exists():
             return None

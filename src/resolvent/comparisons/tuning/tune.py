@@ -129,13 +129,8 @@ def criterion_of(model: Model | Problem, data: FederatedData | None, by: str | N
     """The metric by which the trials of a search are compared.
 
     Args:
-        model: a model or a problem.
-        data: the samples.
         by: the name of a metric, or None for the one that compares methods.
         metrics: further metrics that ``by`` can name.
-
-    Raises:
-        InputError: there is no such metric.
     """
     if isinstance(model, SolvedProblem):
         return Criterion(GAP, False, {}, "train")

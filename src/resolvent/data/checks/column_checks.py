@@ -23,8 +23,6 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
     """Findings about a feature.
 
     Args:
-        view: the table.
-        column: the feature.
         missing: what the run does with missing values.
         min_level_rows: levels with fewer rows are joined; 0: none.
     """

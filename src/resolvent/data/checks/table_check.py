@@ -32,7 +32,6 @@ def check_frame(frame: "pd.DataFrame", settings: TableSettings, site: str | None
 
     Args:
         frame: the table; it is not changed.
-        settings: the settings of the experiment for the table.
         site: the site to which all rows belong; None: the column of the party says it.
         party: the number of this site, on which the split of its rows depends.
 

@@ -31,7 +31,6 @@ class TableColumn:
     """A column.
 
     Attributes:
-        name: name of the column.
         codes: [n] the number of the value of each row among the different values; -1 if it is missing.
         values: the different values: floats, not sorted, with NaN for infinite ones; or texts.
     """
@@ -73,7 +72,6 @@ class TableView:
 
     Attributes:
         index: [n] the names of the rows in messages.
-        sites: names of the sites.
         site_of: [n] number of the site of each row.
         split_of: [n] 0 for training, 1 for validation, 2 for test rows.
         features: the columns to predict from that can be read.
@@ -101,8 +99,6 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
     """A feature, and the errors for which a run would refuse it; a warning of the reader is a finding too.
 
     Args:
-        name: name of the column.
-        column: the column.
         joins_rare: whether rare levels are joined, so that any number of levels can be read.
     """
     import pandas as pd

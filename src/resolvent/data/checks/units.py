@@ -61,13 +61,10 @@ class Shift(NamedTuple):
     """A column that is shifted at a site.
 
     Attributes:
-        column: name of the column.
-        site: name of the site.
         factor: ratio of the site's median to that of the others; NaN if they have different signs.
         offset: difference of the medians.
         is_offset: whether it is an offset and not a factor: by the likely change of units, or by the spread.
         unit: the likely change of units; None if none fits.
-        medians: the median of the site, and that of the others.
     """
 
     column: str

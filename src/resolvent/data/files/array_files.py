@@ -36,7 +36,6 @@ class RowArray:
     """An array [total, ...] whose rows are not all in memory.
 
     Attributes:
-        shape: shape of the array.
         dtype: dtype of the rows that are read.
         digest: a text that identifies the content of the whole array.
     """
@@ -164,16 +163,7 @@ class ArrayWriter:
                 os.fsync(self._file.fileno())
 
     def append(self, rows: NDArray[Any], party: str, sizes: Sequence[int]) -> None:
-        """Write the rows of a party.
-
-        Args:
-            rows: the rows.
-            party: the party's name, for errors.
-            sizes: numbers of rows of the blocks into which the rows are divided.
-
-        Raises:
-            InputError: they are of another type than the first party's; the message names the party.
-        """
+        """Write the rows of a party."""
         if self._dtype is None:
             self.shape, self._dtype = rows.shape[1:], rows.dtype
             self._write_header()
@@ -217,11 +207,7 @@ def open_until_collected(owner: object, path: Path, flags: int) -> int:
 
 
 def read_exactly(file: int, into: NDArray[Any], offset: int, path: Path) -> None:
-    """Fill an array with the bytes of a file from ``offset`` on, whatever the file's position.
-
-    Raises:
-        InputError: the file is too short.
-    """
+    """Fill an array with the bytes of a file from ``offset`` on, whatever the file's position."""
     remaining = into.reshape(-1).view(np.uint8).data
     while remaining:
         count = os.preadv(file, [remaining], offset)

@@ -35,9 +35,6 @@ def find(*names: str, fetch: str | None = None) -> Path:
     Args:
         names: paths, absolute or relative; ``.gz`` may be left out.
         fetch: the data set that ``resolvent data fetch`` downloads, for the error.
-
-    Raises:
-        MissingDataError: none of them exists. The message says where they were searched for and what to do.
     """
     folders = data_folders()
     for name in names:
@@ -58,11 +55,7 @@ def find(*names: str, fetch: str | None = None) -> Path:
 
 
 def open_unpacked(path: Path) -> BinaryIO:
-    """Open a file for reading; a gzipped file is unpacked while it is read.
-
-    Raises:
-        InputError: it cannot be opened.
-    """
+    """Open a file for reading; a gzipped file is unpacked while it is read."""
     try:
         with path.open("rb") as file:
             is_gzipped = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
@@ -72,11 +65,7 @@ def open_unpacked(path: Path) -> BinaryIO:
 
 
 def read(path: Path) -> bytes:
-    """The whole content of a file, unpacked if it is gzipped.
-
-    Raises:
-        InputError: it cannot be read, is cut off or damaged.
-    """
+    """The whole content of a file, unpacked if it is gzipped."""
     with open_unpacked(path) as file:
         try:
             return file.read()

@@ -34,12 +34,8 @@ def check_files(folder: Path, digests: Mapping[str, str], advice: str) -> None:
     """Check files of a folder.
 
     Args:
-        folder: the folder.
         digests: name -> SHA-256, as ``file_digests`` returned it when the files were written.
         advice: what to do about a damaged file, for the end of the error.
-
-    Raises:
-        DamagedFileError: a file is missing or has another digest; the message names it.
     """
     for name, digest in digests.items():
         path = folder / name
@@ -71,14 +67,10 @@ def read_sealed(path: Path, advice: str) -> dict[str, Any]:
     """Read a file that ``write_sealed`` wrote, and check its digest.
 
     Args:
-        path: the file.
         advice: what to do if it is damaged, for the end of the error.
 
     Returns:
         The content, without the digest.
-
-    Raises:
-        DamagedFileError: the file is missing, is not JSON, or is not what was written.
     """
     content = read_json(path, advice)
     digest = content.pop(SEAL, None)
@@ -92,11 +84,7 @@ def read_sealed(path: Path, advice: str) -> dict[str, Any]:
 
 
 def read_json(path: Path, advice: str) -> dict[str, Any]:
-    """Read a JSON file whose content is an object.
-
-    Raises:
-        DamagedFileError: the file is missing, is not JSON, or is not an object.
-    """
+    """Read a JSON file whose content is an object."""
     if path.exists() and not path.is_file():  # reading a named pipe would wait for ever
         raise DamagedFileError(f"{path} is a {'folder' if path.is_dir() else 'pipe or a device'}, not a file: {advice}")
     try:

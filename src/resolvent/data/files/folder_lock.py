@@ -35,11 +35,7 @@ def check_names(path: Path, longest: int = _MAX_BYTES) -> None:
     """Refuse a path with a name that file systems cannot hold.
 
     Args:
-        path: the path.
         longest: the largest number of bytes of a name.
-
-    Raises:
-        InputError: a name is too long, or has a character that no name can have.
     """
     for name in path.parts:
         if "\0" in name or len(os.fsencode(name)) > longest:
@@ -49,11 +45,7 @@ def check_names(path: Path, longest: int = _MAX_BYTES) -> None:
 
 
 def make_temporary_folder() -> Path:
-    """A new folder for temporary files, which the caller removes.
-
-    Raises:
-        InputError: there is no folder for temporary files, or no room in it.
-    """
+    """A new folder for temporary files, which the caller removes."""
     try:
         return Path(tempfile.mkdtemp(prefix="resolvent-"))
     except OSError as error:
@@ -69,12 +61,7 @@ def locked(out: Path, advice: str = "give --out another folder") -> Iterator[Non
     the file of a killed process does no harm. Folders that were made for the file are removed if they stay empty.
 
     Args:
-        out: the folder.
         advice: what to do if another process holds the lock, for the end of the error.
-
-    Raises:
-        RunningError: another process holds it; the message has its number.
-        InputError: the path is the root, has a name that is too long, or has links that form a circle.
     """
     check_names(out, _MAX_BYTES - _MAX_ENDING)
     try:

@@ -48,7 +48,6 @@ def keep_parties(data: FederatedData, parties: NDArray[np.integer], digests: tup
     """The same data, of which only the samples of some parties are in memory; data on disk stay as they are.
 
     Args:
-        data: the data of all parties.
         parties: ids of the parties whose samples are kept.
         digests: a text for each array of the inputs and of the labels, which identifies its rows of all parties.
     """

@@ -184,11 +184,7 @@ class _Writer(contextlib.ExitStack):
 
 
 def _files_of(values: Any, letter: str) -> Any:
-    """The structure of arrays with the names of their files.
-
-    Raises:
-        InputError: it is no dict of arrays; the manifest cannot hold a type of the user's own.
-    """
+    """The structure of arrays with the names of their files."""
     if values is None or isinstance(values, np.ndarray):
         return None if values is None else f"{letter}.npy"
     nodes = jax.tree.leaves(values, is_leaf=lambda node: not isinstance(node, dict))

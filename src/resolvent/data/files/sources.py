@@ -23,9 +23,6 @@ class Download:
         members: the files to extract from an archive; empty for a plain file.
         content_sha256: SHA-256 of the content of a plain file, unpacked if it is gzipped; empty: not checked. A file
             that was packed again has another ``sha256`` and the same content.
-
-    Raises:
-        InputError: ``url`` is not an https address.
     """
 
     url: str
@@ -44,11 +41,7 @@ class Download:
 
 
 def check_address(url: str) -> None:
-    """Raise an error unless the address is https, or this machine's own.
-
-    Raises:
-        InputError: the address is another one.
-    """
+    """Raise an error unless the address is https, or this machine's own."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         raise InputError(f"{url} is not an https address: data are downloaded over https only")

@@ -41,12 +41,7 @@ def is_tokens(samples: LeafSamples) -> bool:
 
 
 def read_leaf(path: Path) -> dict[str, LeafSamples]:
-    """The samples of each user who has any, from a LEAF file or a folder of such files.
-
-    Raises:
-        InputError: a file is not in this format, or users differ in the shape or type of their samples. The message
-            names the file and the field.
-    """
+    """The samples of each user who has any, from a LEAF file or a folder of such files."""
     if not path.is_dir():
         return _read_file(path)
     paths = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")))

@@ -23,9 +23,6 @@ def read_idx(path: Path) -> NDArray[Any]:
     """The array in an IDX file, the format of MNIST.
 
     The file holds two zero bytes, the type, the rank, the sizes and the values, all big-endian.
-
-    Raises:
-        InputError: it is not an IDX file, or its length does not fit its header.
     """
     data = files.read(path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or not data[3]:
@@ -50,9 +47,6 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
 
     A record is a label and 3 x 32 x 32 pixels. The Python version of CIFAR-10 is not read: it is a pickle, and a
     pickle can run any code.
-
-    Raises:
-        InputError: the file is not a whole number of such records.
     """
     data = files.read(path)
     if not data or len(data) % _CIFAR_RECORD:
@@ -67,11 +61,7 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
 
 
 def iterate_xml_rows(path: Path) -> Iterator[dict[str, str]]:
-    """The attributes of each ``row`` of a Stack Exchange dump, read as a stream, so that memory stays constant.
-
-    Raises:
-        InputError: the file is cut off, or not XML.
-    """
+    """The attributes of each ``row`` of a Stack Exchange dump, read as a stream, so that memory stays constant."""
     from xml.etree import ElementTree  # here, because a run does not need it
 
     with files.open_unpacked(path) as file:

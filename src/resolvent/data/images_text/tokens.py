@@ -50,8 +50,6 @@ def encode_words(texts: list[list[str]], words: int, size: int) -> tuple[NDArray
     """The tokens of each text's first words, padded in front, and the vocabulary of all texts.
 
     Args:
-        texts: n texts, split into words.
-        words: number of tokens per text.
         size: number of words in the vocabulary, besides padding and unknown.
 
     Returns:

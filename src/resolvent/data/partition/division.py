@@ -115,10 +115,6 @@ def partition_generator(seed: int) -> np.random.Generator:
 
 
 def check_count(partition: Partition, samples: int, minimum: int) -> None:
-    """Refuse fewer samples than a partition needs.
-
-    Raises:
-        InputError: there are fewer than ``minimum`` samples.
-    """
+    """Refuse fewer samples than a partition needs."""
     if samples < minimum:
         raise InputError(f"{partition}: {samples} samples are too few, it needs {minimum}: ask for fewer parties")

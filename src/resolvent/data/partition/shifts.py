@@ -139,11 +139,7 @@ class OnInput(Shift):
 
 
 def _images(data: FederatedData) -> NDArray[Any]:
-    """The inputs, if they are one array in memory.
-
-    Raises:
-        InputError: they are a structure.
-    """
+    """The inputs, if they are one array in memory."""
     if not hasattr(data.x, "copy") or isinstance(data.x, dict):
         raise InputError("a shift changes inputs that are one array in memory: use OnInput(shift, name) for one array "
                          "of a structure")

@@ -59,11 +59,7 @@ def join_splits(data: FederatedData, held_out: Sequence[str] = ()) -> FederatedD
     The weights of samples get the mean 1 over the new training samples.
 
     Args:
-        data: the samples.
         held_out: the splits that stay as they are, such as ``validation``.
-
-    Raises:
-        InputError: the data are on the disk, and the samples would have to be written in another order.
 
     Example:
         >>> data = rv.datasets.digits(parties=2)

@@ -208,11 +208,7 @@ def label_encoding(name: str, target: Label, listed: Sequence[str] | None) -> La
 
 
 def task_of_labels(labels: Sequence[LabelEncoding]) -> Task:
-    """The task of one label, or of several that are predicted together.
-
-    Raises:
-        InputError: some are numbers and some are classes, or one has another number of classes than two.
-    """
+    """The task of one label, or of several that are predicted together."""
     if len(labels) == 1:
         return labels[0].task
     numbers = [label.name for label in labels if label.task == "regression"]
@@ -267,9 +263,6 @@ def fit_categories(columns: Columns, train: NDArray[np.integer], min_rows: int =
 
     Levels with fewer than ``min_rows`` rows become the level ``other``. ``levels`` has the levels of columns that are
     not fitted: rows with another level have none.
-
-    Raises:
-        InputError: a column has only rare levels, or too many that are not rare; or ``levels`` has another column.
     """
     listed = levels or {}
     if other := next((name for name in listed if name not in columns), None):
@@ -279,11 +272,7 @@ def fit_categories(columns: Columns, train: NDArray[np.integer], min_rows: int =
 
 
 def list_values(levels: Sequence[str], kind: LabelKind = "text") -> tuple[str, ...]:
-    """The listed levels of a column, or classes of a label, in the order in which they are encoded.
-
-    Raises:
-        InputError: one is listed twice, or none is, or is not of the kind.
-    """
+    """The listed levels of a column, or classes of a label, in the order in which they are encoded."""
     order: Any = {"integer": int, "decimal": float}.get(kind, str)
     try:
         values = tuple(sorted(map(str, levels), key=order))
@@ -317,8 +306,6 @@ def join_rare(name: str, imputed: str, counts: Mapping[str, int], min_rows: int)
     """The encoding of a column of text in which levels with fewer than ``min_rows`` rows become the level ``other``.
 
     Args:
-        name: name of the column.
-        imputed: the level that replaces a missing one.
         counts: level -> number of rows.
         min_rows: 0: no level is rare.
     """

@@ -121,7 +121,6 @@ class ColumnError(InputError):
 
     Args:
         kind: ``dates``, ``kind`` (values of another or of several kinds) or ``levels`` (too many categories).
-        message: the error.
     """
 
     def __init__(self, kind: Literal["dates", "kind", "levels"], message: str) -> None:
@@ -133,12 +132,7 @@ def read_feature(name: str, column: "pd.Series[Any]", *, max_levels: int | None 
     """A feature as floats, or as objects that are text; NaN if it is missing.
 
     Args:
-        name: name of the column.
-        column: the column.
         max_levels: largest number of categories; None: any.
-
-    Raises:
-        ColumnError: the column holds dates, times or values of several kinds, or has too many categories.
     """
     import pandas as pd
     from pandas.api import types
@@ -218,9 +212,6 @@ def read_parties(column: "pd.Series[Any]") -> NDArray[np.object_]:
     """[n] the name of each row's party, from the column that names the parties.
 
     Whole numbers have no decimal point, also if pandas read them as floating numbers because some are missing.
-
-    Raises:
-        InputError: a name cannot be written in UTF-8.
     """
     if column.dtype.kind == "f" and (column.dropna() % 1 == 0).all():
         column = column.astype("Int64")
@@ -248,11 +239,7 @@ class Label(NamedTuple):
 
 
 def label_kind(name: str, column: "pd.Series[Any]") -> LabelKind:
-    """The kind of the values of a label column, in which no value is missing.
-
-    Raises:
-        InputError: the values are of no known kind, or of several.
-    """
+    """The kind of the values of a label column, in which no value is missing."""
     import pandas as pd
     from pandas.api import types
 
@@ -268,10 +255,6 @@ def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]
     """The label column, in which no value is missing.
 
     With task ``auto``, decimal numbers mean regression, and all other values classification.
-
-    Raises:
-        InputError: the values are of no or of several such kinds, do not fit the task, are all equal, or are too many
-            different ones to be classes unless ``task`` says so.
     """
     import pandas as pd
 

@@ -24,7 +24,6 @@ class DateColumn:
     """A column of dates, which becomes columns of numbers before the encoding.
 
     Attributes:
-        name: name of the column.
         parts: ``days``: days since 1970-01-01, with the time as a fraction; ``year``; ``month``: 1 to 12; ``weekday``:
             0 for Monday to 6.
     """
@@ -63,11 +62,7 @@ def date_column(name: str, dates: Dates) -> DateColumn:
 
 
 def find_dates(frame: "pd.DataFrame", names: Iterable[str], dates: Dates) -> tuple[DateColumn, ...]:
-    """The columns of dates among these; none if dates are refused.
-
-    Raises:
-        InputError: a column of the table has the name of a new one.
-    """
+    """The columns of dates among these; none if dates are refused."""
     if dates == "refuse":
         return ()
     columns = tuple(date_column(name, dates) for name in names if is_date(frame[name]))

@@ -93,8 +93,6 @@ def with_drift(encoded: EncodedRows, encoding: Encoding, training: TrainingRows 
     """Encoded rows with remarks about the columns that have drifted.
 
     Args:
-        encoded: the rows.
-        encoding: their encoding.
         training: the summaries of the training rows; None: nothing is added.
         site: the site with which rows are compared; None: all sites.
     """

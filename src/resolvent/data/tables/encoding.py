@@ -307,9 +307,6 @@ class UnencodedRows:
 
         Args:
             is_train: [total] whether a sample is a training row.
-
-        Raises:
-            InputError: a column has no value in a training row.
         """
         encoding = self.fit(self.columns, self.order[is_train])
         return encoding.encode_columns(self.columns, self.names)[self.order], encoding

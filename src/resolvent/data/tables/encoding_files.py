@@ -48,11 +48,7 @@ def to_plain(encoding: Encoding) -> dict[str, Any]:
 
 
 def from_plain(content: Mapping[str, Any], title: str = "the encoding") -> Encoding:
-    """The encoding that ``to_plain`` described; ``title`` names it in errors.
-
-    Raises:
-        InputError: they are of a later version, or do not describe an encoding.
-    """
+    """The encoding that ``to_plain`` described; ``title`` names it in errors."""
     from pydantic import TypeAdapter, ValidationError  # here, because their import is slow
 
     version = content.get("version")

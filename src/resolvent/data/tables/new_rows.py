@@ -25,11 +25,6 @@ def read_rows(path: str, encoding: Encoding, text: TextFormat = TextFormat()) ->
 
     Args:
         path: a ``.csv``, ``.csv.gz``, ``.tsv`` or ``.parquet`` file; or an ``.npy`` file, for arrays.
-        encoding: the fitted encoding.
-        text: the format of a text file.
-
-    Raises:
-        InputError: the file does not exist, or cannot be read.
     """
     if Path(path).suffix.lower() == ".npy":
         return _read_array(Path(path).expanduser())

@@ -259,11 +259,7 @@ def choose_columns(
     columns: list[str], party: str, labels: Sequence[str], features: list[str] | None, exclude: list[str] | None,
     weight: str | None
 ) -> list[str]:
-    """The columns to predict from.
-
-    Raises:
-        InputError: see ``column_mistakes``.
-    """
+    """The columns to predict from."""
     for mistake in column_mistakes(columns, party, labels, features, exclude, weight):
         raise InputError(mistake)
     return remaining_columns(columns, party, labels, features, exclude, weight)

@@ -26,18 +26,12 @@ def read_table_file(table: str, text: TextFormat, wanted: Sequence[str], texts: 
 
     Args:
         table: path of a ``.csv``, ``.csv.gz``, ``.tsv`` or ``.parquet`` file.
-        text: the format of a text file.
         wanted: columns that a text file must have, from which its separator is recognised.
-        texts: columns of a text file that are read as text.
         is_used: whether a column is used; the decimal mark is recognised from these columns.
 
     Returns:
         The table, whose index has the lines on which rows begin if the file is text, and the file's name without its
         ending.
-
-    Raises:
-        InputError: the file does not exist, cannot be read or is cut off; or its format is not clear, in which case
-            the message names the setting that decides.
     """
     path = Path(table).expanduser()
     ending = next((s for s in (*_TEXT_ENDINGS, ".parquet") if path.name.lower().endswith(s)), None)

@@ -38,9 +38,6 @@ class TextFormat:
         separator: the character between two values.
         decimal: the decimal mark of numbers.
         encoding: a name that Python knows, such as utf-8 or cp1252.
-
-    Raises:
-        InputError: the separator is not one suitable character, or the decimal mark or the encoding is not known.
     """
 
     separator: str = "auto"
@@ -67,13 +64,8 @@ def to_utf8(data: bytes, encoding: str, name: str) -> bytes:
     """The content of a text file in UTF-8.
 
     Args:
-        data: the content of the file.
         encoding: encoding of the file; ``auto``: UTF-8, or UTF-16 or UTF-32 if the file begins with their byte-order
             mark.
-        name: name of the file, for errors.
-
-    Raises:
-        InputError: the content is not text in this encoding. The message names the encoding to set.
     """
     if encoding == "auto":
         encoding = next((e for mark, e in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
@@ -110,15 +102,10 @@ def find_separator(data: bytes, usual: str, wanted: Iterable[str], name: str) ->
 
     Args:
         data: the content of the file in UTF-8.
-        usual: the separator that belongs to the name of the file.
         wanted: the names of columns that the header must have.
-        name: name of the file, for errors.
 
     Returns:
         The content, in which a line ``sep=;`` is made blank, and the separator.
-
-    Raises:
-        InputError: several separators are possible.
     """
     content = data.removeprefix(codecs.BOM_UTF8)
     if stated := _SEPARATOR_LINE.match(content):
@@ -155,9 +142,6 @@ def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str]) -> dict[str, 
     """The ``used`` columns in which all values are numbers and some have a comma, each with such a value.
 
     The table was read with decimal points.
-
-    Raises:
-        NumberFormatError: numbers of columns have separators of thousands or two decimal marks.
     """
     columns, mixed, wanted = {}, {}, set(used)
     for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
@@ -190,14 +174,7 @@ def check_decimal_comma(point: "pd.DataFrame", comma: "pd.DataFrame", columns: M
     In a table that is separated by commas, a comma within a value is not taken for a decimal comma.
 
     Args:
-        point: the table, read with decimal points.
-        comma: the same, read with decimal commas.
         columns: the result of `find_comma_columns` for ``point``.
-        used: the columns that are searched for numbers with a decimal point.
-        separator: separator of the table.
-
-    Raises:
-        NumberFormatError: they can be separators of thousands or parts of texts, or other columns have decimal points.
     """
     column, example = min(columns.items(), key=lambda item: _is_of_thousands(item[1]))
     title = f"column {shorten(repr(column))} holds numbers with a comma, such as {shorten(repr(example))}"

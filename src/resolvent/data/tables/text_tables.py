@@ -28,9 +28,6 @@ def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], texts: 
 
     If the name contains ``.tsv``, tabs are the usual separator, otherwise commas. The other arguments are those of
     ``read_table_file``.
-
-    Raises:
-        InputError: the format cannot be recognised, or a row has more or fewer values than the header has names.
     """
     import pandas as pd
 

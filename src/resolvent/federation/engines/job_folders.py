@@ -25,10 +25,6 @@ def clean_jobs(kit: Path, days: float) -> Cleaned:
     """Remove the folders of jobs in which nothing was written for some days.
 
     The caller holds the lock of the kit, so that no job runs.
-
-    Args:
-        kit: the kit of the server or of a site.
-        days: the number of days.
     """
     folders, size = 0, 0
     for parent in _PARENTS:

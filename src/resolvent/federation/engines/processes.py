@@ -28,11 +28,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux; other systems have no
 
 
 class EngineProcess:
-    """A running process of an engine with the processes that it has started.
-
-    Attributes:
-        log: the file with its output.
-    """
+    """A running process of an engine with the processes that it has started."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path, output: IO[bytes]) -> None:
         self._process, self.log, self._output = process, log, output
@@ -73,11 +69,7 @@ class EngineProcess:
             return file.read().decode("utf-8", "replace")
 
     def wait_for(self, text: str, seconds: float) -> None:
-        """Wait until the process has written a text.
-
-        Raises:
-            InputError: it has ended, or has not written it in this time.
-        """
+        """Wait until the process has written a text."""
         end = time.monotonic() + seconds
         while text not in self.output():
             if not self.is_running or time.monotonic() > end:
@@ -131,7 +123,6 @@ def start_process(kit: Path, arguments: Sequence[str], environment: Mapping[str,
     """Start a Python module as a process whose output goes to ``ENGINE_LOG`` in its kit.
 
     Args:
-        kit: the kit's folder, in which the process runs.
         arguments: the module, the id of this process (see ``end_with_parent``) is inserted after it, and the module's
             further arguments.
         environment: variables for the process, in addition to those of this one.

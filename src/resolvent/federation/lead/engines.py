@@ -26,7 +26,6 @@ class _EngineFacts(NamedTuple):
     """Facts about an engine.
 
     Attributes:
-        title: its name.
         package: its package, which is installed with the extra of the engine's name.
         version: the version with which this library is tested. The adapters use internal interfaces of the engines, and
             all participants need the same version.
@@ -60,11 +59,7 @@ ENGINES: Mapping[Engine, _EngineFacts] = {
 
 
 def require_engine(engine: Engine) -> None:
-    """Check that an engine is installed, in the version with which this library is tested.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Check that an engine is installed, in the version with which this library is tested."""
     facts = ENGINES[engine]
     if find_spec(facts.package) is None:
         raise InputError(f"{facts.title} is not installed: run pip install 'resolvent[{engine}]' in an environment of "
@@ -101,7 +96,6 @@ def start_participant(note: KitNote, environment: Mapping[str, str]) -> EnginePr
     """Start the processes of the server or of a site.
 
     Args:
-        note: the participant's kit.
         environment: variables for the processes, in addition to those of this one.
     """
     if note.engine == "flower":

@@ -35,17 +35,7 @@ class KeyChange(NamedTuple):
 
 
 def revoke_key(folder: Path, plan: Consortium, name: str, reason: str) -> KeyChange:
-    """Exclude a participant: its key is refused from now on, and it has no other.
-
-    Args:
-        folder: the folder of the kits, with that of the authority.
-        plan: the consortium.
-        name: the participant.
-        reason: for the record.
-
-    Raises:
-        InputError: there is no kit of this name, or it is that of the server.
-    """
+    """Exclude a participant: its key is refused from now on, and it has no other."""
     return _change(folder, plan, name, reason, is_excluded=True)
 
 
@@ -58,11 +48,7 @@ def rotate_key(folder: Path, plan: Consortium, name: str, reason: str) -> KeyCha
 
 
 def check_not_revoked(folder: Path, plan: Consortium) -> None:
-    """Check that no participant of a consortium is excluded: it would get a new kit by mistake.
-
-    Raises:
-        InputError: one is.
-    """
+    """Check that no participant of a consortium is excluded: it would get a new kit by mistake."""
     excluded = [name for name in RevokedList.read(folder / _AUTHORITY / REVOKED_FILE).excluded
                 if name in (*plan.sites, plan.lead, *plan.members)]
     if excluded:

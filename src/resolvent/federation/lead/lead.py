@@ -49,11 +49,7 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
     """The sites of a federation in the order of the parties.
 
     Args:
-        kit: the lead's kit.
         chosen: names of sites; only these are returned. Default: all sites.
-
-    Raises:
-        InputError: the kit has no list of sites, or a chosen name is not in it.
     """
     try:
         sites = tuple(json.loads((kit / _SITES_FILE).read_text("utf-8"))["sites"])
@@ -72,11 +68,7 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
 
     Args:
         note: the participant of the lead's kit; with Flower, that of the server.
-        experiment: the experiment.
-        out: the run folder.
         job: sites and rules. The name of the run is that of an unfinished run in the folder, or a new one.
-        observe: a function that is called with the events of the run.
-        notify: a function that is called with a message about the job.
         has_sites: whether the user has chosen the sites. Then an unfinished run continues with these sites from its
             next round on; otherwise it continues with the sites that it has.
 
@@ -85,7 +77,6 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
 
     Raises:
         InputError: the folder is in use, or the server cannot be reached.
-        FederationEndedError: the sites refuse, or too few of them have answered.
     """
     def write(work: Path, order: FederationJob) -> dict[str, Any]:
         from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
@@ -121,17 +112,10 @@ def run_plan(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
 
     Args:
         note: as in ``federate``.
-        plan: the experiment or the regression.
-        out: the folder of the results.
         job: as in ``federate``.
         observe: as in ``federate``.
-        folder: what the folder has.
         notify: as in ``federate``.
         has_sites: as in ``federate``.
-
-    Raises:
-        InputError: the folder is in use, or the server cannot be reached.
-        FederationEndedError: the sites refuse, or too few of them have answered.
     """
     with locked(out):
         is_done = folder.is_complete(out)

@@ -45,11 +45,7 @@ _CONTENTS: Mapping[str, tuple[str, Callable[[View], str]]] = {
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``[HOST:]PORT``; without a host the loopback address.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Host and port of ``[HOST:]PORT``; without a host the loopback address."""
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > _MAX_PORT:
         raise InputError(f"--live {shorten(text)}: give a port, such as 8010, or an address and a port, such as "
@@ -64,9 +60,6 @@ def serving(address: tuple[str, int], view: Callable[[], View]) -> Iterator[str]
     Args:
         address: host and port; port 0 takes a free one.
         view: makes the view, for every request anew.
-
-    Raises:
-        InputError: the address cannot be used.
     """
     class Handler(_Handler):
         make_view = staticmethod(view)

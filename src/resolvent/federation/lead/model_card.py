@@ -41,9 +41,7 @@ def write_model_card(folder: Path, *, job: FederationJob | None = None, lead: st
     """Write the card of a finished run into its folder; returns the path of the page.
 
     Args:
-        folder: the run folder.
         job: the lead's order; None for a simulated run.
-        lead: name of the lead.
         experiment: the experiment, from which epsilon follows; None: epsilon is that of the run's metrics, if any.
         sign: signs bytes with the lead's key; None: the card is not signed.
 

@@ -28,7 +28,6 @@ class View(NamedTuple):
 
     Attributes:
         kind: ``server``, ``site`` or ``lead``.
-        name: name of the participant.
         address: host and port of the server.
         is_started: whether the participant's command runs.
         connections: name -> whether it is connected.

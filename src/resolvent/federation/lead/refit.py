@@ -32,19 +32,13 @@ class RefitOrder:
     """What the lead orders: the run, the plan and the experiment.
 
     Attributes:
-        run: the run folder.
         plan: the chosen method, the numbers of rounds, and the method of each site as far as the lead knows it.
         experiment: the experiment of the run, of which these methods are trained again.
-        name: name of the run of the refit.
         sites: the sites of the run, in the order of the parties.
     """
 
     def __init__(self, run: Path, method: str | None = None, rounds: int | None = None) -> None:
-        """Read a run folder of a federation.
-
-        Raises:
-            InputError: it is not one, has no such method, or the method cannot be trained again.
-        """
+        """Read a run folder of a federation."""
         import pandas as pd
 
         summary = read_summary(run)
@@ -99,12 +93,7 @@ def refit_federation(note: KitNote, order: RefitOrder, observe: Observer, *, not
 
 
 def write_federated_refit(order: RefitOrder, results: Path) -> None:
-    """Write the shared models of a refit into the folder of its run.
-
-    Args:
-        order: the order.
-        results: the lead's folder of the refit.
-    """
+    """Write the shared models of a refit into the folder of its run."""
     summary = read_summary(results)
     data, knows_all = summary["data"], not order.experiment.keeps_validation
     counts = {site: [train, train + test if knows_all else None]

@@ -29,14 +29,8 @@ def federate_regression(note: KitNote, regression: FederatedRegression, out: Pat
 
     Args:
         note: as in ``federate``.
-        regression: the regression.
-        out: the folder of the page and the tables.
-        job: sites and rules.
-        observe: a function that is called with the events of the run.
-        notify: a function that is called with messages.
 
     Raises:
-        InputError: the folder is in use or has another regression, or the server cannot be reached.
         FederationEndedError: a site refuses or has not answered.
     """
     def read(folder: Path) -> Regression:
@@ -55,11 +49,7 @@ def federate_regression(note: KitNote, regression: FederatedRegression, out: Pat
 
 
 def prepare_regression(file: RegressionFile) -> Rehearsal[FederatedRegression]:
-    """Divide the table of a regression among sites.
-
-    Raises:
-        InputError: the file names no table.
-    """
+    """Divide the table of a regression among sites."""
     data = file.data
     if not data.table:
         raise InputError(f"{file.name}: data.table: a rehearsal needs a table with the rows of all sites")
@@ -76,19 +66,11 @@ def rehearse_regression(rehearsal: Rehearsal[FederatedRegression], out: Path, jo
     """Fit a regression in a federation on this machine, and from the pooled rows.
 
     Args:
-        rehearsal: the regression and its table.
-        out: the folder of the page and the tables.
-        job: the rules of the run.
-        observe: a function that is called with the events of the run.
         folder: an empty folder for the kits, the sites' tables and their runs.
-        notify: a function that is called with messages.
         engine: the program that connects the participants.
 
     Returns:
         The fit, and the largest difference of an estimate from that of the simulation.
-
-    Raises:
-        InputError: a process does not start, or a site refuses.
     """
     regression = rehearsal.experiment
     with rehearsed_federation(rehearsal, folder, notify, engine) as kits:

@@ -99,11 +99,7 @@ class Rehearsal(Generic[_Plan]):
 
 
 def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
-    """Divide the table of an experiment among sites; data in memory are converted to a table first.
-
-    Raises:
-        InputError: the data are prices, or inputs that are not vectors of numbers.
-    """
+    """Divide the table of an experiment among sites; data in memory are converted to a table first."""
     import pandas as pd
 
     data = file.bound.parts.get("data")
@@ -164,12 +160,7 @@ def rehearse(rehearsal: Rehearsal[FederatedExperiment], out: Path, job: Federati
     """Run an experiment in a federation on this machine, then simulate it and compare.
 
     Args:
-        rehearsal: the experiment and its table.
-        out: the run folder of the lead.
-        job: the rules of the run.
-        observe: a function that is called with the events of the run.
         folder: an empty folder for the kits, the sites' tables and their runs.
-        notify: a function that is called with messages.
         engine: the program that connects the participants.
 
     Returns:
@@ -236,9 +227,6 @@ def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experimen
     """Simulate with the agreed encoding, and compare the models.
 
     Args:
-        rehearsal: the experiment and its table.
-        experiment: the experiment that the federation ran.
-        out: the run folder of the lead.
         kits: site -> the folder of its kit, which has the site's run.
 
     Returns:

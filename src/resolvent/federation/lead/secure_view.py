@@ -30,7 +30,6 @@ class HiddenNumbers(NamedTuple):
 
     Attributes:
         method: label of the method.
-        site: name of the site.
         received: what the server got, read as fixed-point numbers.
         hidden: what the site computed: w_k x_k.
     """
@@ -46,10 +45,7 @@ def hidden_numbers(experiment: FederatedExperiment, kits: Mapping[str, Path], ru
     """The first numbers that each site hid in its last reply of each method, with the first seed.
 
     Args:
-        experiment: the experiment of the rehearsal.
         kits: site -> its kit.
-        run: name of the run.
-        count: how many numbers.
     """
     rules = SumRules.of_plan(experiment.privacy)
     plan = plan_digest(run, experiment.text, experiment.refit, experiment.keeps_validation)

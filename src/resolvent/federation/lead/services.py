@@ -60,7 +60,6 @@ def command_of(kind: str, home: str, name: str, *, live: bool = False) -> list[s
     Args:
         kind: ``server`` or ``party``.
         home: the folder that has the kit in ``kits/NAME``, and of a site its file in ``sites/NAME/site.yaml``.
-        name: name of the kit.
         live: whether the live page is served to the participant's own machine.
     """
     site = [] if kind == "server" else ["--site", f"{home}/sites/{name}/site.yaml"]
@@ -68,16 +67,7 @@ def command_of(kind: str, home: str, name: str, *, live: bool = False) -> list[s
 
 
 def write_services(folder: Path, kits: Path, plan: Consortium) -> list[Path]:
-    """Write the files of a federation's services; returns their paths.
-
-    Args:
-        folder: the folder for the files, which is made.
-        kits: the folder of the kits.
-        plan: the consortium.
-
-    Raises:
-        InputError: a participant has no kit.
-    """
+    """Write the files of a federation's services; returns their paths."""
     if missing := [name for name in (SERVER_KIT, *plan.sites) if not (kits / name).is_dir()]:
         raise InputError(f"{kits} has no kit of {', '.join(missing)}: run resolvent federation new first")
     folder.mkdir(parents=True, exist_ok=True)

@@ -40,14 +40,8 @@ class Watchdog:
     followed its job; otherwise the run continues with another job.
 
     Args:
-        note: the participant of the lead's kit.
-        job: the order to run the experiment.
         jobs: ids of the jobs of the run so far.
         is_changed: whether the last job has another order, and is replaced by one with this order.
-        work: the folder for the results.
-        observe: a function that is called with the events of the run.
-        notify: a function that is called with a message about the job.
-        save: a function that stores the ids of the jobs of the run.
     """
 
     def __init__(self, note: KitNote, job: FederationJob, jobs: Sequence[str], *, is_changed: bool, work: Path,

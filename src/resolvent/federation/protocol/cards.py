@@ -52,7 +52,6 @@ def write_card(folder: Path, name: str, card: Mapping[str, Any],
     """Write a card, and its signature; returns the path of the page.
 
     Args:
-        folder: the folder.
         name: name of the files without their suffix.
         card: plain values; the keys are titles, and ``title`` is the heading.
         sign: signs bytes; None: the card is not signed, and an earlier signature is removed.
@@ -73,7 +72,6 @@ def check_card(folder: Path, name: str, verify: Callable[[bytes, Any], str]) -> 
     """Check that a card, and the files of the run whose digests it has, are those that were signed.
 
     Args:
-        folder: the folder.
         name: name of the files without their suffix.
         verify: (signed bytes, signature) -> whose it is.
 
@@ -81,7 +79,6 @@ def check_card(folder: Path, name: str, verify: Callable[[bytes, Any], str]) -> 
         The name of the signer, and the card.
 
     Raises:
-        InputError: there is no signature, or it is not valid.
         DamagedFileError: a file was changed or removed; the message names it.
     """
     path = folder / f"{name}.{_SIGNATURE}"

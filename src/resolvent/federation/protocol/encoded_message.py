@@ -17,7 +17,6 @@ class EncodedMessage:
     Arrays are views, not copies, so that the messages of a round to many parties take the memory of one model.
 
     Args:
-        message: the message.
         like: an earlier message. An array with the bits of the one of this name there is replaced by that one.
     """
 
@@ -44,7 +43,6 @@ def encode_all(names: Iterable[str],
     """Name of a party -> its message; arrays with the bits of the first message's are one array.
 
     Args:
-        names: names of the parties.
         write: (name, the first message) -> the message.
     """
     messages: dict[str, Outgoing] = {}

@@ -83,10 +83,8 @@ def exchange(transport: Transport, messages: dict[str, Outgoing], read: Callable
     Every attempt sends the same bytes, so that a party that has done the work sends its stored reply.
 
     Args:
-        transport: sends the messages.
         messages: party -> message. A message is removed when its party has answered, so that its memory is free.
         read: reads an answer; it raises ``WireError`` if the answer cannot be used.
-        rules: quorum and times.
         recover: a function that is called with the name of a party that has lost its state; it returns the message
             that the party gets instead, or None without one. It is called in every attempt.
     """

@@ -52,12 +52,7 @@ class FederatedExperiment:
     keeps_validation: bool = False
 
     def with_refit(self, refit: Any, keeps_validation: Any) -> "FederatedExperiment":
-        """The same experiment, of which these methods are trained again on all rows.
-
-        Raises:
-            InputError: they are no numbers of rounds of methods of the experiment, or a method is differentially
-                private.
-        """
+        """The same experiment, of which these methods are trained again on all rows."""
         if refit is None:
             return self
         is_valid = isinstance(refit, Mapping) and refit and isinstance(keeps_validation, bool) and all(
@@ -184,12 +179,8 @@ def experiment_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: b
     """Read the lead's experiment.
 
     Args:
-        source: a YAML file, or the name of a shipped experiment.
         changes: each ``key.path=value``.
         rehearsal: whether parts of the user's own are allowed.
-
-    Raises:
-        InputError: the file is wrong, or its data are not a table.
     """
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):
@@ -202,8 +193,6 @@ def experiment_from_text(text: str, name: str, *, rehearsal: bool = False, model
     """Bind the text that another participant has sent, with the parts that are installed in this environment.
 
     Args:
-        text: the experiment.
-        name: its name.
         rehearsal: whether all parts of the user's own are allowed.
         models: the models of the user's own that this participant allows, such as ``networks:small``.
         folder: the folder that is searched for their modules; default: the current folder.

@@ -34,7 +34,6 @@ class FittedRegression:
 
     Attributes:
         model: what was fitted.
-        settings: the settings.
         search: the last state of Newton's method.
         report: the sums at the estimates.
         bytes_down: bytes from the server to the sites in the rounds.
@@ -70,11 +69,7 @@ def write_fit(folder: Path, fit: FittedRegression) -> None:
 
 
 def read_fit(folder: Path) -> FittedRegression:
-    """The fit that ``write_fit`` wrote.
-
-    Raises:
-        InputError: the folder has none, or it is damaged.
-    """
+    """The fit that ``write_fit`` wrote."""
     try:
         content: dict[str, Any] = json.loads((folder / FIT_FILE).read_text("utf-8"))
         model = RegressionModel.from_plain(content["model"])

@@ -84,11 +84,7 @@ class FederationJob:
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "FederationJob":
-        """The job that ``plain`` described.
-
-        Raises:
-            InputError: it has other settings, because another version of the library has written it.
-        """
+        """The job that ``plain`` described."""
         try:
             return cls(**{**content, "sites": tuple(content["sites"]), "roster": tuple(content["roster"])})
         except (TypeError, KeyError) as error:

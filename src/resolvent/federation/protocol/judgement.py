@@ -31,15 +31,6 @@ def read_judgement(content: Any, party: int, name: str, methods: Sequence[str]) 
     """The judgement that a site has sent, in the form of a site in ``summary.json``.
 
     A method that the site has not judged, because it joined later, has an interval without numbers.
-
-    Args:
-        content: the plain values.
-        party: id of the site.
-        name: name of the site.
-        methods: labels of the methods.
-
-    Raises:
-        InputError: they are no judgement of these methods.
     """
     try:
         rows, rarest = content["test_rows"], content["rarest_class"]
@@ -76,8 +67,6 @@ def join_judgements(judgements: Sequence[SiteJudgement], methods: Sequence[str],
     """All sites, and the means over them.
 
     Args:
-        judgements: one per site.
-        methods: labels of the methods.
         alone: label of training alone, or None.
         is_share: whether scores lie in [0, 1].
     """

@@ -38,9 +38,6 @@ class KitNote:
         kind: ``server``, ``site`` or ``person``.
         name: the participant's name.
         address: host and port of the server.
-
-    Raises:
-        InputError: the folder is not a kit.
     """
 
     def __init__(self, kit: Path) -> None:
@@ -73,11 +70,7 @@ class KitNote:
         return sign(self.kit / "startup" / key, self.kit / "startup" / certificate, content)
 
     def verify(self, content: bytes, signature: Any) -> str:
-        """Check the signature of the lead; returns the lead's name.
-
-        Raises:
-            InputError: it is no signature of these bytes by the lead of this federation.
-        """
+        """Check the signature of the lead; returns the lead's name."""
         signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
         if not (signer.name == SERVER_KIT if self.engine == "flower" else signer.role == _LEAD_ROLE):
             raise InputError(f"{signer.name} has signed the plan, and is not the lead of this federation")
@@ -85,32 +78,20 @@ class KitNote:
         return signer.name
 
     def verify_participant(self, content: bytes, signature: Any) -> str:
-        """Check the signature of any participant of this federation; returns its name.
-
-        Raises:
-            InputError: it is no signature of these bytes with a valid certificate, or the key is revoked.
-        """
+        """Check the signature of any participant of this federation; returns its name."""
         signer = verify(self.kit / "startup" / _SIGNING_FILES[self.engine][2], content, signature)
         RevokedKeys(self.kit).check(signer.name, signer.key)
         return signer.name
 
     def verify_site(self, site: str, content: bytes, signature: Any) -> None:
-        """Check the signature of a site, with the server's kit of a federation over NVIDIA FLARE.
-
-        Raises:
-            InputError: it is no signature of these bytes by this site, or the key is revoked.
-        """
+        """Check the signature of a site, with the server's kit of a federation over NVIDIA FLARE."""
         signer = self.verify_participant(content, signature)
         if signer != site:
             raise InputError(f"a message of {site} has the signature of {signer}")
 
 
 def kit_note(kit: Path, kind: str) -> KitNote:
-    """What a kit says about its participant.
-
-    Raises:
-        InputError: it is not a kit, or the kit of another kind of participant, or its certificate is not valid.
-    """
+    """What a kit says about its participant."""
     note = KitNote(kit)
     if note.kind != kind:
         raise InputError(f"{kit} is the kit of {_TITLES[note.kind]}, and this command needs that of {_TITLES[kind]}")
@@ -120,11 +101,7 @@ def kit_note(kit: Path, kind: str) -> KitNote:
 
 @contextlib.contextmanager
 def started_once(note: KitNote) -> Iterator[None]:
-    """Hold the lock of a kit: two processes with one kit would take turns in answering for one participant.
-
-    Raises:
-        RunningError: another process on a machine that shares the folder has started the kit.
-    """
+    """Hold the lock of a kit: two processes with one kit would take turns in answering for one participant."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(note.kit / _RUNNING))

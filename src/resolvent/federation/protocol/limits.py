@@ -173,11 +173,7 @@ def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, roun
     """Name of a limit that an experiment exceeds -> the reason; empty if the site takes part.
 
     Args:
-        limits: what the site allows.
-        algorithm: the algorithm of the experiment.
         method: the name of the algorithm in the experiment, such as ``fedprox``.
-        rounds: number of rounds.
-        samples: number of the site's training samples.
     """
     solvers, reasons = local_solvers(algorithm), {}
     if limits.algorithms is not None and method not in limits.algorithms:
@@ -206,8 +202,6 @@ def rows_of_update(algorithm: Algorithm, samples: int, effort: float) -> int:
     """Smallest number of training rows that an update of the algorithm reads.
 
     Args:
-        algorithm: the algorithm.
-        samples: number of training rows.
         effort: the smallest effort that the plan can ask for; a positive one is at least a step.
     """
     return min((_rows_read(solver, samples, effort) for solver in local_solvers(algorithm)), default=samples)
@@ -219,8 +213,6 @@ def reasons_of_exact_updates(limits: Limits, algorithm: Algorithm, *, parameters
 
     Args:
         limits: what the site allows.
-        algorithm: the algorithm of the experiment.
-        parameters: number of parameters of the model.
         samples: number of the site's training samples.
         effort: see ``rows_of_update``.
     """
@@ -242,13 +234,7 @@ def refusal_of_limits(reasons: Mapping[str, str], limits: Limits) -> Refusal:
 
 
 def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -> tuple[str, ...]:
-    """The splits of which a site lets scores out.
-
-    Args:
-        limits: what the site allows.
-        algorithm: the algorithm of the experiment.
-        splits: all splits.
-    """
+    """The splits of which a site lets scores out."""
     if not limits.scores:
         return ()
     has_training = not is_private(algorithm) if limits.training_scores is None else limits.training_scores
@@ -256,12 +242,7 @@ def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -
 
 
 def check_parts(algorithm: Algorithm, *, rehearsal: bool) -> None:
-    """Refuse an algorithm that real parties cannot run, or that contains code from outside the library.
-
-    Raises:
-        InputError: the algorithm pools the data, attacks the federation, or has a part from another package, and this
-            is not a rehearsal.
-    """
+    """Refuse an algorithm that real parties cannot run, or that contains code from outside the library."""
     if rehearsal:
         return
     advice = "use it in a simulation or a rehearsal"

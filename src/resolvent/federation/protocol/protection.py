@@ -39,8 +39,6 @@ def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip
     Args:
         reply: the party's reply, without encoded vectors.
         message: the server's message to which the reply is the answer.
-        algorithm: the algorithm.
-        clip: largest norm of the update.
         noise: standard deviation of the noise in multiples of ``clip``.
     """
     has_reference = algorithm.replies_models and _same_shapes(reply, message)

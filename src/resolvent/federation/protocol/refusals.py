@@ -152,10 +152,8 @@ class Refusal(InputError):
     """A message that a site does not act on. Its text is for the site; code, column and limits leave.
 
     Args:
-        code: the kind of reason.
         reason: the full text, for the site's log and for commands at the site.
         column: the column with the reason. It must be one that the experiment names, or ``is_column_name``.
-        limits: the limits of the site's file that are exceeded, by name.
     """
 
     def __init__(self, code: RefusalCode, reason: str, *, column: str | None = None,
@@ -184,12 +182,7 @@ def is_column_name(text: str) -> bool:
 
 
 def outgoing(error: Exception, site: str) -> dict[str, Any]:
-    """What leaves a site because of an error: plain values, without the text of the error, which is logged.
-
-    Args:
-        error: the error.
-        site: name of the site, for its log.
-    """
+    """What leaves a site because of an error: plain values, without the text of the error, which is logged."""
     if isinstance(error, Refusal):
         _log.warning("%s refuses: %s: %s", site, error.code, error)
         return {"code": str(error.code), "column": error.column, "limits": error.limits}

@@ -46,11 +46,7 @@ class FederatedRegression:
     seeds: tuple[int, ...] = (0,)
 
     def with_refit(self, refit: Any, keeps_validation: Any) -> "FederatedRegression":
-        """The same regression.
-
-        Raises:
-            InputError: a refit is asked for.
-        """
+        """The same regression."""
         if refit is not None:
             raise InputError("refit: a regression has no methods that could be trained again: remove the setting")
         return self

@@ -53,11 +53,7 @@ def reply_bytes(content: Mapping[str, Any]) -> bytes:
 
 
 def read_request(data: bytes | memoryview) -> dict[str, Any] | None:
-    """Read a message at a site; None if it is one of the rounds, in the wire format.
-
-    Raises:
-        RequestError: the bytes do not follow the protocol.
-    """
+    """Read a message at a site; None if it is one of the rounds, in the wire format."""
     if data[:len(_REQUEST)] != _REQUEST:
         return None
     content = _read_json(data[len(_REQUEST):])
@@ -70,8 +66,6 @@ def run_of_method(run: str, number: int, plan: str) -> str:
     """The name in the messages of the rounds of a method: the site answers only those of the plan that it has approved.
 
     Args:
-        run: the name of the run.
-        plan: the digest of the plan.
         number: number of the method and seed; methods are numbered from 0, with one seed after the other.
     """
     return f"{run}/{number}/{plan}"
@@ -83,11 +77,7 @@ def run_of_table(run: str, plan: str) -> str:
 
 
 def check_run_name(run: Any) -> str:
-    """Check the name of a run, which becomes the name of a folder.
-
-    Raises:
-        RequestError: it is not text of 1 to 80 letters, digits, - and _ that begins with a letter or a digit.
-    """
+    """Check the name of a run, which becomes the name of a folder."""
     if not isinstance(run, str) or not _RUN.fullmatch(run):
         raise RequestError(f"{quote(run)} cannot be the name of a run")
     return run

@@ -75,7 +75,6 @@ class FederationRun:
     """The outcome of a run, as the lead or a site knows it.
 
     Attributes:
-        experiment: the experiment.
         sites: names of the sites whose scores the folder can have.
         train: number of training rows of each site.
         test: number of test rows of each site.
@@ -107,10 +106,7 @@ def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, m
     """The measurements by which the methods of a federation are judged.
 
     Args:
-        experiment: the experiment.
-        decisive: the metric that compares methods.
         methods: label -> method.
-        loss: the loss of the model.
         sites: id of a site -> its name.
         rows: the values of single test rows, which a site has of its own rows only.
         baseline: label of the predictions that need no training.

@@ -36,9 +36,6 @@ class RevokedList(NamedTuple):
         """The list with one more key.
 
         Args:
-            name: the participant.
-            key: the id of its key.
-            reason: for the record.
             is_excluded: whether the participant gets no new key.
         """
         entry = {"name": name, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "reason": reason}
@@ -51,11 +48,7 @@ class RevokedList(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> "RevokedList":
-        """Read the list; without a file nothing is revoked.
-
-        Raises:
-            InputError: the file cannot be read as a list: nothing may count as valid then.
-        """
+        """Read the list; without a file nothing is revoked."""
         if not path.is_file():
             return cls()
         try:
@@ -68,11 +61,7 @@ class RevokedList(NamedTuple):
 
 
 class RevokedKeys:
-    """The list of a kit, as it is at any moment.
-
-    Args:
-        kit: the kit.
-    """
+    """The list of a kit, as it is at any moment."""
 
     def __init__(self, kit: Path) -> None:
         self._path = kit / "startup" / REVOKED_FILE
@@ -80,11 +69,7 @@ class RevokedKeys:
         self._list = RevokedList()
 
     def current(self) -> RevokedList:
-        """The list.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+        """The list."""
         try:
             stat = self._path.stat()
         except FileNotFoundError:
@@ -96,11 +81,7 @@ class RevokedKeys:
         return self._list
 
     def check(self, name: str, key: str) -> None:
-        """Check that a participant's key is valid.
-
-        Raises:
-            InputError: the key is revoked, or the participant is excluded.
-        """
+        """Check that a participant's key is valid."""
         current = self.current()
         if key in current.keys or name in current.excluded:
             raise InputError(f"the key of {name} is revoked")

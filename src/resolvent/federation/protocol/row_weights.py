@@ -33,9 +33,6 @@ def agree_weights(sums: Mapping[str, Sums], rows: Mapping[str, int], founders: t
         founders: the sites with which the run began; only their sums count, so that a site that joins later changes no
             weight of the others.
         class_weight: the experiment's weights of classes; None: all 1.
-
-    Raises:
-        InputError: a class of the experiment does not occur, or has no weight; or all weights are 0.
     """
     pooled: dict[str, float] = {}
     for site in founders:

@@ -27,7 +27,6 @@ class SiteStatus:
     """What the process of a run has seen of a site since it started.
 
     Attributes:
-        replies: number of replies that counted.
         not_counted: number of replies that arrived in time and did not count.
         absent: number of phases without a reply of the site.
         late: number of replies that arrived after their phase.
@@ -56,10 +55,8 @@ class RunStatus:
     """The status of a run; counts begin at 0 when its process starts, also if the run continues.
 
     Attributes:
-        run: name of the run.
         state: ``running``, ``complete``, ``refused``, ``stopped``, or ``lost``: its process has ended.
         method: label of the method.
-        round: number of rounds of the method that are done.
         rounds: number of rounds that the method will have.
         phases_done: number of phases of all methods that this process has completed.
         waits_for: what the run waits for: ``replies``, ``server``, ``sites``, ...

@@ -55,7 +55,6 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings, total: Ta
     Args:
         reports: the report of each site, in the order of the parties; their names and kinds suffice if there is a
             ``total``.
-        settings: settings of the experiment.
         total: the pooled report; default: that of ``reports``.
     """
     labels: list[LabelEncoding] = []
@@ -88,13 +87,7 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings, total: Ta
 
 
 def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str]:
-    """One sentence for each column of a site that does not fit an encoding to which the site did not contribute.
-
-    Args:
-        site: name of the site.
-        report: the report on its table.
-        encoding: the encoding of the run that the site joins.
-    """
+    """One sentence for each column of a site that does not fit an encoding to which the site did not contribute."""
     columns = {column.name: column for column in report.columns}
     kinds = {c.name: "boolean" if c.is_boolean else "number" for c in encoding.numbers}
     levels = {c.name: {*c.levels, *c.rare} for c in encoding.categories}

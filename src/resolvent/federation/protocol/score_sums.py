@@ -37,7 +37,6 @@ def integers_of_scores(scores: Sequence[SiteScores], names: Sequence[str], split
     Args:
         scores: those of the personal model, and of the shared model if there is one.
         names: of the scores, see ``names_of_scores``.
-        splits: names of the splits.
     """
     integers = []
     for model in scores:

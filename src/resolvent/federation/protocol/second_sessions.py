@@ -29,11 +29,7 @@ def report_second_session(kit: Path, site: str) -> None:
 
 
 class SecondSessions:
-    """The second sessions that are reported from now on.
-
-    Args:
-        kit: the server's kit.
-    """
+    """The second sessions that are reported from now on."""
 
     def __init__(self, kit: Path) -> None:
         self._path = kit / _FILE

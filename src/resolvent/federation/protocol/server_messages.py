@@ -35,7 +35,6 @@ class Ready(NamedTuple):
         splits: names of the sample sets.
         split_sizes: number of samples of each sample set.
         protected: whether the site clips its replies or adds noise.
-        score: name of the score.
         card: the site's public keys for secure sums; None without them.
     """
 
@@ -65,10 +64,6 @@ def start_message(run: str, party: str, model: Vector, key: Array, experiment: M
     """The first message to a party: the first model, and the key of its first state.
 
     Args:
-        run: the run.
-        party: name of the party.
-        model: the first model.
-        key: the key of the party's first state.
         experiment: facts in which the experiments of the server and of the party must agree.
         restart: the round and phase in which a party that has lost its state begins again; None: the run begins.
         like: an earlier message, with which it shares equal arrays.
@@ -107,11 +102,7 @@ def _facts(record: ServerRecord, k: int) -> dict[str, Any]:
 
 
 def read_ready(party: str, message: Message) -> Ready:
-    """Read the answer to ``start_message``.
-
-    Raises:
-        WireError: it is not the expected answer.
-    """
+    """Read the answer to ``start_message``."""
     check_kind(message, "ready")
     splits, sizes = message.fact("splits", list), message.fact("split_sizes", list)
     samples = message.fact("samples", int)
@@ -127,21 +118,13 @@ def read_ready(party: str, message: Message) -> Ready:
 
 
 def read_reply(party: str, message: Message, like: PyTree[Any]) -> PyTree[Any]:
-    """Read the answer to ``work_message``.
-
-    Raises:
-        WireError: it is not the expected answer, or its arrays have other names, shapes or dtypes than ``like``.
-    """
+    """Read the answer to ``work_message``."""
     check_kind(message, "reply")
     return restore_tree(message.arrays, like)
 
 
 def read_scores(party: str, message: Message, splits: Sequence[str]) -> Scores:
-    """Read the answer to a ``model_message`` of the kind ``evaluate``.
-
-    Raises:
-        WireError: it is not the expected answer.
-    """
+    """Read the answer to a ``model_message`` of the kind ``evaluate``."""
     check_kind(message, "scores")
     if message.fact("withheld", bool):
         return Scores(None, None)
@@ -151,21 +134,13 @@ def read_scores(party: str, message: Message, splits: Sequence[str]) -> Scores:
 
 
 def read_stored(party: str, message: Message) -> bool:
-    """Read the answer to a ``model_message`` of the kind ``finish``.
-
-    Raises:
-        WireError: it is not the expected answer.
-    """
+    """Read the answer to a ``model_message`` of the kind ``finish``."""
     check_kind(message, "stored")
     return True
 
 
 def check_kind(message: Message, kind: str) -> None:
-    """Check that an answer is of the expected kind.
-
-    Raises:
-        WireError: it is of another kind.
-    """
+    """Check that an answer is of the expected kind."""
     if message.kind != kind:
         raise WireError(f"the answer is not of the kind '{kind}'")
 

@@ -49,11 +49,7 @@ def _private_key(text: bytes) -> Any:
 
 
 def check_validity(folder: Path) -> None:
-    """Check that the certificates of a folder are valid by the clock of this machine: engines say it late, or never.
-
-    Raises:
-        InputError: one is not valid yet, or no longer.
-    """
+    """Check that the certificates of a folder are valid by the clock of this machine: engines say it late, or never."""
     clock = datetime.now(UTC)
     for path in sorted([*folder.glob("*.crt"), *folder.glob("*.pem")]):
         from cryptography import x509
@@ -73,9 +69,6 @@ def verify(authority_file: Path, content: bytes, signature: Any) -> Signer:
         authority_file: the certificate of the federation's authority.
         content: the bytes that were signed.
         signature: what ``sign`` has returned, as it has arrived.
-
-    Raises:
-        InputError: it is no signature of these bytes with a valid certificate of the authority.
     """
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature

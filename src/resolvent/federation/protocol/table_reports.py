@@ -15,7 +15,6 @@ class ColumnReport:
     """What a site says about one column.
 
     Attributes:
-        name: name of the column.
         kind: ``number``, ``boolean`` or ``text``.
         has_missing: whether a value is missing.
         count: number of training rows with a value; 0 if it is below the site's minimum count.
@@ -58,7 +57,6 @@ class TableReport:
     Attributes:
         rows: number of rows in each split.
         columns: the features, in the order of the table.
-        label: the label column.
         dates: names of the columns of dates, which became columns of numbers.
         more_labels: the other label columns, if there are several.
     """
@@ -80,11 +78,7 @@ class TableReport:
 
     @classmethod
     def from_plain(cls, content: Any) -> "TableReport":
-        """The report of plain values from a site.
-
-        Raises:
-            InputError: they are not a report.
-        """
+        """The report of plain values from a site."""
         try:
             columns = tuple(ColumnReport(**column) for column in content["columns"])
             dates = tuple(map(str, content.get("dates", ())))

@@ -31,13 +31,7 @@ def names_only(report: TableReport, listed: Collection[str], labels: Sequence[st
     """The part of a report that depends on no row but through the kinds of the columns.
 
     Args:
-        report: the report.
         listed: the columns of text, and the labels, whose levels the experiment lists.
-        labels: names of the labels.
-
-    Raises:
-        Refusal: the levels of a column, or the classes, are not listed: which of them a site has is a fact about its
-            rows.
     """
     unlisted = [column.name for column in report.columns if column.levels is not None and column.name not in listed]
     unlisted += [name for name, label in zip(labels, report.labels, strict=True)
@@ -105,7 +99,6 @@ def integers_of(report: TableReport, names: TableReport) -> NDArray[np.uint64]:
     """[n] the numbers of a report as integers modulo 2^64, whose sum over the sites ``pooled_from_integers`` reads.
 
     Args:
-        report: the report of a site.
         names: its ``names_only``.
 
     Raises:

@@ -212,11 +212,7 @@ def decode(data: bytes | memoryview, limit: int = MAX_BYTES) -> Message:
 
 
 def head_of_message(data: bytes | memoryview) -> Message:
-    """A message without its arrays. The checksum and the arrays are not read.
-
-    Raises:
-        WireError: the bytes do not begin a message.
-    """
+    """A message without its arrays. The checksum and the arrays are not read."""
     if data[:len(_MAGIC)] != _MAGIC:
         raise WireError("the bytes are not a message of this version of resolvent")
     _, header, _ = _read_header(memoryview(data)[_CONTENT:])
@@ -224,11 +220,7 @@ def head_of_message(data: bytes | memoryview) -> Message:
 
 
 def run_of_message(data: bytes | memoryview) -> str:
-    """The run to which a message belongs, see ``head_of_message``.
-
-    Raises:
-        WireError: the bytes do not begin a message.
-    """
+    """The run to which a message belongs, see ``head_of_message``."""
     return head_of_message(data).run
 
 

@@ -87,11 +87,7 @@ def position_of(message: Message) -> Position:
 
 
 def integers_of(reply: IntegerReply) -> NDArray[np.unsignedinteger]:
-    """[n] the integers of a reply and its weight, of 32 or 64 bits.
-
-    Raises:
-        Refusal: a number is out of range.
-    """
+    """[n] the integers of a reply and its weight, of 32 or 64 bits."""
     if not np.isfinite(np.asarray(reply.check)):
         raise Refusal(RefusalCode.RANGE, "a number of the reply is not finite, or beyond the range of the integers")
     leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves((reply.words, reply.weight))]
@@ -103,7 +99,6 @@ def reply_of_integers(integers: NDArray[np.unsignedinteger], like: IntegerReply)
 
     Args:
         integers: [n] such as a sum of replies.
-        like: the shapes of a reply.
     """
     words, parts, start = integers.view("<u4"), [], 0
     shapes, structure = jax.tree.flatten((like.words, like.weight))

@@ -54,11 +54,7 @@ class SiteKeys:
         self.signing: str = self._signing.public_key().public_bytes_raw().hex()
 
     def shared_secret(self, exchange: str) -> bytes:
-        """The secret with the site that has this public key.
-
-        Raises:
-            InputError: it is no public key, or one with which everybody would have the same secret.
-        """
+        """The secret with the site that has this public key."""
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
         try:
@@ -106,7 +102,6 @@ def stream(seed: bytes, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
 
     Args:
         seed: a secret, from which the key of the stream is derived.
-        count: number of integers.
         dtype: ``<u4`` or ``<u8``.
     """
     values = np.zeros(count, dtype)
@@ -138,11 +133,7 @@ def seal(key: bytes, content: bytes, context: str) -> str:
 
 
 def open_sealed(key: bytes, sealed: Any, context: str) -> bytes:
-    """The content of ``seal``.
-
-    Raises:
-        InputError: it was sealed with another key or context, or was changed.
-    """
+    """The content of ``seal``."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 

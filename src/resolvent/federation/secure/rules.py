@@ -28,9 +28,6 @@ class SumRules:
         min_sites: smallest number of sites of a sum.
         threshold: share of the asked sites, in [1/2, 1), that must be exceeded: by a sum, by the signatures of its list
             and by the shares that recover a mask.
-
-    Raises:
-        InputError: a number is out of range.
     """
 
     min_sites: int = 3
@@ -48,7 +45,6 @@ class SumRules:
         """The rules of a plan; None without secure sums.
 
         Args:
-            privacy: the setting of the experiment.
             min_sites: a number of sites below which this participant has no sum, whatever the plan says.
         """
         return None if privacy is None else cls(max(privacy.min_sites, min_sites), privacy.threshold)
@@ -63,11 +59,7 @@ class SumRules:
 
 
 def names_of(value: Any, title: str) -> list[str]:
-    """Names of sites as they have arrived: different texts, in the order of the alphabet.
-
-    Raises:
-        InputError: they are not.
-    """
+    """Names of sites as they have arrived: different texts, in the order of the alphabet."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise InputError(f"{title} are no names of sites: {shorten(repr(value))}")
     if value != sorted(set(value)):

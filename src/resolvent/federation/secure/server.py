@@ -22,15 +22,11 @@ class SecureSum:
     """The sum of one phase. Until ``unmask`` the server has nothing but uniform integers.
 
     Args:
-        run: name of the run in its messages.
-        position: the phase.
         asked: the asked sites, in the order of the alphabet.
         rules: of how many sites a sum must consist.
         cards: site -> its public keys.
 
     Attributes:
-        run: name of the run.
-        position: the phase.
         asked: the asked sites.
         listed: the sites whose replies are in the sum.
         shares: listed site -> other site -> sealed share.
@@ -84,9 +80,6 @@ class SecureSum:
 
         Args:
             revealed: site -> what ``SecureSite.reveal`` returned, as it has arrived.
-
-        Raises:
-            VoidSumError: a mask cannot be removed.
         """
         assert self.total is not None
         total = self.total.copy()

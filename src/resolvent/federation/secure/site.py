@@ -71,10 +71,7 @@ class SecureSite:
     Its state is on the disk before an answer leaves, so that a site that is started again gives the same answers.
 
     Args:
-        name: name of the site.
         run: name of the run in its messages, which has the digest of the plan.
-        folder: the folder of the site for this run.
-        identity: the certificate of the site.
         rules: of how many sites a sum must consist.
         sites: the sites that take part in the run; None: those whose cards arrive.
     """
@@ -100,12 +97,7 @@ class SecureSite:
         return {"exchange": self._keys.exchange, "signing": self._keys.signing, "signature": signature}
 
     def accept(self, cards: Any) -> None:
-        """Accept the cards of all sites of the run.
-
-        Raises:
-            Refusal: a card is not signed by its site, the own one is another, there are too few, or other cards have
-                been accepted.
-        """
+        """Accept the cards of all sites of the run."""
         with refusing(RefusalCode.SUM):
             keys = self._checked_cards(cards)
         if self._record["cards"] is None:
@@ -139,7 +131,6 @@ class SecureSite:
         """Check that the site may reply in a phase, before it works; returns the asked sites.
 
         Args:
-            position: the phase.
             asked: the sites whose replies are to be summed, as they have arrived.
             message: a digest of what the server sent, see ``sign``.
 
@@ -165,10 +156,8 @@ class SecureSite:
         The caller adds it to one reply only, stores the sum before it leaves, and repeats the stored bytes.
 
         Args:
-            position: the phase.
             asked: the sites whose replies are to be summed.
             message: a digest of the server's message, see ``sign``.
-            count: number of integers of the reply.
             dtype: ``<u4`` or ``<u8``.
 
         Raises:
@@ -198,9 +187,6 @@ class SecureSite:
 
         If the server sends the same message in a later round, its sum must have the same sites: two sums over different
         sites of the replies to one message would differ by single replies.
-
-        Raises:
-            Refusal: the phase is another one, another list was signed, or the list has too few sites.
         """
         with refusing(RefusalCode.SUM):
             names = self._checked_list(position, listed)
@@ -217,8 +203,6 @@ class SecureSite:
         """What the server needs to remove the masks from the sum of the listed replies.
 
         Args:
-            position: the phase.
-            listed: the list.
             signatures: listed site -> its signature of the list.
             shares: other listed site -> the sealed share that it sent to this site.
 

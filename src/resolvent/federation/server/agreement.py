@@ -99,8 +99,6 @@ def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport:
     With secure sums, the sites report names and kinds, and the numbers of their tables are summed.
 
     Raises:
-        FederationRefusedError: a site refuses, the tables do not fit together, or a table has changed since the run
-            began.
         FederationStoppedError: a site does not answer.
     """
     known, is_secure = _Tables.read(folder), experiment.privacy is not None

@@ -198,7 +198,6 @@ class Coordinator:
 
         Raises:
             FederationStoppedError: a party that joins does not answer.
-            InputError: the parties cannot change with this algorithm, or a new party has other sample sets.
         """
         names, members = self._transport.parties, record.members[-1][1]
         before = {record.parties[k] for k in members}
@@ -303,11 +302,7 @@ class Coordinator:
 
     def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort,
              round_key: Array) -> tuple[Answers, ServerRecord]:
-        """Send the messages of a phase and collect enough replies.
-
-        Raises:
-            FederationStoppedError: there are too few.
-        """
+        """Send the messages of a phase and collect enough replies."""
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
         may_restart = self._secure is None and (  # with the folder, the keys of secure sums are lost
             self._lost_state == "restart" or not self._description.has_party_states)

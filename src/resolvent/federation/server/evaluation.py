@@ -23,10 +23,7 @@ def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Tra
     """Ask the sites for their scores. An absent site does not stop a run: only its scores are missing.
 
     Args:
-        record: the server's record.
         messages: site -> its message.
-        transport: sends the messages.
-        rules: quorum and times.
         secure: the secure sums of the run; without enough sites there are no means. None: scores of every site.
         metrics: names of the metrics that the sites add to the loss and the score, for secure sums.
         has_shared: whether there is a shared model.

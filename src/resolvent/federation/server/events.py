@@ -20,11 +20,7 @@ def event_of_report(label: str, rounds: int, names: Sequence[str], score: str, r
     """A report as an event.
 
     Args:
-        label: title of the method.
-        rounds: its number of rounds.
-        names: names of the sites, by id.
         score: the score whose mean is shown.
-        report: the report.
     """
     if isinstance(report, MembersReport):
         return {"event": "members", "method": label, "round": report.round + 1, "joined": list(report.joined),

@@ -43,11 +43,8 @@ def draw_cohort(participation: Participation, members: Sequence[int], sizes: Seq
     """The key of round t, and its cohort with the ids of the run.
 
     Args:
-        participation: draws the cohort among the members.
-        members: ids of the members in the round.
         sizes: [N] number of training samples of each party of the run.
         root: ``keys.root_key`` of the run, or the server's own key.
-        t: number of the round.
 
     Raises:
         InputError: the participation draws a party twice in a round, or a cohort that is wrong otherwise.
@@ -91,13 +88,7 @@ def change_members(record: ServerRecord, names: Sequence[str], joined: Mapping[s
     the effort of a party, the change therefore begins one round later.
 
     Args:
-        record: the record of the run.
-        names: names of all parties that are members from now on.
         joined: for each of them that was never a member, its answer to the start, in the order of ``names``.
-        draw: draws the cohort of the record's round from the ids of members and the numbers of samples of all parties.
-
-    Raises:
-        InputError: a new party has other sample sets or another score than the run, or no samples.
     """
     for name, party in joined.items():
         if (party.splits, party.score) != (record.splits, record.score):

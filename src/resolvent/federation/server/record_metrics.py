@@ -30,8 +30,6 @@ def metrics_of_reports(method: str, reports: Iterable[Report], record: ServerRec
 
     Args:
         method: the value of the column ``method``.
-        reports: all reports of the run.
-        record: the server's record.
     """
     table, reports = MetricsTable(method), tuple(reports)
     last_phase = max((report.phase for report in reports if isinstance(report, PhaseReport)), default=0)
@@ -66,7 +64,6 @@ class RecordedCohorts(Participation):
     Attributes:
         keys: [R, words] the data of each round's ``keys.cohort_key``.
         cohorts: leaves [R, C]; rows beyond the cohort of a round are parties that do not take part.
-        inner: the participation of the recorded run.
     """
 
     keys: UInt32[Array, "R words"]

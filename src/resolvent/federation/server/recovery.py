@@ -17,8 +17,6 @@ class Recovery:
     other rows, is no longer asked until the server starts again: its folder can have been put back.
 
     Args:
-        record: the server's record.
-        store: the server's folder.
         start: lets a party start again: id of the party -> its answer, or None without one. None if a party that has
             lost its state may not start again.
         has_party_states: whether the algorithm has party states.

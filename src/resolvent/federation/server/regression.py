@@ -40,12 +40,7 @@ _ROWS = "rows.json"  # the reports of the sites
 
 def fit_regression(job: FederationJob, regression: FederatedRegression, transport: Transport, folder: Path,
                    observe: Observer) -> FittedRegression:
-    """Fit a regression over the sites; rounds that are stored are not run again.
-
-    Raises:
-        FederationRefusedError: a site refuses, or the sites do not agree.
-        FederationStoppedError: a site does not answer, or its reply did not count.
-    """
+    """Fit a regression over the sites; rounds that are stored are not run again."""
     if job.quorum is not None or job.roster:
         raise FederationRefusedError("a regression needs all of its sites in every round, because sums over other "
                                      "sites are of another likelihood: run it without --quorum, and with the sites "
@@ -130,11 +125,7 @@ class _Methods:
 
     def run(self, number: int, algorithm: Algorithm, problem: RegressionProblem,
             has_ended: Callable[[ServerState], bool]) -> FederationResult:
-        """The outcome of a method.
-
-        Raises:
-            FederationStoppedError: a reply did not count.
-        """
+        """The outcome of a method."""
         job, label = self._job, self._regression.labels[number]
         rounds = self._regression.rounds_of(label)
 

@@ -56,8 +56,6 @@ class SecurePhases:
 
     Args:
         transport: sends messages to the sites.
-        store: the server's folder of the run.
-        rounds: quorum and times.
         rules: of how many sites a sum must consist.
     """
 
@@ -66,11 +64,7 @@ class SecurePhases:
         self._asked: list[str] = []
 
     def begin(self, run: str, cards: Mapping[str, Any], answers: Answers) -> None:
-        """Let every site accept the cards of all sites; they are stored. ``answers`` gets the bytes.
-
-        Raises:
-            FederationStoppedError: a site does not accept them.
-        """
+        """Let every site accept the cards of all sites; they are stored. ``answers`` gets the bytes."""
         messages: dict[str, Outgoing] = {
             name: EncodedMessage(Message("roster", run, facts={"party": name, "cards": dict(cards)})) for name in cards}
         accepted = exchange(self._transport, messages, partial(_read, "roster"), replace(self._rounds, quorum=None))
@@ -84,24 +78,13 @@ class SecurePhases:
         """The sites of the next sum are asked: how many must reply, and how long the server waits.
 
         Args:
-            names: the asked sites.
             quorum: the number of replies that the run needs in any case.
         """
         self._asked, needed = sorted(names), max(quorum, self._rules.smallest(len(names)))
         return needed, replace(self._rounds, quorum=None if self._rounds.quorum is None else needed)
 
     def sum_once(self, run: str, position: Position, names: Sequence[str], count: int) -> NDArray[np.unsignedinteger]:
-        """The sum of integers of 64 bits that every site has for a message ``sum``; again, it is the same.
-
-        Args:
-            run: name of the run of these sums in its messages.
-            position: number of the sum.
-            names: all sites.
-            count: number of integers.
-
-        Raises:
-            FederationStoppedError: a site does not answer, or refuses.
-        """
+        """The sum of integers of 64 bits that every site has for a message ``sum``; again, it is the same."""
         self._rounds = rules = replace(self._rounds, quorum=None)
         self._asked, answers = sorted(names), Answers()
         if self.stored(position) is None:
@@ -127,10 +110,6 @@ class SecurePhases:
         """The sum of the masked replies of a phase, see ``total``.
 
         Args:
-            record: the server's record.
-            answers: the masked replies.
-            expected: the shapes of a reply.
-            cohort: the cohort of the round.
             samples: the number of samples of all sites; None: sites have equal shares.
         """
         listed, total = self.total(record.run, (record.round, record.phase + 1), digest(record.state), answers)
@@ -148,15 +127,10 @@ class SecurePhases:
         """The listed sites, and the sum of their masked integers or of those that were stored before an interruption.
 
         Args:
-            run: name of the run in its messages.
-            position: the phase.
             content: what identifies what the sites were sent: the same content in a later round has the same sites.
             answers: the masked replies, which are removed from it; it gets the bytes of the exchanges, and why a sum
                 has no effect.
             may_stop: whether a run that needs all sites stops without the sum; otherwise the sum is None.
-
-        Raises:
-            FederationStoppedError: a site of the list does not answer, and the run has no quorum: it can be continued.
         """
         total = self.stored(position)
         if total is None:
@@ -189,11 +163,7 @@ class SecurePhases:
         return [] if missing else list(void["listed"])
 
     def _unmask(self, total: SecureSum, answers: Answers) -> NDArray[np.unsignedinteger]:
-        """The sum of the listed replies.
-
-        Raises:
-            VoidSumError: the phase has no effect.
-        """
+        """The sum of the listed replies."""
         listed, needed = total.listed, self._rules.smallest(len(total.asked))
         if not total.has_enough_sites:
             raise VoidSumError(f"the sum needs {needed} sites, and {len(listed)} have replied")
@@ -221,11 +191,7 @@ class SecurePhases:
         return received.values
 
     def _void(self, reason: str, total: SecureSum, answers: Answers, may_stop: bool) -> None:
-        """A phase without effect; without a quorum the run stops instead, and continues with the same list.
-
-        Raises:
-            FederationStoppedError: the run has no quorum.
-        """
+        """A phase without effect; without a quorum the run stops instead, and continues with the same list."""
         if self._rounds.quorum is None and may_stop:
             details = "; ".join(f"{name}: {why}" for name, why in answers.absent.items())
             raise FederationStoppedError(f"the secure sum has no result: {reason}. {details}. Everything is stored in "
@@ -239,11 +205,7 @@ class SecurePhases:
 
 
 def check_summed(algorithm: Algorithm, samples: int | None) -> int | None:
-    """Check that replies can be summed; returns the number of samples of all sites if they weigh replies.
-
-    Raises:
-        InputError: the replies are no integers, or the number of samples is missing.
-    """
+    """Check that replies can be summed; returns the number of samples of all sites if they weigh replies."""
     if not isinstance(algorithm, FixedPointSums):
         raise InputError(f"secure sums need integers, and the replies of {type(algorithm).__name__} are none: use "
                          "rv.combinators.FixedPointSums(...)")
@@ -259,14 +221,7 @@ def read_masked(party: str, message: Message, count: int, words: int, kind: str 
     """Read an answer with masked integers.
 
     Args:
-        party: name of the site.
-        message: the answer.
-        count: the number of integers.
         words: words of 32 bits of an integer.
-        kind: kind of the answer.
-
-    Raises:
-        WireError: it is not the expected answer.
     """
     check_kind(message, kind)
     integers, shares = message.arrays.get(MASKED), message.fact("shares", dict)

@@ -63,9 +63,6 @@ def serve_federation(job: FederationJob, experiment: Plan, transport: Transport,
         job: the lead's order.
         experiment: the experiment, bound with the parts that are installed at the server.
         transport: sends messages to the sites.
-        folder: the server's folder of this run.
-        results: the folder for the lead.
-        observe: a function that is called with events for the lead.
         kit: the server's kit, in which the engine notes second sessions, and which has the list of revoked keys; None
             without an engine.
         expect: a function that is called once with ``waiting`` of the run's transport, which says what the run waits
@@ -136,7 +133,6 @@ class _Rounds:
     """The rounds of every method with every seed.
 
     Attributes:
-        model: the model.
         sizes: site -> numbers of its training and test rows.
         without_models: site -> title of a method -> why the site has not stored its models.
     """
@@ -245,11 +241,7 @@ class _Ends(NamedTuple):
 
 def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, experiment: FederatedExperiment,
             without_models: Mapping[str, Mapping[str, str]]) -> _Ends:
-    """Let every site write its models and judge the methods.
-
-    Raises:
-        FederationStoppedError: a site does not answer or has not stored its models, and all are needed.
-    """
+    """Let every site write its models and judge the methods."""
     lost = [f"{site} has not stored its models of {title}: {reason}"
             for site, reasons in without_models.items() for title, reason in reasons.items()]
     if lost and job.quorum is None:

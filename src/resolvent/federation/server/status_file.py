@@ -26,12 +26,6 @@ class StatusFile:
     """The status file of a run. It is written at every event, and when the sites change for which the run waits.
 
     A status that cannot be written, such as on a full disk, does not stop a run.
-
-    Args:
-        path: the file.
-        run: name of the run.
-        sites: names of its sites.
-        observe: a function that every event is passed on to.
     """
 
     def __init__(self, path: Path, run: str, sites: tuple[str, ...], observe: Observer) -> None:

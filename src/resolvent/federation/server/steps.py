@@ -28,12 +28,8 @@ def next_state(algorithm: Algorithm, state: ServerState, replies: Replies, round
     """The server's state after a phase of round t.
 
     Args:
-        algorithm: the algorithm.
         state: the server's state. Its memory is that of the new one, so that it cannot be used any more.
-        replies: the replies of the phase.
         round_key: the server's key of the round; with a system key, the server's noise protects.
-        t: number of the round.
-        phase: number of the phase.
     """
     of_round = algorithm_of_round(algorithm, jnp.asarray(t))
     return server_step(of_round, phase, state, replies, keys.server_key(keys.phase_key(round_key, phase)))[0]

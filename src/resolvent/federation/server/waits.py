@@ -31,13 +31,9 @@ class WatchedTransport(Transport):
     """A transport that knows which replies it waits for, counts bytes, and reports refusals and second sessions.
 
     Args:
-        inner: moves the messages.
-        run: name of the run.
         titles: name of a method in its messages, see ``run_of_method`` -> its title.
-        rounds: number of rounds of a method.
         kit: the server's kit, with the second sessions that its engine has noticed and the keys that are revoked; None
             without an engine.
-        observe: a function that is called with events for the lead.
 
     Attributes:
         bytes_down: bytes of all messages.

@@ -24,9 +24,6 @@ def reasons_of_budgets(limits: Limits, ledger: Ledger, lead: str, needed: Usage,
 
     Args:
         limits: what the site allows.
-        ledger: what it has answered.
-        lead: name of the lead who asks.
-        needed: what is asked for.
         without: name of a run whose answers are not counted, because ``needed`` has them.
     """
     reasons = {}
@@ -51,12 +48,6 @@ def epsilon_of_records(algorithm: Algorithm, model: Vector, samples: int, rounds
 
     It holds against everybody who sees the replies of the site, the server as well. The noise that a server adds, or
     that protects a party only in the sum of all, is therefore no bound.
-
-    Args:
-        algorithm: the algorithm.
-        model: a model, or its shapes.
-        samples: number of training rows.
-        rounds: number of rounds.
     """
     if not has_private_work(algorithm):
         return None

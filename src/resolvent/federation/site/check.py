@@ -29,9 +29,6 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
     """Lines about a site's table and, with an experiment, about all that would leave the site.
 
     Args:
-        file: the site's file.
-        name: name of the site.
-        experiment: the lead's experiment file.
         runs: the folder of the site's runs, with the versions of its table and its ledger; None: there are none.
 
     Raises:

@@ -27,13 +27,8 @@ def listed_levels(settings: TableSettings, kinds: Mapping[str, LabelKind], texts
     """Column of text, or the label -> the levels that the experiment lists, in the order of the encoding.
 
     Args:
-        settings: settings of the experiment.
         kinds: kind of each label.
-        texts: the columns of text.
         classes: the classes of each label in the table.
-
-    Raises:
-        Refusal: a listed column is none of text, or the label has a class that is not listed.
     """
     listed = {}
     for name, levels in (settings.levels or {}).items():

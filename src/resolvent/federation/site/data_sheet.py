@@ -20,13 +20,8 @@ def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun | Reg
     """Write the data sheet into the site's folder of a run; returns the path of the page.
 
     Args:
-        folder: the folder of the run.
-        name: name of the site.
         file: the site's file, whose limits were in force.
         run: the run, whose models are written.
-        ledger: the site's ledger.
-        plan: digest of the plan.
-        lead: name of the lead who has signed it.
     """
     experiment, fewest = run.experiment, file.limits.min_cell
     return write_card(folder, DATA_SHEET, {

@@ -21,7 +21,6 @@ class Departure(NamedTuple):
 
     Attributes:
         message: the kind of message, with its phase.
-        name: name of the array or of the numbers.
         bytes: size; 8 for each number in the header.
     """
 
@@ -32,14 +31,7 @@ class Departure(NamedTuple):
 
 def list_departures(description: Description, problem: Problem, scored: Sequence[str],
                     metrics: Sequence[str]) -> list[Departure]:
-    """Everything that would leave the site, without values.
-
-    Args:
-        description: the description of the algorithm.
-        problem: the problem of the party alone.
-        scored: the splits of which scores leave the site.
-        metrics: names of the metrics in addition to the scores.
-    """
+    """Everything that would leave the site, without values."""
     counted = dict.fromkeys(("training", *("training" if split == "train" else split for split in problem.splits)))
     departures = [Departure("ready", f"number of {name} samples", 8) for name in counted]
     for phase, reply in enumerate(description.replies):

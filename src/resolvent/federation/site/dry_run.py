@@ -31,9 +31,6 @@ class DryRun:
     """A run of one site, with the categories and classes of this site alone.
 
     Attributes:
-        run: the run.
-        name: name of the site.
-        report: the report on the table.
         folder: a copy of the folder of the site's runs, with the answers about the table up to ``report``.
     """
 
@@ -62,9 +59,6 @@ def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Pa
     """Begin a run in a temporary folder. It changes neither the versions of the table nor the ledger.
 
     Args:
-        file: the site's file.
-        name: name of the site.
-        experiment: the experiment.
         runs: the folder of the site's runs; None: there are none.
 
     Raises:
@@ -119,11 +113,7 @@ def _membership(file: SiteFile, name: str) -> Membership:
 
 
 def read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
-    """The lead's experiment. The site allows its own models only, as in the federation.
-
-    Raises:
-        InputError: the file is wrong, or that of a regression.
-    """
+    """The lead's experiment. The site allows its own models only, as in the federation."""
     if is_regression_file(str(path)):
         raise InputError(f"{path} is a regression, which trains no model that could be attacked: leave out --attack. "
                          "The site's limits count the rows behind every sum, see docs/regression.md")

@@ -54,18 +54,11 @@ class Ledger:
     """The answers about the tables of a site.
 
     Args:
-        path: the file of the ledger.
         table: path of the table, whose rounds are counted.
         lead: the lead of the plan to which new lines belong.
-        plan: the digest of the plan.
 
     Attributes:
-        path: the file.
-        name: the table.
         entries: the lines.
-
-    Raises:
-        DamagedFileError: a line was changed or removed.
     """
 
     def __init__(self, path: Path, table: str = "", lead: str = "", plan: str = "") -> None:
@@ -122,13 +115,8 @@ class Ledger:
         """Whether an answer is in the ledger: the process was killed before it had answered, or the folder was lost.
 
         Args:
-            kind: kind of the answer.
             facts: ``run``, ``round`` and ``phase``, the identity of the ``message`` that asks for it, and ``payload``,
                 the SHA-256 of its arrays.
-
-        Raises:
-            Refusal: another payload has been answered. The random key of the round would be used twice, or two models
-                would be scored.
         """
         position = ("run", "round", "phase")
         others = [entry for entry in self.entries if entry["kind"] == kind
@@ -143,11 +131,9 @@ class Ledger:
 
         Args:
             kind: ``reply``, ``scores``, ``epsilon``, or the kind of the request that is answered.
-            facts: further fields.
 
         Raises:
             OSError: the line cannot be written.
-            DamagedFileError: a line was changed or removed.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _exclusive(self.path):

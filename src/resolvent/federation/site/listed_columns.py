@@ -21,11 +21,6 @@ def check_listed_columns(levels: Mapping[str, int], numbers: Mapping[str, NDArra
     Args:
         levels: column of categories or label -> number of its levels.
         numbers: column of numbers -> its values.
-        rows: number of rows.
-        limits: the site's limits.
-
-    Raises:
-        Refusal: a column that is not listed has too many levels, or whole numbers that all differ.
     """
     listed = {*(limits.features or ()), *(limits.levels or ()), *(limits.labels or ())}
     largest = min(np.inf if limits.max_levels is None else limits.max_levels,

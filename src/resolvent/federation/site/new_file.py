@@ -21,7 +21,6 @@ class Question(NamedTuple):
 
     Attributes:
         key: the key that the answer sets, such as ``limits.labels``.
-        text: the question.
         kind: what the answer is.
         default: the value of an empty answer, as it is shown.
     """
@@ -59,11 +58,7 @@ _COMMENTS = {
 
 
 def read_answer(question: Question, answer: str) -> Any:
-    """The value of an answer; None for the default of a question about names or a number.
-
-    Raises:
-        InputError: the answer is not of the expected kind.
-    """
+    """The value of an answer; None for the default of a question about names or a number."""
     answer = answer.strip()
     if question.kind == "choice":
         chosen = (answer or question.default).lower()
@@ -83,13 +78,8 @@ def write_site_file(path: Path, table: str, answers: Mapping[str, Any], changes:
     """Write the file of a site; an existing file is not changed.
 
     Args:
-        path: the file.
-        table: the site's table, as the file names it.
         answers: key of a question -> value; the others have their defaults.
         changes: further settings, each ``key=value``, such as ``limits.min_cell=10``.
-
-    Raises:
-        InputError: the file exists, there is no such table, or a value is wrong.
     """
     if path.exists():
         raise InputError(f"{path} exists, and is not overwritten: edit it, or give --site another name")

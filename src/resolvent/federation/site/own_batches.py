@@ -66,7 +66,6 @@ def with_own_batches(algorithm: Algorithm, secret: bytes | None) -> Algorithm:
     """The algorithm whose local solvers have minibatches in an order that follows from a secret.
 
     Args:
-        algorithm: the algorithm.
         secret: the secret of the site; None: the algorithm is unchanged.
     """
     if secret is None:

@@ -354,11 +354,7 @@ class Party:
         return () if self._metrics is None else tuple(self._metrics.metrics)
 
     def _record_of(self, message: Message) -> PartyRecord:
-        """The record. It must belong to this run and include every reply that the server has received.
-
-        Raises:
-            Refusal: there is no such record.
-        """
+        """The record. It must belong to this run and include every reply that the server has received."""
         record = self._record
         if record is None:
             raise Refusal(RefusalCode.LOST_STATE, "the party has not started this run, or has lost its folder")

@@ -34,7 +34,6 @@ class Membership(NamedTuple):
     """A site among the sites of a run, as the lead has signed it.
 
     Attributes:
-        name: name of the site.
         sites: the sites that take part.
         roster: if sites have joined or left, all sites that the run has had, in the order in which they joined.
     """
@@ -59,11 +58,9 @@ class PlannedWork:
     """The messages of a method with a seed that a plan contains for one site.
 
     Attributes:
-        algorithm: the algorithm.
         participation: draws the cohorts.
         membership: the site among the sites of the run.
         seed: seed of all random keys.
-        rounds: number of rounds.
         evaluate_every: rounds between evaluations; None: as in ``simulate``.
         rehearsal: whether all of the federation is on one machine, so that cohorts come from the seed.
         may_end_early: whether the run may end after fewer rounds, when the algorithm has converged.
@@ -91,9 +88,6 @@ class PlannedWork:
         """The number of the party to which the data of the key of the first state belong.
 
         In a run that sites have joined or left, a method that began later can number its parties otherwise.
-
-        Raises:
-            Refusal: it is none of the keys of the plan.
         """
         initial = keys.initial_key(self.seed)
         membership = self.membership
@@ -107,14 +101,7 @@ class PlannedWork:
         """Check the message of a phase.
 
         Args:
-            t: number of the round.
-            phase: number of the phase.
-            k: number of the party.
-            key: the data of the random key of the work.
             effort: the share of the work that the party is to do.
-
-        Raises:
-            Refusal: the plan has another key or effort, or the party does not work in the round.
         """
         of_round = keys.round_key(keys.root_key(self.seed), jnp.asarray(t))
         if not _equal(key, keys.party_key(keys.phase_key(of_round, phase), jnp.array(k))):
@@ -130,20 +117,12 @@ class PlannedWork:
                           f"{planned:.6g}")
 
     def check_evaluation(self, t: int) -> None:
-        """Check that models are evaluated after t rounds.
-
-        Raises:
-            Refusal: the plan has no evaluation there.
-        """
+        """Check that models are evaluated after t rounds."""
         if t not in self.evaluations:
             raise Refusal(RefusalCode.PLAN, f"the plan has no evaluation after {t} rounds")
 
     def check_finish(self, t: int) -> None:
-        """Check that the run ends after t rounds.
-
-        Raises:
-            Refusal: the plan has another number of rounds.
-        """
+        """Check that the run ends after t rounds."""
         if t > self.rounds or (t < self.rounds and not self.may_end_early):
             raise Refusal(RefusalCode.PLAN, f"the run ends after {t} rounds, and the plan has {self.rounds}")
 

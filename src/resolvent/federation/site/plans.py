@@ -34,7 +34,6 @@ class StoredPlan(NamedTuple):
         digest: SHA-256 of the plan.
         lead: name of the lead who has signed it.
         received: time of its arrival.
-        run: name of the run.
         experiment: text of the experiment.
         decision: what the site has decided.
         reason: by whom or by what it was decided.
@@ -73,12 +72,7 @@ class Plans:
         """Store a decision.
 
         Args:
-            name: the digest of the plan, or its first characters.
             decision: what the site decides.
-            reason: by whom or by what.
-
-        Raises:
-            InputError: no plan, or several, have this name.
         """
         matching = [plan for plan in self.all() if plan.digest.startswith(name)]
         if len(matching) != 1 or not name:
@@ -87,11 +81,7 @@ class Plans:
         return self._write(matching[0]._replace(decision=decision, reason=reason))
 
     def admit(self, digest: str, lead: str, run: str, experiment: Plan, rule: Approval | None) -> None:
-        """Store a plan that has arrived, and check that the site has approved it.
-
-        Raises:
-            Refusal: it waits for a decision, or was rejected.
-        """
+        """Store a plan that has arrived, and check that the site has approved it."""
         path = self.folder / f"{digest}.json"
         plan = self._read(path) if path.is_file() else self._write(StoredPlan(
             digest, lead, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), run, experiment.text))

@@ -25,13 +25,8 @@ def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | No
     """The table of a site with the names of the federation, and the rows that it uses; None: all.
 
     Args:
-        site: the site's file.
-        settings: settings of the experiment.
         folder: the folder of the versions of the site's tables; None: the split is that of a simulation.
         version: the version of an earlier run; None: the present one.
-
-    Raises:
-        Refusal: the file cannot be read, or a column is absent or not allowed.
     """
     columns, text = site.columns or {}, TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
     labels = [columns.get(name, name) for name in settings.labels]
@@ -53,11 +48,7 @@ def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | No
 
 
 def check_present(needed: Iterable[str], names: Sequence[str]) -> None:
-    """Refuse a table without a column that the plan names.
-
-    Raises:
-        Refusal: naming the column.
-    """
+    """Refuse a table without a column that the plan names."""
     for name in needed:
         if name not in names:
             raise Refusal(RefusalCode.ABSENT, f"the table has no column {shorten(repr(name))}, which the experiment "

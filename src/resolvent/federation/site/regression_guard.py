@@ -38,9 +38,7 @@ class RegressionGuard:
     """Checks the sums of one site's rows.
 
     Attributes:
-        rows: the site's rows.
         problem: their objective.
-        limits: the site's limits.
     """
 
     rows: RegressionRows

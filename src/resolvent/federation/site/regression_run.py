@@ -42,7 +42,6 @@ class RegressionRun:
     """One regression at a site.
 
     Attributes:
-        experiment: the regression.
         version: number of the version of the table; None in a rehearsal.
         methods: label -> algorithm, when the run is prepared.
     """
@@ -52,12 +51,6 @@ class RegressionRun:
         """Read the rows.
 
         Args:
-            folder: the folder of the run.
-            site: the site's file.
-            regression: the regression.
-            membership: the site among the sites of the run.
-            lead: name of the lead of the plan.
-            plan: the digest of the plan.
             identity: the certificate of the site, for secure sums.
 
         Raises:
@@ -93,11 +86,7 @@ class RegressionRun:
         return self._report.levels
 
     def check_limits(self) -> None:
-        """Check the plan against the site's limits, before anything about the table leaves the site.
-
-        Raises:
-            Refusal: the site does not take part; the message has every reason.
-        """
+        """Check the plan against the site's limits, before anything about the table leaves the site."""
         limits, settings, report = self._site.limits, self.experiment.settings, self._report
         label, sites = self.experiment.table.label, len(self._membership.sites)
         planned = Usage(self.experiment.total_rounds, self.experiment.total_rounds, 1, 0, math.inf)
@@ -121,11 +110,7 @@ class RegressionRun:
             check_row_set(self._versions, self.version or 0, self._used, limits)
 
     def _check_columns(self) -> None:
-        """Refuse free text, identifiers and levels that the site does not list.
-
-        Raises:
-            Refusal: naming the column.
-        """
+        """Refuse free text, identifiers and levels that the site does not list."""
         limits, counts = self._site.limits, {**self._report.levels, self.experiment.table.label: self._report.classes}
         check_listed_columns({name: len(levels) for name, levels in counts.items()},
                              {name: np.asarray(self._frame[name], np.float64) for name in self._report.numbers},
@@ -145,11 +130,7 @@ class RegressionRun:
         return {"table": self.report()}
 
     def prepare(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Encode the rows by the agreement of the sites, and make the parties; returns the names of the columns.
-
-        Raises:
-            Refusal: the site has been prepared otherwise, a row does not fit, or a sum would be one of few rows.
-        """
+        """Encode the rows by the agreement of the sites, and make the parties; returns the names of the columns."""
         with refusing(RefusalCode.CONFLICT):
             agreement = RowsAgreement.from_plain(content)
         text, prepared = json.dumps(asdict(agreement)), self._folder / PREPARED_FILE

@@ -25,7 +25,6 @@ def check_row_set(folder: Path, version: int, used: NDArray[np.bool_], limits: L
         folder: the folder of the versions of the site's tables.
         version: number of the version, whose rows have a fixed order.
         used: [rows] which of them are used.
-        limits: the limits of the site.
 
     Raises:
         Refusal: the set differs by fewer than ``min_cell`` rows from all rows, or from a set that was used before.

@@ -17,15 +17,7 @@ __all__ = ["samples_of_run"]
 
 
 def samples_of_run(folder: Path, path: Path) -> FederatedData:
-    """The samples of a federation's site, divided as in a run.
-
-    Args:
-        folder: the run's folder in the site's kit.
-        path: the site's file.
-
-    Raises:
-        InputError: it is not the folder of a site, or the file or the table is wrong.
-    """
+    """The samples of a federation's site, divided as in a run."""
     if not (folder / EXPERIMENT_FILE).is_file():
         raise InputError(f"{folder} has no {EXPERIMENT_FILE}: name the run's folder in the folder `runs` of the site's "
                          "kit")

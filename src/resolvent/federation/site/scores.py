@@ -22,8 +22,6 @@ def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | Non
     """Name of a score -> split -> its value; None if it is not finite. A split with fewer samples is left out.
 
     Args:
-        problem: the problem of the party alone.
-        model: the model.
         metrics: are measured on validation and test samples, where the labels define them; None: no metrics.
         min_cell: smallest number of samples of a split; at least 1.
         scored: the splits whose scores are computed; None: all.

@@ -48,15 +48,10 @@ class Site:
     """A site of a federation.
 
     Args:
-        name: name of the site in its certificate.
-        folder: the folder of the site's runs.
         file: the site's table and limits.
         verify: checks the lead's signature of a plan; None, in a rehearsal within one process: there is none.
         is_rehearsal: whether all participants are on this machine. The site decides it, not a message.
         identity: the certificate of the site, for secure sums.
-
-    Raises:
-        ValueError: there is no ``verify``, and this is no rehearsal.
     """
 
     def __init__(self, name: str, folder: Path, file: SiteFile, *, verify: Verifier | None,
@@ -69,11 +64,7 @@ class Site:
         self._run_name = ""
 
     def handle(self, data: bytes | memoryview) -> bytes:
-        """Answer a message of the server.
-
-        Raises:
-            RequestError: the message does not follow the protocol of a federation.
-        """
+        """Answer a message of the server."""
         request = read_request(data)
         if request is None:
             return self._handle_round(data)

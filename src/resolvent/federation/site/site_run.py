@@ -68,7 +68,6 @@ class _SeedRows(NamedTuple):
     """The rows of the site in the run of one seed, which splits them again.
 
     Attributes:
-        seed: the seed.
         data: the samples.
         problem: the problem of the site alone.
         rows: [total] the number of each sample with the first seed.
@@ -94,12 +93,6 @@ class SiteRun:
         """Read the table.
 
         Args:
-            folder: the folder of the run.
-            site: the site's file.
-            experiment: the experiment.
-            membership: the site among the sites of the run.
-            lead: name of the lead of the plan.
-            plan: the digest of the plan.
             identity: the certificate of the site, for secure sums.
 
         Raises:
@@ -191,13 +184,8 @@ class SiteRun:
         """Encode the rows, and make a party for each method and seed; returns the name of the model's score.
 
         Args:
-            encoding: on which the sites have agreed.
             decide_by: the metric that compares methods; None: the model's score.
             weights: class -> factor of the weights of its rows; None: rows have no weights.
-
-        Raises:
-            Refusal: the site has been prepared otherwise, a row does not fit the encoding, or the experiment is beyond
-                the site's limits.
         """
         content = json.dumps([to_plain(encoding), decide_by, weights], sort_keys=True)
         prepared = self._folder / PREPARED_FILE
@@ -370,11 +358,7 @@ class SiteRun:
 
 
 def open_store(folder: Path) -> PartyStore:
-    """The store of a party. The process of an earlier job may have it: its engine ends it after some seconds.
-
-    Raises:
-        Refusal: another process has used it for 30 seconds.
-    """
+    """The store of a party. The process of an earlier job may have it: its engine ends it after some seconds."""
     end = time.monotonic() + _LOCK_SECONDS
     while True:
         try:

@@ -13,27 +13,13 @@ __all__ = ["StoredAnswers"]
 
 
 class StoredAnswers:
-    """The last answer of each kind, in a party's folder: for each number of rounds there is one.
-
-    Args:
-        folder: the party's folder.
-    """
+    """The last answer of each kind, in a party's folder: for each number of rounds there is one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def find(self, kind: str, rounds: int, identity: str) -> bytes | None:
-        """The stored answer to a message; None if it is to be answered.
-
-        Args:
-            kind: kind of the answer.
-            rounds: the number of rounds about which the message asks.
-            identity: identity of the message.
-
-        Raises:
-            Refusal: another message about as many rounds, or more, has been answered.
-            DamagedFileError: the file is damaged.
-        """
+        """The stored answer to a message; None if it is to be answered."""
         try:
             stored = decode(self._path(kind).read_bytes())
         except FileNotFoundError:

@@ -33,15 +33,8 @@ class SumParty:
     """Answers the messages of one secure sum of integers, and those that come before and after it.
 
     Args:
-        name: name of the site.
-        run: name of the run of this sum in its messages.
-        folder: the site's folder for it.
-        secure: the site in the secure sums of this run.
         integers: [n] the integers of the site, modulo 2^64.
         limits: what the site allows.
-
-    Raises:
-        Refusal: the integers are others than those with which the run began: a sum of both would show the difference.
     """
 
     def __init__(self, name: str, run: str, folder: Path, secure: SecureSite, integers: NDArray[np.uint64],
@@ -99,9 +92,6 @@ def secure_site(privacy: PrivacyBudget | None, membership: Membership, limits: L
     """The site in the secure sums of a run in its messages; None if the server sees its replies.
 
     If the sites add the noise of the algorithm, the site takes part in sums with enough of it only.
-
-    Raises:
-        Refusal: the site has no certificate.
     """
     rules = SumRules.of_plan(privacy, min_sites=max(2, limits.min_sites, noise_parties(algorithm)))
     if rules is None:

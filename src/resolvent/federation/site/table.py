@@ -49,8 +49,6 @@ class SiteTable:
     """A site's table before the sites have agreed on an encoding.
 
     Attributes:
-        site: name of the site.
-        rows: number of rows.
         version: number of the version of the table; None if the split is that of a simulation.
         secret: the secret of the site; None if the split is that of a simulation.
     """
@@ -61,9 +59,6 @@ class SiteTable:
         """Read the columns of a table.
 
         Args:
-            frame: the table.
-            settings: settings of the experiment.
-            site: name of the site.
             party: the site's number, on which the split depends that is drawn from the seed of the experiment.
             limits: which columns and levels may take part. Levels with fewer rows than ``min_cell`` are hidden,
                 whatever the server asks; a class with fewer rows is refused.
@@ -71,9 +66,6 @@ class SiteTable:
                 than ``min_cell`` rows; None: it is no refit.
             rows: the rows that the site uses, with its own split and its stored answers; None: all rows, with the split
                 of a simulation, as in a rehearsal.
-
-        Raises:
-            Refusal: a column is absent, or a value cannot be used; the message has the row and the column.
         """
         import pandas as pd
 
@@ -141,12 +133,7 @@ class SiteTable:
         return self._order[:self._lengths["train"]]
 
     def _read_classes(self, label: str) -> Counter[str]:
-        """Class of a label -> number of rows; empty for regression.
-
-        Raises:
-            Refusal: a label cannot be used, or a class has fewer rows than the minimum count. It depends on the table
-                alone: with an answer that depends on the encoding, a server could find the hidden classes by guessing.
-        """
+        """Class of a label -> number of rows; empty for regression."""
         task, labels = self._settings.task, self._frame[label]
         with refusing(RefusalCode.MISSING, label):
             self._names.refuse(is_empty(labels)[:, None], [label],
@@ -267,15 +254,11 @@ class SiteTable:
         """The site's samples in the agreed encoding.
 
         Args:
-            encoding: on which the sites have agreed.
             weights: class -> factor of the weights of its rows, see ``row_weights``; None: rows have no weights.
 
         A row with a hidden level has zeros in the inputs of its column, or the level of rare values if the encoding has
         one, whatever other levels it has. So the
         answer, and the models that leave the site, do not depend on whether the server has guessed a hidden level.
-
-        Raises:
-            Refusal: a value does not fit the encoding.
         """
         for column in encoding.columns:
             self._check_column(column)
@@ -346,10 +329,6 @@ def read_site_table(site: SiteFile, settings: TableSettings, name: str, party: i
     """Read a site's table from its file.
 
     Args:
-        site: the site's file.
-        settings: settings of the experiment.
-        name: name of the site.
-        party: the site's number.
         folder: the folder of the versions of the site's tables; None: the split is that of a simulation.
         version: the version of an earlier run; None: the present one.
         held_out: see ``SiteTable``.

@@ -40,12 +40,10 @@ class TableRows(NamedTuple):
     """The rows of a table that a site uses.
 
     Attributes:
-        version: number of the version.
         splits: split -> positions of its rows in the table.
         answer: (question, function that computes an answer of plain values) -> the stored answer about this version.
             The question has everything on which the answer depends.
         waiting: number of rows that are not used: too few new ones, and those that were left out with removed ones.
-        secret: the secret of the site.
     """
 
     version: int
@@ -88,7 +86,6 @@ class TableVersions:
     """The versions of the tables of a site.
 
     Args:
-        folder: the folder in which they are stored.
         min_cell: smallest number of rows by which two versions differ.
     """
 
@@ -99,14 +96,8 @@ class TableVersions:
         """The rows that the site uses now; a new version is stored if enough rows differ.
 
         Args:
-            frame: the table.
-            table: path of its file.
             validation: share of validation rows, of a table that has no version yet and of new rows.
             test: share of test rows.
-
-        Raises:
-            Refusal: the table lacks a column about which the site has answered, or no version is far enough from all
-                earlier ones.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         columns, shares = tuple(sorted(map(str, frame.columns))), (validation, test)
@@ -137,11 +128,7 @@ class TableVersions:
         return self._positions(len(versions), new, hashes)
 
     def answered(self, frame: "pd.DataFrame") -> Iterator[AnsweredVersion]:
-        """The stored versions, and what was said about each.
-
-        Args:
-            frame: the table as it is now.
-        """
+        """The stored versions, and what was said about each."""
         names = {*map(str, frame.columns)}
         for number in range(self._count):
             version, path = self._read(number), self._answers_path(number)
@@ -161,12 +148,8 @@ class TableVersions:
         """The next version: rows that are left, without further ones where rows are missing, and new rows.
 
         Args:
-            version: the version before.
             old: [rows] hashes of the table's rows over the columns of this version.
             hashes: [rows] their hashes over all columns of the table.
-            columns: these columns.
-            shares: of validation and test rows among the new ones.
-            number: number of the next version.
         """
         present = version.renamed(dict(zip(old.tolist(), hashes.tolist(), strict=True)), columns)
         splits, left_out, random = {}, present.left_out.tolist(), self._random(number)

@@ -35,7 +35,6 @@ class Augmented(eqx.Module):
 
     Attributes:
         relatives: [N, markets, years, days, m] daily price relatives v_{t+1}/v_t, the first from the last real close.
-        rounds: number of rounds with the same year.
         panel: a party trains on its real prices with the year ``appended``, or on the ``recent`` l real days and the
             year only.
     """

@@ -45,11 +45,7 @@ def price_relatives(closes: Float[ArrayLike, "days m"]) -> Float[Array, "days-1 
 
 
 def check_positive(title: str, values: Array | NDArray[Any], advice: str) -> None:
-    """Refuse numbers [days, columns] that are not positive; traced values pass.
-
-    Raises:
-        InputError: naming the first of them, with the title and the advice.
-    """
+    """Refuse numbers [days, columns] that are not positive; traced values pass."""
     if isinstance(values, jax.core.Tracer):
         return
     numbers = np.asarray(values)

@@ -29,11 +29,6 @@ def check_prices(dates: NDArray[np.datetime64], closes: NDArray[np.float64], tic
         closes: [days, assets]; NaN before the first and after the last price of an asset.
         tickers: [assets] their names.
         lines: [days] the lines of the file.
-        name: name of the file.
-
-    Raises:
-        InputError: a price changes by more than a factor of 1.75 from one day to the next, more than 14 days have no
-            row, or a price stays the same for 20 days.
     """
     gaps = np.flatnonzero(np.diff(dates).astype(int) > _MAX_DAYS)
     if len(gaps):

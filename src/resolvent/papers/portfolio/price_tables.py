@@ -230,11 +230,7 @@ def _check_date(day: str, title: str, earlier: list[str]) -> None:
 
 
 def _price(text: str, title: str) -> float:
-    """A price, or NaN if it is missing.
-
-    Raises:
-        InputError: it is not a positive number.
-    """
+    """A price, or NaN if it is missing."""
     value = text.strip()
     if value.lower() in _MISSING:
         return math.nan

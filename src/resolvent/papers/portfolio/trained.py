@@ -80,12 +80,8 @@ class VoteStrategy(Strategy):
     """``PolicyStrategy`` whose votes of all days were computed together, which is much faster.
 
     Attributes:
-        policy: the policy.
         params: its parameters.
         votes: [days, m] of each decision, each from the prices before it.
-
-    Raises:
-        InputError: the votes are for another number of assets.
     """
 
     policy: Policy

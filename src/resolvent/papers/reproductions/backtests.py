@@ -43,7 +43,6 @@ class Backtests:
 
     Attributes:
         problem: the problem, whose parties have the universes.
-        data: the prices.
         results: the results, by label.
     """
 
@@ -55,7 +54,6 @@ class Backtests:
         """The mean wealth over the parties on each day, in units of the first, of the methods and of baselines.
 
         Args:
-            view: has the split and the baselines.
             points: the point of the sweep that each label stands for.
         """
         curves = {label: _wealth_curve(self._of_split(self.results[label].personal_models, split=view.split), point)
@@ -63,11 +61,7 @@ class Backtests:
         return curves | {name: _wealth_curve(self._baseline(name, view.split), {}) for name in view.baselines}
 
     def baseline_curves(self, view: View, rounds: NDArray[np.int64]) -> dict[str, Curve]:
-        """A metric of baselines, which is the same in the first and in the last round.
-
-        Raises:
-            InputError: the measure is not a metric of a back-test.
-        """
+        """A metric of baselines, which is the same in the first and in the last round."""
         if view.baselines and view.measure not in Metrics._fields:
             raise InputError(f"baselines have no measure {quote(view.measure)}; they have "
                              f"{', '.join((WEALTH_BY_DAY, *Metrics._fields))}")

@@ -21,14 +21,7 @@ class Checkpoints:
         self.restored_cpu_seconds = 0.0
 
     def run(self, experiment: PanelExperiment, title: str, seed: int, number: int = 0) -> RunMetrics:
-        """Run an experiment, or continue it, or read it if it is complete.
-
-        Args:
-            experiment: the experiment.
-            title: its panel.
-            seed: the seed.
-            number: its number among the panel's experiments.
-        """
+        """Run an experiment, or continue it, or read it if it is complete."""
         digest = hashlib.sha256(title.encode()).hexdigest()[:12]  # a title may have characters that no path has
         metrics = RunMetrics(experiment, None if self._folder is None else self._folder / f"{digest}-{seed}-{number}")
         self.restored_cpu_seconds += metrics.restored_cpu_seconds

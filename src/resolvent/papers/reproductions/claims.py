@@ -28,13 +28,7 @@ def check(rule: str, figure: Panels, read: Read | None = None, **arguments: Any)
     """Apply a rule to the curves of one seed.
 
     Args:
-        rule: the rule.
-        figure: the curves.
         read: how a curve becomes one number; default: its last value.
-        arguments: the rule's arguments.
-
-    Raises:
-        InputError: there is no such rule, panel or method.
     """
     if rule not in RULES:
         raise InputError(f"there is no rule {quote(rule)}{alternatives(rule, RULES)}")
@@ -92,8 +86,6 @@ def is_borderline(claim: Mapping[str, Any], seeds: int, spreads: Sequence[float 
     """Whether the verdict on a claim could change with items that are within the seeds' spread of a threshold.
 
     Args:
-        claim: the claim of a record.
-        seeds: the record's number of seeds.
         spreads: the standard deviation over seeds of each item, from another record of the claim; default: the claim's.
     """
     if claim["verdict"] == NOT_DECIDED:

@@ -34,9 +34,6 @@ def of_two_methods(item: str = "{a} / {b}") -> Callable[..., Callable[..., float
 
     Each of ``methods`` is compared with the method ``to``, or the methods are those of ``pairs``. With ``mean`` the
     mean of the number over the panels is between the bounds.
-
-    Args:
-        item: what the number is, with the methods a and b.
     """
     def register(function: Callable[..., float]) -> Callable[..., float]:
         def check(figure: Panels, panels: Sequence[str], methods: Sequence[str] = (), to: str = "",

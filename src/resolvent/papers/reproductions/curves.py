@@ -70,7 +70,6 @@ class Item:
 
     Attributes:
         name: what the number is.
-        value: the number.
         holds: whether it is as claimed.
         parts: the numbers whose mean it is, by panel or by method; empty if it is no mean.
     """

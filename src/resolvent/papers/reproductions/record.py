@@ -21,9 +21,7 @@ def claim_record(claim: Claim, seeds: Sequence[Panels], setting: Setting) -> dic
     """A claim with its verdict and, for each reading and item, the numbers of all seeds.
 
     Args:
-        claim: the claim.
         seeds: the curves of each seed.
-        setting: the setting.
 
     Raises:
         InputError: the claim names an unknown rule, panel or method.

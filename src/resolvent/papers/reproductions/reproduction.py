@@ -29,23 +29,18 @@ class Reproduction(pydantic.BaseModel):
     Attributes:
         name: its name on the command line.
         title: its subject.
-        paper: the paper.
-        figure: the figure.
         measure: see ``View``, also for the next six.
         split: the split of the samples.
         over: how the parties become one number.
         axis: the title of the vertical axis.
         log: whether the vertical axis is logarithmic.
-        baselines: names of baselines.
         columns: panels in a row of the picture; 0: all in one row.
         notes: notes for the reader: what the paper leaves open, and what was chosen.
         seeds: number of seeds at the paper's scale.
         experiment: the settings that all panels share.
-        panels: the panels by title.
         search: the choice of parameters before the seeds run.
         claims: the paper's claims.
         middle: a setting between the paper's scale and the quick one, which decides all claims in hours on two cores.
-        quick: the quick setting.
         tiny: the smallest setting that runs, for tests; its changes are added to those of the quick setting.
     """
 
@@ -74,11 +69,7 @@ class Reproduction(pydantic.BaseModel):
 
     @classmethod
     def load(cls, name: str) -> "Reproduction":
-        """Read a shipped reproduction by name.
-
-        Raises:
-            InputError: there is none of this name, or its file is wrong.
-        """
+        """Read a shipped reproduction by name."""
         shipped = reproductions()
         if name not in shipped:
             raise InputError(f"there is no reproduction {quote(name)}{alternatives(name, shipped)}")
@@ -86,11 +77,7 @@ class Reproduction(pydantic.BaseModel):
 
     @classmethod
     def parse(cls, name: str, text: str) -> "Reproduction":
-        """Check the text of a reproduction.
-
-        Raises:
-            InputError: it is wrong.
-        """
+        """Check the text of a reproduction."""
         try:
             reproduction = cls(name=name, **read_data(text, f"{name}.yaml"))
         except pydantic.ValidationError as error:
@@ -122,11 +109,7 @@ class Reproduction(pydantic.BaseModel):
                        for key in View.model_fields})
 
     def levels(self, setting: Setting) -> tuple[SmallSetting, ...]:
-        """The smaller settings whose changes a setting has, in the order in which they apply.
-
-        Raises:
-            InputError: there is no middle setting.
-        """
+        """The smaller settings whose changes a setting has, in the order in which they apply."""
         if setting == "middle" and self.middle is None:
             raise InputError(f"{self.name} has no middle setting: use --quick, or run it at the paper's scale")
         middle = () if self.middle is None else (self.middle,)
@@ -144,9 +127,6 @@ class Reproduction(pydantic.BaseModel):
 
     def with_panels(self, titles: Sequence[str]) -> "Reproduction":
         """The reproduction with these panels, those that show their runs, and the claims that mention no other panel.
-
-        Raises:
-            InputError: there is no such panel, or the search of a panel's parameters is of a panel that is left out.
         """
         for title in titles:
             if title not in self.panels:
@@ -187,8 +167,6 @@ class Reproduction(pydantic.BaseModel):
         """A panel's experiments. The seed is that of the run; and of the problem or the data, if the file has no other.
 
         Args:
-            title: the panel.
-            seed: the seed.
             changes: each ``key.path=value``.
             choices: the parameters that a search chose.
 

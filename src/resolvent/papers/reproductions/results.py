@@ -68,7 +68,6 @@ def redraw(folder: Path, name: str | None = None) -> list[Path]:
     """Draw pictures again from their JSON files, and write the page; nothing runs.
 
     Args:
-        folder: the results folder.
         name: the reproduction, in all settings; default: all.
 
     Returns:
@@ -164,8 +163,6 @@ class ClaimNumber(NamedTuple):
         name: the panel and the methods.
         mean: mean over the seeds, infinite if a run diverged.
         std: standard deviation over the seeds; None for one seed or where it is not finite.
-        as_claimed: number of seeds in which it is as claimed.
-        seeds: number of seeds.
         parts: name of a number from which it is computed -> its mean over the seeds.
     """
 
@@ -194,7 +191,6 @@ class StatedReading(NamedTuple):
 
     Attributes:
         choices: the options that the reading stands for; empty if there is one reading.
-        numbers: the numbers.
         thresholds: the numbers with which these are compared; empty if curves are compared with each other.
     """
 

@@ -26,11 +26,9 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
     """Run a reproduction and check its claims.
 
     Args:
-        reproduction: the reproduction.
         setting: the paper's scale, the middle or the quick setting, or the tiny one for tests.
         changes: further changes of every panel, ``key.path=value``.
         seeds: number of seeds; default: that of the setting.
-        progress: a function that is called with (panel, runs done, runs in total).
         panels: the panels that run, with the claims about them; default: all.
         checkpoints: a folder for the state of every run. Runs that are complete there are read, and an interrupted one
             is continued. The settings must be the same.

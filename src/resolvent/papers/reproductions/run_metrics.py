@@ -36,7 +36,6 @@ class RunMetrics:
         """Run the experiment, or continue it from the checkpoints in a folder.
 
         Args:
-            experiment: the experiment.
             checkpoints: the folder; default: there are no checkpoints.
         """
         comparison = compare_file(experiment.file, checkpoints=checkpoints, resume=checkpoints is not None,
@@ -49,11 +48,7 @@ class RunMetrics:
                            if isinstance(data, TradedMarkets) and isinstance(problem, PortfolioProblem) else None)
 
     def curves(self, view: View) -> dict[str, Curve]:
-        """The curve of each method that has the view's measure, in the order of the labels.
-
-        Raises:
-            InputError: no method has the measure, or the experiment has no baselines.
-        """
+        """The curve of each method that has the view's measure, in the order of the labels."""
         if self._backtests is None and (view.baselines or view.measure == WEALTH_BY_DAY):
             raise InputError(f"baselines and {WEALTH_BY_DAY} need an experiment on prices: leave them out")
         if self._backtests is not None and view.measure == WEALTH_BY_DAY:

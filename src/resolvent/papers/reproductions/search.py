@@ -30,11 +30,7 @@ def is_searched(reproduction: Reproduction, title: str) -> bool:
 
 def search(reproduction: Reproduction, title: str, setting: Setting, changes: tuple[str, ...],
            progress: ProgressOfPanel, checkpoints: Checkpoints) -> dict[str, Any]:
-    """For each method of a panel, all trials with their scores and the best one (the first, if several are best).
-
-    Raises:
-        InputError: the panel is a sweep, or a method refuses a value.
-    """
+    """For each method of a panel, all trials with their scores and the best one (the first, if several are best)."""
     grid = reproduction.search
     assert grid is not None
     points = _points(reproduction, title, setting)
@@ -55,11 +51,7 @@ def search(reproduction: Reproduction, title: str, setting: Setting, changes: tu
 
 def experiment_of_trials(reproduction: Reproduction, title: str, setting: Setting, changes: tuple[str, ...] = (), *,
                          seed: int = _FIRST_SEED) -> PanelExperiment:
-    """The experiment whose methods are the trials of a panel's search.
-
-    Raises:
-        InputError: the panel is a sweep, or a method refuses a value.
-    """
+    """The experiment whose methods are the trials of a panel's search."""
     grid = reproduction.search
     assert grid is not None
     if reproduction.panels[title].sweep is not None:

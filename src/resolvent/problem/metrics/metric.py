@@ -155,7 +155,6 @@ class MetricFunction(Metric):
     Attributes:
         function: function of (labels, predictions), (labels, probabilities) or (labels, outputs).
         argument: the name of its second parameter.
-        settings: further arguments.
     """
 
     function: Callable[..., Any] = field(kw_only=True)
@@ -179,11 +178,7 @@ class MetricFunction(Metric):
 
 
 def check_metric(name: str, metric: Metric, task: Task, loss: Loss) -> None:
-    """Refuse a metric that does not fit the task, or that needs probabilities that the loss does not define.
-
-    Raises:
-        InputError: naming the metric.
-    """
+    """Refuse a metric that does not fit the task, or that needs probabilities that the loss does not define."""
     if metric.task not in ("any", task):
         raise InputError(f"metrics: {name} is for {metric.task}, and the data are for {task}: choose another metric")
     if metric.needs_probabilities and not loss.has_probabilities:
@@ -195,12 +190,8 @@ def name_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], score: str | 
     """Metrics by name: their own names, or those that the user chose.
 
     Args:
-        metrics: the metrics.
         score: name of the score of the loss, which is reported anyway. A metric of this library with the same
             definition is left out, and every other metric of this name is refused.
-
-    Raises:
-        InputError: a name is no text, two metrics have the same name, or one has the name of another quantity of a run.
     """
     if isinstance(metrics, Mapping):
         named = dict(metrics)

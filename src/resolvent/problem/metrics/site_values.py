@@ -40,7 +40,6 @@ class SiteValues(NamedTuple):
     """The scores of M methods at a site, then the gains of those that are not training alone: Q quantities.
 
     Attributes:
-        intervals: Q intervals.
         variances: [Q] the unbiased variances of the values.
         sample: the resampled means of the quantities; a seed that tests no row has the mean over all seeds.
         limits: [Q, 2] the smallest and the largest possible mean, which may be infinite.
@@ -60,8 +59,6 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
 
     Args:
         rows: the values of the site's test rows.
-        methods: the methods, and the baseline.
-        alone: the label of training alone.
         sampling: how intervals resample the rows.
         party: id of the site, from which its random numbers follow: other sites do not change its intervals.
         higher_is_better: whether larger values are better.

@@ -75,11 +75,7 @@ def _plain(value: Any) -> Any:
 
 
 def model_from_description(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Model:
-    """The model that ``describe`` described.
-
-    Raises:
-        InputError: this version of the library has no such model.
-    """
+    """The model that ``describe`` described."""
     names = {name: value for name, value in settings.items() if name not in ("kind", "loss")}
     try:
         if settings["kind"] == "AdaptedModel":

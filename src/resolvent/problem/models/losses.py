@@ -214,11 +214,7 @@ def _check_classification(loss: Loss, task: str) -> None:
 
 
 def check_real_numbers(name: str, task: str) -> None:
-    """Refuse a loss of real numbers for data of another task.
-
-    Raises:
-        InputError: naming the loss; the remedy is the setting of the data.
-    """
+    """Refuse a loss of real numbers for data of another task."""
     if task != "regression":
         labels = "class numbers" if task == "classification" else "of another structure"
         raise InputError(f"{name} is for real numbers, and labels are {labels}: make the data with task='regression' "
@@ -257,7 +253,6 @@ class SampleLoss(Loss):
     Otherwise it is the loss.
 
     Attributes:
-        function: the function.
         has_class_scores: whether the score is the accuracy.
     """
 
@@ -305,11 +300,7 @@ class WeightedLabels(NamedTuple):
 
 
 class WeightedLoss(Loss):
-    """A loss of ``WeightedLabels``, times the weight of each sample; the score counts every sample once.
-
-    Attributes:
-        inner: the loss of a sample.
-    """
+    """A loss of ``WeightedLabels``, times the weight of each sample; the score counts every sample once."""
 
     inner: Loss
 
@@ -372,9 +363,7 @@ def score_rows(loss: Loss, outputs: PyTree[Array], y: PyTree[Array],
     Scores of a model that diverged would be numbers otherwise: the largest of NaN logits is that of class 0.
 
     Args:
-        loss: the loss.
         outputs: leaves [B, ...].
-        y: the targets.
         mask: which samples belong to the minibatch; None: all.
     """
     is_finite = [jnp.isfinite(leaf).reshape(len(leaf), -1).all(axis=1) for leaf in jax.tree.leaves(outputs)]

@@ -270,11 +270,7 @@ class FunctionModel(Model):
         return outputs, features
 
     def _apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> Any:
-        """The outputs; with features the pair of both.
-
-        Raises:
-            InputError: there should be a pair, and is none.
-        """
+        """The outputs; with features the pair of both."""
         result = self.apply_function(params, x, self.key) if self.random_layers else self.apply_function(params, x)
         if self.returns_features and not (isinstance(result, tuple) and len(result) == 2):
             raise InputError(f"a model with returns_features=True must return the pair (outputs, features), got "
@@ -387,11 +383,7 @@ def head(classes: int, task: str = "classification") -> tuple[int, Loss]:
 
 
 def check_counts(name: str, depth: int = 1, **counts: int) -> None:
-    """Refuse numbers of inputs, units or layers that no network has.
-
-    Raises:
-        InputError: a number is less than 1, or there are too many layers.
-    """
+    """Refuse numbers of inputs, units or layers that no network has."""
     sizes: dict[str, Any] = {"depth": depth, **counts}
     check_range(name, "[1, inf)", **sizes)
     if depth > _MAX_DEPTH:

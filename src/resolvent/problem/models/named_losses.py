@@ -29,11 +29,7 @@ _LOSSES: dict[str, Callable[[], Loss]] = {
 
 
 def loss_named(loss: AnyLoss) -> Loss:
-    """A loss from its name, from a function (outputs, labels) -> [B], or unchanged.
-
-    Raises:
-        InputError: there is no loss of this name.
-    """
+    """A loss from its name, from a function (outputs, labels) -> [B], or unchanged."""
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, str):

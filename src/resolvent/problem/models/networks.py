@@ -37,7 +37,6 @@ class CNN(Model):
         channels: number of filters of each convolution.
         kernel: rows and columns of a filter.
         hidden: number of units of each hidden affine layer.
-        outputs: number of outputs.
         normalise: whether there is local response normalisation.
         initial_variance: variance of a weight before training, times the number of inputs of its unit.
     """
@@ -121,8 +120,6 @@ class LSTM(Model):
         tokens: number of different tokens.
         embedding: dimensions of a token's vector.
         width: units of each layer.
-        depth: number of layers.
-        outputs: number of outputs.
         vectors: [tokens, embedding] fixed vectors of the tokens; None: they are learned.
     """
 

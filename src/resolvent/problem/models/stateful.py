@@ -91,8 +91,6 @@ class BoundModel(Model):
     """A model whose state is fixed, or changes in training steps; its parameters are the parameters alone.
 
     Attributes:
-        inner: the model.
-        state: the state.
         changes: whether training steps change the state; otherwise they use it as it is.
         in_step: whether outputs are those of a training step, such as with the statistics of the minibatch.
     """

@@ -19,11 +19,7 @@ Functions = dict[str, Any]  # the fields ``init_function`` and ``apply_function`
 
 
 def stateful_equinox(with_state: Callable[[Array], Any]) -> Functions:
-    """The functions of an Equinox module with stateful layers. Their states are named by their paths in the module.
-
-    Raises:
-        InputError: its layers of BatchNorm have different axis names.
-    """
+    """The functions of an Equinox module with stateful layers. Their states are named by their paths in the module."""
     module, initial = with_state(jax.random.key(0))
     title, axes = type(module).__name__, {layer.axis_name for layer in tree.parts(module, eqx.nn.BatchNorm)}
     if len(axes) > 1 or not all(isinstance(name, str) for name in axes):
@@ -97,8 +93,6 @@ def stateful_nnx(nnx: Any, make: Callable[[Any], Any], definition: Any, parts: t
     Args:
         nnx: the module ``flax.nnx``.
         make: ``nnx.Rngs`` -> module.
-        definition: the graph of the module.
-        parts: its parameters, its random streams, and its other variables.
     """
     variables, random, others = parts
 

@@ -30,7 +30,6 @@ class TorchModel(Model):
     """A PyTorch module and its loss. Parameters are a dictionary with the names of the module's state dict.
 
     Attributes:
-        network: the module.
         description: text that identifies the module in checkpoints.
         key: the random key of the random layers in one training step; None outside of training steps.
     """
@@ -83,7 +82,6 @@ class StatefulTorchModel(StatefulModel):
     """A PyTorch module with buffers that training changes, and its loss.
 
     Attributes:
-        network: the module.
         description: text that identifies the module in checkpoints.
     """
 

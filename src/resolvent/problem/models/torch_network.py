@@ -52,10 +52,6 @@ class TorchNetwork:
         description: the structure of the module and the digest of its numbers, which identify it in checkpoints.
         is_random: whether the module draws random numbers in training mode.
         constants: names of the frozen parameters and of the buffers that training does not change.
-
-    Raises:
-        InputError: the source is neither a module nor such a function, or the module has no trained parameters or
-            batch statistics without running statistics, or a pattern matches no buffer.
     """
 
     def __init__(self, source: Any, random_layers: bool | None = None, state: tuple[str, ...] = ()) -> None:
@@ -84,9 +80,6 @@ class TorchNetwork:
 
         They are those of the source module; or those of a new module, which the source function makes with a seed from
         the key.
-
-        Raises:
-            InputError: JAX does not run on the CPU.
         """
         if not on_cpu():
             raise InputError("models of rv.models.from_torch run on the CPU, where PyTorch and JAX share memory: set "
@@ -201,11 +194,7 @@ class TorchNetwork:
                 torch.from_dlpack(buffer).copy_(first[name])
 
     def _check_call(self, params: Arrays, state: Arrays, x: PyTree[Array]) -> None:
-        """Call the module with zeros in training mode, once for each shape.
-
-        Raises:
-            InputError: it changes a constant, draws random numbers unexpectedly, or does not return one tensor.
-        """
+        """Call the module with zeros in training mode, once for each shape."""
         leaves, structure = jax.tree.flatten(x)
         signature = (structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
         if signature in self._checked:
@@ -278,11 +267,7 @@ def _sample_loss(function: SampleLossFunction) -> TorchFunction:
 
 
 def _make(source: Any, seed: int) -> torch.nn.Module:
-    """Make a module with a seed; PyTorch's random state is restored.
-
-    Raises:
-        InputError: ``source`` is not a function that makes a module.
-    """
+    """Make a module with a seed; PyTorch's random state is restored."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -297,11 +282,7 @@ def _make(source: Any, seed: int) -> torch.nn.Module:
 
 
 def _check_module(module: torch.nn.Module) -> None:
-    """Refuse modules that cannot be a model.
-
-    Raises:
-        InputError: predictions depend on other samples, there are no trained parameters, or some are not on the CPU.
-    """
+    """Refuse modules that cannot be a model."""
     if statistics := [name or type(part).__name__ for name, part in module.named_modules()
                       if isinstance(part, _NORMS[0]) and not part.track_running_stats]:
         raise InputError(f"the PyTorch module has batch normalisation without running statistics in "
@@ -332,11 +313,7 @@ def _mode(is_step: bool, key: Array | None) -> str:
 
 
 def _state_buffers(module: torch.nn.Module, patterns: tuple[str, ...]) -> Tensors:
-    """The buffers that training changes: running statistics, and those with a name that matches a pattern.
-
-    Raises:
-        InputError: a pattern matches no buffer.
-    """
+    """The buffers that training changes: running statistics, and those with a name that matches a pattern."""
     buffers = dict(module.named_buffers())
     for pattern in patterns:
         if not any(matches(pattern, name) for name in buffers):

@@ -104,7 +104,6 @@ def draw_first_position(uniform: Float[Array, "*S"], last: Int[Array, ""], bias:
 
     Args:
         uniform: u, uniform in [0, 1).
-        last: the largest position.
         bias: b, in [0, 1).
     """
     # For b = 0 the formula is 0/0; at the square of the rounding unit it is uniform up to rounding.

@@ -35,10 +35,6 @@ def lbfgs(value: Callable[[Vector], Array], grad: Callable[[Vector], Vector], st
 
     Args:
         value: the objective. It need not be differentiable in reverse mode.
-        grad: its gradient.
-        start: the first point.
-        steps: the largest number of steps.
-        tolerance: the norm of the gradient at which it stops.
         history_size: number of pairs (step, change of the gradient) that are stored.
         cost: cost of one step, for the queue of ``resolvent.xla.loops``.
 

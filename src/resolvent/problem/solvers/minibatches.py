@@ -68,11 +68,8 @@ def over_minibatches(step: Callable[[State, Subproblem, Array, Array], State], s
 
     Args:
         step: one step, on the samples at ``positions`` for which ``mask`` is true.
-        state: the first state.
         subproblem: the objective; each step gets it with a key of its own for random layers, such as dropout.
-        key: key of the minibatches.
         effort: the fraction of the work that is done, in [0, 1].
-        budget: the work at full effort.
         batches: chooses the minibatch of each step.
 
     Returns:
@@ -118,12 +115,7 @@ def scale_budget(budget: ArrayLike, effort: Float[Array, ""]) -> Int[Array, ""]:
 
 
 def check_budget(solver: Any) -> None:
-    """Check a solver's fields ``batch_size``, ``learning_rate``, ``epochs`` and ``steps``, as far as it has them.
-
-    Raises:
-        InputError: a number is not positive, the batch size is not at least 1, or both ``epochs`` and ``steps`` are
-            set.
-    """
+    """Check a solver's fields ``batch_size``, ``learning_rate``, ``epochs`` and ``steps``, as far as it has them."""
     fields = vars(solver)
     check_range(solver, "[1, inf)", **{name: fields[name] for name in ("batch_size",) if name in fields})
     if fields.get("epochs") is not None and fields.get("steps") is not None:

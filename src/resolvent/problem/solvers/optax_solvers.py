@@ -151,11 +151,7 @@ class OptaxSolver(MinibatchSolver):
 
 
 def _learning_rate(optimizer: Optimizer) -> ArrayLike:
-    """The learning rate of a traced optimizer.
-
-    Raises:
-        InputError: it is not a traced optimizer, or its learning rate is not a number.
-    """
+    """The learning rate of a traced optimizer."""
     if isinstance(optimizer, TracedOptimizer) and "learning_rate" in optimizer.hyperparams:
         return optimizer.hyperparams["learning_rate"]
     raise InputError("OptaxSolver(proximal='implicit') needs the learning rate of the optimizer as a number: use "

@@ -41,11 +41,7 @@ class Optimizer(eqx.Module):
 
 
 class FixedOptimizer(Optimizer):
-    """A finished optimizer, compiled into the program. It is equal only to itself.
-
-    Attributes:
-        transformation: the optimizer.
-    """
+    """A finished optimizer, compiled into the program. It is equal only to itself."""
 
     transformation: optax.GradientTransformation = eqx.field(static=True)
 
@@ -130,11 +126,7 @@ def scaled_optimizer(optimizer: Optimizer, factor: ArrayLike) -> Optimizer:
 
 
 def as_optimizer(optimizer: "Optimizer | optax.GradientTransformation") -> Optimizer:
-    """An optimizer of either kind as a pytree.
-
-    Raises:
-        InputError: it is not an optimizer, but, for example, a factory that has not been called.
-    """
+    """An optimizer of either kind as a pytree."""
     if isinstance(optimizer, Optimizer):
         return optimizer
     if isinstance(optimizer, optax.GradientTransformation):
@@ -149,11 +141,6 @@ def named_optimizer(name: str, learning_rate: ArrayLike, settings: dict[str, flo
 
     Args:
         name: the name of an optimizer in optax that has a learning rate, such as ``adamw``.
-        learning_rate: its learning rate.
-        settings: its other arguments.
-
-    Raises:
-        InputError: optax has no such optimizer, or it does not take these settings.
     """
     factories = {key: value for key, value in vars(optax).items() if _is_optimizer_factory(key, value)}
     if name not in factories:

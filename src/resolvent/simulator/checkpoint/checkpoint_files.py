@@ -48,8 +48,6 @@ class Checkpoint(NamedTuple):
         A kill at any moment leaves a complete checkpoint, if there was one. An interruption waits until the end.
 
         Args:
-            folder: the folder of the run's checkpoints.
-            identity: identity of the run.
             previous: number of rounds of the checkpoint that this run wrote or continued from, if there is one.
         """
         with finish_before_interruption():
@@ -85,15 +83,11 @@ class Checkpoint(NamedTuple):
         """The newest checkpoint in a folder that is whole, or None if there is no checkpoint.
 
         Args:
-            folder: the folder.
             like: a tree with the structure, shapes and dtypes of the state.
             identity: identity of the run that continues.
 
         Warns:
             UserWarning: the versions differ, or a newer checkpoint is damaged.
-
-        Raises:
-            InputError: the checkpoint belongs to another run; the message says which parts differ. Or all are damaged.
         """
         paths = [p for p in folder.glob("[0-9]*") if p.is_dir()] if folder.is_dir() else []
         damages: list[str] = []

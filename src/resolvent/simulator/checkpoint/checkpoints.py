@@ -36,11 +36,7 @@ class RunCheckpoints:
         self._previous: int | None = None  # rounds of the checkpoint that this run wrote or continued from
 
     def restore(self) -> int:
-        """Continue from the newest checkpoint if the plan says so. Returns the number of rounds that are done.
-
-        Raises:
-            InputError: the checkpoint belongs to another run, or has more rounds than the plan.
-        """
+        """Continue from the newest checkpoint if the plan says so. Returns the number of rounds that are done."""
         if self._folder is None or self._identity is None or not self._plan.checkpoint.resume:
             return 0
         checkpoint = Checkpoint.read(self._folder, self._storage.checkpoint_state(), self._identity)
@@ -78,11 +74,7 @@ class RunCheckpoints:
         self._previous = rounds
 
     def barrier(self, rounds: int) -> None:
-        """Wait for all processes.
-
-        Raises:
-            InputError: the processes have done different numbers of rounds, and would wait for each other forever.
-        """
+        """Wait for all processes."""
         if self._folder is None or jax.process_count() == 1:
             return
         rounds_of_processes = gather_over_processes(np.array(rounds))

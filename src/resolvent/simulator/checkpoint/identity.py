@@ -61,9 +61,6 @@ class RunIdentity(NamedTuple):
         """Compare with the identity that a checkpoint stores.
 
         Warns if a version differs: the rest of the run may then round differently.
-
-        Raises:
-            InputError: a setting or a program of the run differs.
         """
         names = [*self.fingerprint, *(name for name in stored.fingerprint if name not in self.fingerprint)]
         different = [name for name in names if self.fingerprint.get(name) != stored.fingerprint.get(name)]

@@ -40,7 +40,6 @@ def digests_of_programs(plan: Plan, record: Sequence[str] | None = None) -> dict
     run. JAX stores traces: a run on one CPU device has traced its rounds already.
 
     Args:
-        plan: the plan.
         record: names of what each round records, if it is not that of the plan.
     """
     return _digests(limit_batches(plan), _trace, plan.recorded if record is None else tuple(record))
@@ -50,9 +49,6 @@ def check_repeatable(plan: Plan) -> None:
     """Trace the user's own code once more, and compare: a run could otherwise neither be repeated nor resumed.
 
     A combination of code, structure and shapes is checked once in a process.
-
-    Raises:
-        InputError: the programs differ; the message says why.
     """
     code = digest_of_code(parts := traced_parts(plan))
     if not code:

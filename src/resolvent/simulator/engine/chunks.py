@@ -35,11 +35,9 @@ class ChunkRunner:
     """Runs chunks of rounds.
 
     Attributes:
-        algorithm: the algorithm.
         seed: seed of all random numbers.
         capacity: the maximum number of rounds in a chunk.
         record: names of what each round records, see ``engine.run_chunk``.
-        scheduler: the scheduler.
     """
 
     algorithm: Algorithm

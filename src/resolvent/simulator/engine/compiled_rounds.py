@@ -119,17 +119,10 @@ def run_chunk(
     The number of rounds is traced, so that one compiled function serves every chunk of up to ``capacity`` rounds.
 
     Args:
-        algorithm: the algorithm.
-        problem: the parties' objectives.
-        participation: draws the cohorts.
         state: the state before the rounds; its buffers are donated.
-        seed: seed of all random numbers.
-        start: number of the first round.
         count: number of rounds, 1 to ``capacity``.
-        capacity: number of rows of the record.
         record: names of the parties' scalars to record (``steps``, ``inexactness``, ``model_change``,
             ``start_change``), and ``gap`` for the shared model's optimality gap if the problem's optimum is known.
-        scheduler: a scheduler or its name.
         plain: compile without call metadata. Callers leave this to ``FallbackJit``.
     """
     run = partial(_run_rounds, static=_Static(record, scheduler, plain), capacity=capacity)
@@ -169,12 +162,8 @@ def program_of_round(algorithm: Algorithm, problem: Problem, participation: Part
     """The program of a round with the parties one after the other.
 
     Args:
-        algorithm: the algorithm.
-        problem: the parties' objectives, or their shapes.
-        participation: draws the cohorts.
         state: the state before the round, or its shapes.
         record: names of the parties' scalars to record, see ``run_chunk``.
-        trace: traces a compiled function for these arguments.
     """
     static = _Static(record, Sequential(), plain=False)
     # The number of a round is a weak type in ``_run_rounds``, whose trace is found again if all types are the same.

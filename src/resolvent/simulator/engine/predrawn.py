@@ -39,11 +39,7 @@ class PredrawnCohorts(Participation):
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """Refused: the cohorts hold the shares of their own parties only.
-
-        Raises:
-            InputError: always.
-        """
+        """Refused: the cohorts hold the shares of their own parties only."""
         raise InputError("predrawn cohorts know the shares of their own parties only: use the participation from which "
                          "they were drawn")
 
@@ -60,10 +56,7 @@ def draw_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: Ar
     """The cohorts of the rounds start, ..., start+rounds-1, and the participation's state after them.
 
     Args:
-        participation: draws the cohorts.
         sizes: [N] numbers of samples.
-        seed: seed of all random numbers.
-        start: number of the first round.
         rounds: number of rounds; up to ``capacity``, another number does not compile again.
         capacity: R, the number of rows of the result; those beyond ``rounds`` are zero. Default: ``rounds``.
         state: the participation's state before round ``start``; default: its first state.

@@ -30,10 +30,7 @@ def initial_state(algorithm: Algorithm, problem: Problem, participation: Partici
     """The state of the server and of every party before the first round.
 
     Args:
-        algorithm: the algorithm.
-        problem: the objectives of the N parties.
         participation: gives the shares lambda_k; default: all parties take part, weighted by size.
-        seed: seed of the first model and of the first states.
 
     Example:
         >>> problem = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2)] * 3), jnp.ones((3, 2)))
@@ -51,11 +48,9 @@ def run_rounds(algorithm: Algorithm, problem: Problem, participation: Participat
     """The state after rounds start, ..., start+rounds-1.
 
     Args:
-        algorithm: the algorithm.
         problem: the objectives of the N parties.
         participation: draws the cohorts; default: all parties take part, weighted by size.
         state: the state before round ``start``; default: ``initial_state``. It is copied and stays usable.
-        seed: seed of all random numbers.
         start: number of the first round; 0 is the first round of a run.
         rounds: number of rounds, at least 1. Up to the next power of two, another number does not compile again.
         scheduler: a scheduler, or ``sequential``, ``lanes`` or ``queue``.

@@ -21,11 +21,7 @@ _TIMED_RUNS = 2
 
 
 def scheduler_named(scheduler: SchedulerName) -> Scheduler:
-    """The scheduler of that name; a ``Scheduler`` is returned unchanged.
-
-    Raises:
-        InputError: no scheduler has this name.
-    """
+    """The scheduler of that name; a ``Scheduler`` is returned unchanged."""
     if isinstance(scheduler, Scheduler):
         return scheduler
     if scheduler not in _NAMED:

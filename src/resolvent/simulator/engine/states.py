@@ -50,7 +50,6 @@ class Snapshot(NamedTuple):
     """The last aggregation of a chunk of rounds.
 
     Attributes:
-        record: the record of the round.
         models: the cohort's models before the aggregation, leaves [C, ...].
         server_before: the server's state before the round.
     """

@@ -45,7 +45,6 @@ def cross_fit(problem: Problem, choose: Callable[[Problem], Vector]) -> tuple[Ha
     """Both halves of the validation samples; none if the problem has no validation samples that can be divided.
 
     Args:
-        problem: the problem of the parties.
         choose: problem -> the models [M, ...] that parties choose by its validation samples.
     """
     if _SPLIT not in problem.splits or not _learning_problems(problem):
@@ -59,8 +58,6 @@ def cross_fitted_scores(problem: Problem, scores: PartyScores, halves: tuple[Hal
     """Scores [M, splits], with those of the validation samples from both halves.
 
     Args:
-        problem: the problem of the parties.
-        scores: the scores of the models that the parties use.
         halves: both halves, or none: then the scores do not change.
         index: [M] ids of the parties.
     """

@@ -43,9 +43,7 @@ class Optimum(NamedTuple):
     """A point near a minimiser.
 
     Attributes:
-        w: the point.
         gradient_norm: norm of the gradient at ``w``; the caller judges whether it is small enough.
-        iterations: number of iterations.
     """
 
     w: Vector

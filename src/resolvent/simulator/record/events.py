@@ -115,11 +115,7 @@ OnEvaluation: TypeAlias = Callable[[EvaluationEvent], None]
 
 
 def as_callbacks(on_evaluation: OnEvaluation | Sequence[OnEvaluation] | None) -> tuple[OnEvaluation, ...]:
-    """One function, several or none as a tuple.
-
-    Raises:
-        InputError: something else is among them.
-    """
+    """One function, several or none as a tuple."""
     callbacks = () if on_evaluation is None else (
         tuple(on_evaluation) if isinstance(on_evaluation, Sequence) else (on_evaluation,))
     for callback in callbacks:
@@ -133,7 +129,6 @@ class RunCallbacks:
     """The functions that one run calls at its evaluations, in the writer process.
 
     Args:
-        callbacks: the functions.
         make_event: number of rounds -> event.
     """
 

@@ -38,7 +38,6 @@ class Measurements:
     """The metrics of one run, and its seconds and bytes.
 
     Args:
-        plan: the plan of the run.
         storage: the data and the states of the parties.
         message: bytes of a party's messages in a round.
 
@@ -151,10 +150,7 @@ class Measurements:
         """Add the metrics in addition to the score. A party whose labels do not define a metric has no row of it.
 
         Args:
-            prefixes: prefixes of the metrics' names.
-            views: the evaluated parties, by device.
             models: models of each view, leaves [m, ...]: a model for each party, or [1, ...]: one model for all.
-            rounds: number of rounds so far.
             halves: for each view both halves of the validation samples, if parties choose by them.
         """
         if (metrics := self._evaluation.metrics) is None:
@@ -193,12 +189,7 @@ class Measurements:
             self._table.add(0, None, "train", "heterogeneity_gradient", optimum.gradient_norm)
 
     def measure_line(self, chunk: Chunk, rounds: int) -> None:
-        """The loss on the line from each party's model to the new shared model, and of the shared model before.
-
-        Args:
-            chunk: the chunk that ends with the aggregation.
-            rounds: number of rounds so far.
-        """
+        """The loss on the line from each party's model to the new shared model, and of the shared model before."""
         shared_model, record, train = self._algorithm.server_model, chunk.snapshot.record, jnp.array(0)
         if shared_model(chunk.state.server) is None or "line" not in self._evaluation.diagnostics:
             return

@@ -52,9 +52,7 @@ class SavedModels(NamedTuple):
     """The models of one method.
 
     Attributes:
-        method: name of the method.
         rounds: number of rounds that they were trained for.
-        parties: the parties' names.
         personal: the personal models, leaves [N, ...].
         shared: the shared model, or None.
         model: the predictor, or None for a problem without samples.
@@ -74,11 +72,7 @@ class SavedModels(NamedTuple):
     training: TrainingRows | None = None
 
     def fitted(self, party: int | None) -> Fitted | None:
-        """The model of a party, or the shared model; None if there is none.
-
-        Raises:
-            InputError: the models were trained on a problem without samples.
-        """
+        """The model of a party, or the shared model; None if there is none."""
         if self.model is None or self.encoding is None:
             raise InputError(_NO_ENCODING)
         if party is None and self.shared is None:
@@ -119,12 +113,7 @@ class ModelFolder:
     """A folder that ``write_model_folder`` wrote. Models are read when they are needed.
 
     Attributes:
-        method: name of the method.
-        parties: the parties' names.
         digest: SHA-256 of the last state of the run of the models; empty if it is not known.
-
-    Raises:
-        InputError: the folder has no models, or was written by another version.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -147,11 +136,7 @@ class ModelFolder:
 
     @property
     def encoding(self) -> Encoding:
-        """The encoding of the inputs.
-
-        Raises:
-            InputError: there is none, because the models were trained on a problem without samples.
-        """
+        """The encoding of the inputs."""
         if _ENCODING not in self._note["files"]:
             raise InputError(_NO_ENCODING)
         check_files(self._folder, {_ENCODING: self._note["digests"][_ENCODING]}, _ADVICE)
@@ -166,11 +151,7 @@ class ModelFolder:
         return TrainingRows.from_plain(read_sealed(self._folder / _TRAINING, _ADVICE))
 
     def index(self, party: int | str) -> int:
-        """The id of a party, from its name or its id.
-
-        Raises:
-            InputError: there is no such party.
-        """
+        """The id of a party, from its name or its id."""
         if isinstance(party, str) and party in self.parties:
             return self.parties.index(party)
         if isinstance(party, int) and 0 <= party < len(self.parties):
@@ -195,9 +176,6 @@ class ModelFolder:
         Args:
             site: the name or the id of a party; None: the shared model.
             model: the predictor, if it is not one of the library's.
-
-        Raises:
-            InputError: there is no such site; there is no shared model; or the predictor is needed, or does not fit.
         """
         encoding, predictor = self.encoding, self._predictor(model)
         assert predictor is not None
@@ -206,11 +184,7 @@ class ModelFolder:
                                   self._note["round"], training=self.training))
 
     def adjust(self, fitted: Fitted) -> Fitted:
-        """A model with the calibration and the threshold that are stored here for its site.
-
-        Raises:
-            DamagedFileError: the file is damaged, or belongs to other models.
-        """
+        """A model with the calibration and the threshold that are stored here for its site."""
         record = self.read_later_file(CALIBRATION_FILE)
         content = record["shared"] if fitted.site is None else record["sites"].get(fitted.site)
         if content is None:
@@ -226,9 +200,6 @@ class ModelFolder:
         """The content of a file about these models that was written after them.
 
         It has ``sites``, the record of each site by name, and ``shared``, that of the shared model or None.
-
-        Raises:
-            DamagedFileError: the file is damaged, or belongs to other models.
         """
         path = self._folder / name
         if not path.exists():
@@ -243,7 +214,6 @@ class ModelFolder:
         """Write the records of these sites into a file that ``read_later_file`` reads; those of other sites stay.
 
         Args:
-            name: name of the file.
             records: name of a site -> its record; None: that of the shared model.
 
         Returns:
@@ -272,11 +242,7 @@ class ModelFolder:
             return _as_parameters(predictor, leaves)
 
     def _predictor(self, model: Model | None) -> Model | None:
-        """The predictor; None for a problem without samples.
-
-        Raises:
-            InputError: it is not one of the library's, and ``model`` is None.
-        """
+        """The predictor; None for a problem without samples."""
         settings = self._note["model"]
         if model is not None or _ENCODING not in self._note["files"]:
             return model
@@ -297,11 +263,7 @@ class ModelFolder:
 
 
 def _as_parameters(model: Model, leaves: dict[str, NDArray[Any]]) -> Vector:
-    """The leaves as the parameters of a model.
-
-    Raises:
-        InputError: the model has other parameters.
-    """
+    """The leaves as the parameters of a model."""
     like = jax.eval_shape(model.init, jax.random.key(0))
     names = [name or "value" for name, _ in tree.named_leaves(like)]
     shapes = [leaf.shape for _, leaf in tree.named_leaves(like)]

@@ -26,12 +26,7 @@ def is_notebook() -> bool:
 
 
 def notebook_progress(unit: str, *, transient: bool) -> tuple[Callable[..., None], Callable[[], None]]:
-    """Two functions: one of (label, done, total) that shows a bar per label, and one that ends the display.
-
-    Args:
-        unit: what is counted.
-        transient: remove the bars at the end.
-    """
+    """Two functions: one of (label, done, total) that shows a bar per label, and one that ends the display."""
     from IPython.display import HTML, display
 
     bars: dict[str, tuple[int, int, str]] = {}
@@ -75,7 +70,6 @@ def live_curve(name: str, *, is_shown: bool) -> "Iterator[Callable[[pd.DataFrame
     end: ``Result.plot`` has it.
 
     Args:
-        name: name of the method.
         is_shown: whether there is a curve.
     """
     if not is_shown or not is_notebook():

@@ -42,9 +42,7 @@ class PartyMetrics:
         """Check that the metrics fit.
 
         Args:
-            metrics: the metrics by name.
             model: the model whose predictions are judged.
-            data: the parties' samples.
 
         Raises:
             InputError: a metric is for another task, or needs probabilities that the loss does not define.

@@ -30,8 +30,6 @@ def progress_bar(progress: bool | Progress, name: str, rounds: int) -> Iterator[
 
     Args:
         progress: whether to show a bar on standard error; or the caller's function, which is returned.
-        name: the bar's label.
-        rounds: number of rounds.
     """
     if callable(progress):
         yield progress
@@ -53,8 +51,6 @@ def progress_bars(unit: str, *, width: int = 0, transient: bool = False) -> Iter
     Args:
         unit: what is counted, such as ``rounds``; a label may have another one. ``bytes`` are shown as sizes. An
             unknown total is 0.
-        width: minimum width of the labels.
-        transient: remove the bars at the end.
     """
     if is_notebook():
         show_bar, end = notebook_progress(unit, transient=transient)

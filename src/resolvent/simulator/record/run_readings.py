@@ -23,12 +23,7 @@ __all__ = ["RunReadings", "diverged_parties"]
 
 
 def diverged_parties(metrics: "pd.DataFrame", score: str) -> dict[int, int]:
-    """Id of a party -> the first evaluated round since which a score of its model is not finite.
-
-    Args:
-        metrics: the table of one run.
-        score: name of the score.
-    """
+    """Id of a party -> the first evaluated round since which a score of its model is not finite."""
     rows = metrics[(metrics["metric"] == score) & metrics["party"].notna()]
     is_bad = ~np.isfinite(rows["value"].to_numpy(dtype=float))
     if not is_bad.any():

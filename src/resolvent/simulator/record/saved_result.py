@@ -35,12 +35,7 @@ def write_result(folder: Path, models: SavedModels, metrics: "pd.DataFrame", not
 
     Args:
         folder: a folder that does not exist or is empty.
-        models: the models of the run.
-        metrics: the table of its metrics.
         note: its seed, the name of its score, whether it had data, and its facts.
-
-    Raises:
-        InputError: the folder is in use.
     """
     check_names(folder)
     target = folder.expanduser().resolve()

@@ -42,9 +42,6 @@ class PendingChunk(NamedTuple):
     """A chunk that is being gathered.
 
     Attributes:
-        start: number of the first round.
-        rounds: number of rounds.
-        participation: their cohorts.
         state_after: the state of the participation that drew them, after these rounds.
         ids: ids of the parties of the cohorts, ascending.
         gathered: the data and states, when the thread has gathered them.

@@ -43,10 +43,6 @@ class HostStates:
     """The states of all parties of a run; without a file if the algorithm's parties have no state.
 
     Args:
-        algorithm: the algorithm.
-        shapes: shapes and dtypes of one party's state.
-        parties: number of parties.
-        seed: seed of the first states.
         folder: folder of the file; None: a temporary folder, which is removed with this object.
 
     Attributes:

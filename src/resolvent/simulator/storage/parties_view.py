@@ -23,7 +23,6 @@ class SampledParties(NamedTuple):
     """Parties whose samples this process has on one device.
 
     Attributes:
-        problem: a problem with these parties.
         positions: [m] their positions among the parties that were asked for.
     """
 
@@ -59,12 +58,7 @@ class PartiesView(ABC):
 
 
 class DeviceParties(PartiesView):
-    """All parties are on the device.
-
-    Args:
-        problem: the problem of all parties.
-        state: the last state of the server and of all parties.
-    """
+    """All parties are on the device."""
 
     def __init__(self, problem: Problem, state: Federation) -> None:
         self._problem, self._state = problem, state
@@ -87,7 +81,6 @@ class CollectedModels(PartiesView):
     """All personal models are in this process, as they were when they were collected.
 
     Args:
-        view: the parties whose models they are.
         models: leaves [N, ...].
     """
 

@@ -54,11 +54,7 @@ def _silent_output() -> Iterator[None]:
 
 @contextlib.contextmanager
 def detect_lost_process() -> Iterator[None]:
-    """Raise one error for all the forms in which libraries report that another process has ended.
-
-    Raises:
-        ProcessLostError: an exchange with another process has failed.
-    """
+    """Raise one error for all the forms in which libraries report that another process has ended."""
     try:
         yield
     except Exception as error:

@@ -28,7 +28,6 @@ class RowFile:
     """One row per party: leaves of fixed shapes, after the party's id and a checksum.
 
     Attributes:
-        path: the file.
         table: [N] position of each party's row in the file; -1 for a party without a row.
     """
 
@@ -38,7 +37,6 @@ class RowFile:
         Args:
             path: the file; it is made if it does not exist.
             like: a row: leaves with shape and dtype.
-            parties: N, the number of parties.
         """
         self.path = path
         self._open(like)
@@ -57,11 +55,7 @@ class RowFile:
         self._file = open_until_collected(self, self.path, os.O_RDWR | os.O_CREAT)
 
     def restore(self, tables: NDArray[np.int32]) -> None:
-        """Continue from a checkpoint's tables, see ``sync``.
-
-        Raises:
-            InputError: the file is shorter than the table says.
-        """
+        """Continue from a checkpoint's tables, see ``sync``."""
         self.table, before = np.array(tables, np.int32)
         self._table_of_checkpoint = self.table.copy()
         used = np.unique(tables[tables >= 0])
@@ -74,11 +68,7 @@ class RowFile:
                              "or belongs to another run; put it back, or start afresh without resume")
 
     def read(self, ids: NDArray[np.int32]) -> tuple[PyTree[NDArray[Any]], NDArray[np.bool_]]:
-        """The rows of some parties (leaves [M, ...], zero for parties without a row), and [M] which have a row.
-
-        Raises:
-            InputError: a row is not what was written.
-        """
+        """The rows of some parties (leaves [M, ...], zero for parties without a row), and [M] which have a row."""
         rows, positions = np.zeros(len(ids), self._record), self.table[ids]
         for i in np.argsort(positions):
             if positions[i] < 0:
@@ -91,11 +81,7 @@ class RowFile:
         return jax.tree.unflatten(self._structure, leaves), positions >= 0
 
     def write(self, ids: NDArray[np.int32], rows: PyTree[Any]) -> None:
-        """Write the rows of some parties; further rows are ignored.
-
-        Raises:
-            OSError: the disk is full or has failed; the error names the file.
-        """
+        """Write the rows of some parties; further rows are ignored."""
         records = np.zeros(len(ids), self._record)
         records["party"] = ids
         for name, leaf in zip(self._fields, jax.tree.leaves(rows), strict=True):

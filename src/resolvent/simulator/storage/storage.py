@@ -33,7 +33,6 @@ class EvaluationView(NamedTuple):
     """Evaluated parties whose data are on one device of this process.
 
     Attributes:
-        problem: a problem with these parties.
         state: the server's state and the states of these parties.
         parties: [m] their ids.
         positions: [m] their positions among all evaluated parties.
@@ -49,7 +48,6 @@ class CohortView(NamedTuple):
     """Parties of the last cohort whose data are on one device of this process.
 
     Attributes:
-        problem: a problem with these parties.
         models: their models before the aggregation, leaves [L, ...].
         parties: [L] their ids; the first m rows count.
         positions: [m] their positions in the cohort.
@@ -88,10 +86,7 @@ class Storage(ABC):
         """Run rounds start, start+1, ... in one compiled call, and keep the state after them.
 
         Args:
-            run_chunk: runs the rounds.
-            start: number of the first round.
             end: number of the round at which the call must end at the latest.
-            limit: the preferred maximum number of rounds.
 
         Returns:
             The result of the call, and the number of rounds that it ran.
@@ -111,7 +106,6 @@ class Storage(ABC):
         Args:
             positions: for each view, the positions of its rows.
             parts: for each view, its rows; further rows are ignored.
-            size: number of rows.
         """
         arrays = [np.asarray(part) for part in parts]
         collected = np.zeros((size, *arrays[0].shape[1:]), arrays[0].dtype)
@@ -152,13 +146,7 @@ class DeviceStorage(Storage):
     """All parties' data and states are arrays on the device."""
 
     def __init__(self, plan: Plan, problem: Problem, scheduler: Scheduler) -> None:
-        """Compute the first state and copy everything to the scheduler's devices.
-
-        Args:
-            plan: the plan of the run.
-            problem: the problem of all parties.
-            scheduler: the scheduler of the first rounds.
-        """
+        """Compute the first state and copy everything to the scheduler's devices."""
         self.problem = problem
         self.capacity = call_capacity(plan)
         self._scheduler, self._evaluated = scheduler, jnp.asarray(plan.evaluation.parties)

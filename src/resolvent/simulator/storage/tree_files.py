@@ -32,12 +32,7 @@ NUMPY_NAMES = {name: dtype for dtype, name in FILE_NAMES.items()}
 
 
 class BlockedLeaf(ABC):
-    """An array that is not in the memory of one process: it is read and written in blocks of rows.
-
-    Attributes:
-        shape: shape of the array.
-        dtype: dtype of its numbers.
-    """
+    """An array that is not in the memory of one process: it is read and written in blocks of rows."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -52,11 +47,7 @@ class BlockedLeaf(ABC):
 
 
 def named_leaves(x: PyTree[Any]) -> dict[str, Any]:
-    """Each leaf by its path (``layer 0.weight``); a tree that is one array has the path ``value``.
-
-    Raises:
-        InputError: two leaves have the same path.
-    """
+    """Each leaf by its path (``layer 0.weight``); a tree that is one array has the path ``value``."""
     leaves = tree.named_leaves(x)
     arrays = {name or "value": leaf if isinstance(leaf, BlockedLeaf) else np.asarray(leaf) for name, leaf in leaves}
     if len(arrays) < len(leaves):
@@ -75,11 +66,7 @@ def digest(x: PyTree[Any]) -> str:
 
 
 def write_tree(path: Path, x: PyTree[Any], note: dict[str, str] | None = None) -> None:
-    """Write a tree as a safetensors file, with texts in its header.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a tree as a safetensors file, with texts in its header."""
     leaves = named_leaves(x)
     if any(isinstance(leaf, BlockedLeaf) for leaf in leaves.values()):
         write_atomically(path, lambda p: _write_blocks(p, leaves, note or {}))
@@ -124,12 +111,7 @@ def _write_blocks(path: Path, leaves: Mapping[str, Any], note: dict[str, str]) -
 
 
 def read_tree(path: Path, like: PyTree[Any]) -> tuple[PyTree[Any], dict[str, str]]:
-    """Read a tree with the structure of ``like``, and the texts in the header.
-
-    Raises:
-        DamagedFileError: the file is damaged.
-        InputError: its leaves have other paths, shapes or dtypes than those of ``like``.
-    """
+    """Read a tree with the structure of ``like``, and the texts in the header."""
     try:
         with safe_open(path, framework="numpy") as file:
             note, names = dict(file.metadata() or {}), set(file.keys())

@@ -40,7 +40,6 @@ def deferred(original: Primitive, rule: Rule, rewrite: Rewrite) -> Primitive:
 
     Args:
         original: a JAX operation with one result.
-        rule: its replacement.
         rewrite: replaces the operations of a function; for the results of transformations.
     """
     operation: Any = Primitive(f"fast_{original.name}")

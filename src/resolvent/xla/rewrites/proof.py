@@ -17,7 +17,6 @@ def obstacle_to_rewriting(rewrite: Callable[..., Any], operations: Callable[...,
     """Why rewriting cannot be used; empty if the gradient of a small network is rewritten and stays the same.
 
     Args:
-        rewrite: maps a function to the rewritten function.
         operations: maps a function and its arguments to the names of the operations that are replaced.
     """
     draw = np.random.default_rng(0).normal

@@ -39,8 +39,6 @@ class _Rows:
 
     Attributes:
         scatter: the equation that adds the updates to zeros.
-        indices: the rows of the updates.
-        updates: the gradients of the rows.
     """
 
     scatter: JaxprEqn
@@ -57,7 +55,6 @@ class _Combination:
     """A linear combination of arrays of the size of a table, which is computed when it is read.
 
     Attributes:
-        terms: its terms.
         compute: computes it as the original program does.
         entry: the value of all of its entries, if it is a broadcast number or scalar.
     """

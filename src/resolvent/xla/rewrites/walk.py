@@ -23,7 +23,6 @@ class Rewriter:
     """Rearranges the program of a function, and replaces the operations for which there is a rule.
 
     Args:
-        passes: the rearrangements, in order.
         rules: name of an operation -> how it is compiled instead.
     """
 

@@ -29,7 +29,6 @@ def _find_products(jaxpr: Jaxpr, weights: Sequence[Any] | None = None, *,
     The weights of a program are its arguments; the weights of a scan are the arrays that are the same in all steps.
 
     Args:
-        jaxpr: the program.
         weights: its weights; default: its arguments.
         is_scan: whether the program is the body of a scan.
     """

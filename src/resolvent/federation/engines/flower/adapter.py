@@ -32,7 +32,6 @@ class FlowerTransport(Transport):
     """Sends messages with ``push_messages`` of a Grid, and collects the replies with ``pull_messages``.
 
     Args:
-        grid: the Grid of a run.
         nodes: name of a site -> id of its node.
 
     Attributes:

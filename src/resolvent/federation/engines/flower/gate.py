@@ -50,7 +50,6 @@ class Gate:
     """An ASGI application that refuses requests of other machines, except those of nodes.
 
     Args:
-        application: the application behind the gate.
         nodes: observes the requests to activate a node.
     """
 

@@ -35,18 +35,8 @@ def make_flower_kits(folder: Path, *, name: str, host: str, port: int, sites: Se
     again. The other kits stay as they are. A site that was removed from the list and is named again has the key of its
     kit.
 
-    Args:
-        folder: the folder of the kits.
-        name: name of the federation.
-        host: name or address of the server, as the sites reach it.
-        port: TCP port of the server.
-        sites: names of the sites.
-
     Returns:
         Name of a new kit -> its folder; the server's is ``server``.
-
-    Raises:
-        InputError: Flower is not installed, or the kit of a site that is named again has no key.
     """
     try:
         import cryptography  # noqa: F401
@@ -98,11 +88,7 @@ def _write_node_key(path: Path) -> str:
 
 
 def public_key_of(kit: Path) -> Any:
-    """The public key of a site's kit.
-
-    Raises:
-        InputError: the kit has no private key.
-    """
+    """The public key of a site's kit."""
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
     try:
@@ -124,7 +110,6 @@ class _Authority:
 
     Args:
         folder: the folder with its private key; made if it is absent.
-        name: name of the federation.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -153,9 +138,6 @@ class _Authority:
         """Write a private key and its certificate for a participant.
 
         Args:
-            name: name of the participant.
-            folder: where the files are written.
-            files: names of the key's and of the certificate's file.
             hosts: names and addresses of the server, whose identity the certificate proves; none for a site, which
                 signs with it.
         """

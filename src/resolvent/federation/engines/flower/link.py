@@ -64,10 +64,6 @@ def retry_soon(module: ModuleType, function: str = "pull_objects") -> None:
 
     Flower first waits 1 second. A message is announced before its objects have arrived: in a rehearsal with 51
     exchanges, the server waited 19 times for an object of a reply, and the sites 97 times for an object of a message.
-
-    Args:
-        module: the module.
-        function: the function for which the module has imported a name.
     """
     setattr(module, function, functools.partial(getattr(module, function), initial_backoff=_FIRST_RETRY,
                                                  max_time=_MAX_WAIT))
@@ -80,7 +76,6 @@ class TaskSource:
     """Fetches tasks from a SuperLink or a SuperNode that was started with ``--isolation process``.
 
     Args:
-        address: host and port.
         secret: the shared secret of the two processes.
         certificates: the authority's certificate (PEM); None: the connection stays on this machine, without TLS.
     """
@@ -102,11 +97,7 @@ class TaskSource:
 
 
 class SuperLink:
-    """A connection to the SuperLink of a server's kit, on the same machine.
-
-    Args:
-        note: the server's kit.
-    """
+    """A connection to the SuperLink of a server's kit, on the same machine."""
 
     def __init__(self, note: KitNote) -> None:
         startup = note.kit / "startup"
@@ -147,11 +138,7 @@ class SuperLink:
 
     @contextlib.contextmanager
     def open_run(self) -> Iterator[HttpGrid]:
-        """Start a run, in which this process is the ServerApp, and yield its Grid.
-
-        Raises:
-            TimeoutError: the SuperLink does not hand the run out.
-        """
+        """Start a run, in which this process is the ServerApp, and yield its Grid."""
         bundle, _ = build_fab_from_files({"pyproject.toml": _PROJECT.encode()})
         run = self._control.StartRun(StartRunRequest(fab=fab_to_proto(Fab("", bundle, {})),
                                                      federation=NOOP_FEDERATION_ID)).run_id

@@ -46,11 +46,6 @@ class FlowerServer:
     """Makes the server's steps of a run until it is complete.
 
     Args:
-        note: the server's kit.
-        experiment: the experiment.
-        job: sites and rules.
-        results: the folder for the lead.
-        observe: a function that is called with the events of the run.
         notify: a function that is called with messages about the connection.
     """
 

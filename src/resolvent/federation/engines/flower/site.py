@@ -33,9 +33,7 @@ def answer_messages(app: ClientApp, address: str, secret: bytes, is_running: Cal
     """Answer messages until the SuperNode has ended.
 
     Args:
-        app: answers a message.
         address: host and port at which the SuperNode serves its executor, on this machine.
-        secret: the secret of the SuperNode and this process.
         is_running: whether the SuperNode is running.
     """
     source, pause = TaskSource(address, secret, None), _MIN_PAUSE

@@ -57,10 +57,6 @@ class NvflareTransport(Transport):
     """Sends messages as tasks of NVIDIA FLARE.
 
     Args:
-        controller: the controller of the job.
-        context: the context of the job.
-        stop: the signal that the job is stopped.
-        parties: names of the sites.
         check: checks that a site has signed its reply with a valid key; a reply without such a signature is dropped.
 
     Attributes:
@@ -213,7 +209,6 @@ class ServerProgram(Controller):
         Args:
             job: the plain data that the lead has sent (``job_text``).
             transport: sends messages to the sites of the job.
-            kit: the server's kit.
             results: a folder whose content the lead downloads when the job has ended.
 
         Returns:
@@ -282,10 +277,6 @@ class SiteProgram(Executor):
     @abstractmethod
     def open(self, site: str, kit: Path) -> PartyHandler:
         """Start the site's work.
-
-        Args:
-            site: name of the site in its certificate.
-            kit: the site's kit.
 
         Returns:
             The function that answers a message with a reply.

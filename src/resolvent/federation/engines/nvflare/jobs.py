@@ -31,8 +31,6 @@ def write_job(folder: Path, name: str, job: Mapping[str, Any], server_class: str
     """Write the definition of a job, which has no code: it names installed classes.
 
     Args:
-        folder: the folder into which the job's folder is written.
-        name: name of the job.
         job: plain data for ``ServerProgram.run``; ``sites`` are the names of the sites.
         server_class: full name of the subclass of ``ServerProgram``.
         site_class: full name of the subclass of ``SiteProgram``.

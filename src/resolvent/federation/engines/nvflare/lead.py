@@ -39,7 +39,6 @@ class JobProgress(NamedTuple):
 
     Attributes:
         events: the events since a number.
-        next: number of the next event.
         waiting: what the job waits for; empty if it does not say so, such as before it is running.
     """
 
@@ -59,11 +58,7 @@ class LeadSession:
         return {client.name for client in self._session.get_system_info().client_info}
 
     def submit(self, name: str, job: Mapping[str, Any], server_class: str, site_class: str) -> str:
-        """Start a job, see ``write_job``; returns its id.
-
-        Raises:
-            InputError: the server refuses it, because this person may not start jobs.
-        """
+        """Start a job, see ``write_job``; returns its id."""
         from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, JobNotFound
 
         with tempfile.TemporaryDirectory() as folder:
@@ -110,15 +105,8 @@ class LeadSession:
     def fetch(self, job: str, target: Path) -> dict[str, Any] | None:
         """Download the results of a job that has ended.
 
-        Args:
-            job: its id.
-            target: a folder for the files.
-
         Returns:
             The outcome that the server's program wrote; None if the job was stopped before that.
-
-        Raises:
-            InputError: the results cannot be downloaded.
         """
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -137,11 +125,7 @@ class LeadSession:
 
 @contextlib.contextmanager
 def open_session(note: KitNote) -> Iterator[LeadSession]:
-    """Connect to the server with the certificate of a person.
-
-    Raises:
-        InputError: the server cannot be reached, or does not accept the certificate.
-    """
+    """Connect to the server with the certificate of a person."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     # What the engine logs about a lost connection would be among the command's messages, which say the same.

@@ -16,7 +16,6 @@ def start_engine(note: KitNote, allowed_classes: Sequence[str], environment: Map
     """Start the server's process or a site's.
 
     Args:
-        note: the participant of the kit.
         allowed_classes: full names of the classes that a job may name.
         environment: variables for the processes, in addition to those of this one.
     """

@@ -36,20 +36,14 @@ def make_kits(folder: Path, *, name: str, host: str, port: int, sites: Sequence[
     the same authority, and the kits that exist stay as they are.
 
     Args:
-        folder: the folder of the kits.
-        name: name of the federation.
         host: name or address of the server, as the participants reach it. The server of a loopback address accepts
             connections of this machine only.
         port: TCP port of the server.
-        sites: names of the sites.
         lead: e-mail address of the person who may start experiments.
         members: e-mail addresses of persons who may look at runs only.
 
     Returns:
         Name of a new kit -> its folder; the server's is ``server``.
-
-    Raises:
-        InputError: NVIDIA FLARE is not installed, or refuses a name.
     """
     participants: dict[str, tuple[str, str, dict[str, Any]]] = {
         SERVER_KIT: ("server", host, {"fed_learn_port": port, "admin_port": port}),
@@ -120,13 +114,6 @@ def prepare_kit(kit: Path, allowed_classes: Sequence[str]) -> None:
 
     Only the named classes of the installed library can run in a job, and no code comes with it. The settings are
     written again at every start, so that they belong to the installed version.
-
-    Args:
-        kit: the kit's folder.
-        allowed_classes: full names of the classes that a job may name.
-
-    Raises:
-        InputError: the folder is not a kit of the server or of a site.
     """
     local = kit / "local"
     template = local / "resources.json.default"

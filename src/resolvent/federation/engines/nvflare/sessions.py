@@ -27,11 +27,7 @@ _CONNECTED = 30.0  # seconds after the last sign of a site, which sends one ever
 
 
 class SiteSession(FLComponent):
-    """Tells the server from which folder a site is connected, see ``folder_id``.
-
-    Args:
-        kit: the site's kit.
-    """
+    """Tells the server from which folder a site is connected, see ``folder_id``."""
 
     def __init__(self, kit: str) -> None:
         super().__init__()
@@ -56,9 +52,6 @@ class ServerSessions(FLComponent):
     happens at the first sign of a site with a revoked key while no job runs, unless a process with a newer key is
     connected. A job would wait for ever for the end of a site that was disabled; until its end, the server's program
     drops the replies of the site. A process that registers with a valid key enables the name again.
-
-    Args:
-        kit: the server's kit.
     """
 
     def __init__(self, kit: str) -> None:
@@ -94,11 +87,7 @@ class ServerSessions(FLComponent):
             raise NotAuthenticated(f"{site} is connected already, from another folder or machine: a kit runs once")
 
     def _has_valid_key(self, site: str, folder: str, proof: Any, fl_ctx: FLContext, is_registration: bool) -> bool:
-        """Whether a site proves that it has a valid key; the connection of one that does not ends.
-
-        Raises:
-            NotAuthenticated: the site registers without such a key.
-        """
+        """Whether a site proves that it has a valid key; the connection of one that does not ends."""
         engine = fl_ctx.get_engine()
         clients = engine.server.client_manager
         try:

@@ -24,7 +24,6 @@ class Differencing(NamedTuple):
     """What follows from all answers about a table together.
 
     Attributes:
-        answers: number of answers.
         rows: number of rows of which a value is determined.
         sums: number of sums over fewer rows than ``min_cell`` that are determined, over all columns.
         counts: number of counts of fewer rows than ``min_cell``, but not 0, that are determined.
@@ -48,10 +47,6 @@ def attack_answers(folder: Path, file: SiteFile) -> Differencing:
 
     A row that the table no longer has counts as one with a value in each column.
 
-    Args:
-        folder: the folder of the versions of the site's table.
-        file: the site's file.
-
     Raises:
         InputError: the table cannot be read.
     """
@@ -67,12 +62,8 @@ def difference(versions: Sequence[AnsweredVersion], frame: pd.DataFrame, columns
 
     Args:
         versions: the answers about each version.
-        frame: the table as it is now.
         columns: name of a column in the federation -> its name in the table.
         min_cell: smallest number of rows about which something may be known.
-
-    Raises:
-        ValueError: a question is not known, so that its answer cannot be attacked.
     """
     subsets: dict[str, list[frozenset[Hashable]]] = defaultdict(list)
     counts: dict[str, list[_Count]] = defaultdict(list)

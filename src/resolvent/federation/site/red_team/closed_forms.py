@@ -56,7 +56,6 @@ def dense_updates(update: PyTree[Any], inputs: int) -> list[DenseUpdate]:
 
     Args:
         update: the difference of two models, a gradient, or a tree that has them.
-        inputs: number of inputs of a row.
 
     Example:
         >>> tree = {"weight": np.ones((3, 4)), "bias": np.ones(3)}
@@ -93,7 +92,6 @@ def rows_of_classes(layer: DenseUpdate, rate: float, batch: int) -> NDArray[np.f
     Args:
         layer: the update of a softmax layer in one step from a model with equal predictions.
         rate: eta, the learning rate.
-        batch: B, the number of rows of the step.
     """
     classes = len(layer.bias)
     counts = batch * (layer.bias / rate + 1 / classes)

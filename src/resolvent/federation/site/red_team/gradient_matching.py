@@ -50,12 +50,7 @@ _CONVERGED = 1e-10
 
 
 class Unrolled(LocalSolver):
-    """The steps of ``SGD`` or ``GD`` in a loop of fixed length, which can be differentiated.
-
-    Attributes:
-        solver: the solver.
-        count: number of steps.
-    """
+    """The steps of ``SGD`` or ``GD`` in a loop of fixed length, which can be differentiated."""
 
     solver: SGD | GD
     count: int = eqx.field(static=True)
@@ -83,11 +78,7 @@ class Unrolled(LocalSolver):
 
 
 class _FixedOracle(SampleOracle):
-    """The oracle of a party with a fixed number of samples, without loops, which can be differentiated.
-
-    Attributes:
-        count: number of samples.
-    """
+    """The oracle of a party with a fixed number of samples, without loops, which can be differentiated."""
 
     count: int = eqx.field(static=True, default=0)
 
@@ -120,14 +111,10 @@ class Target(NamedTuple):
     """An update that has left the site.
 
     Attributes:
-        algorithm: the algorithm.
         problem: the problem of the site; the search replaces the inputs of its training rows, and labels.
         state: the party's state before the work.
         message: the payload of the server.
-        update: the update.
         key: the key of the work.
-        round: number of the round.
-        phase: number of the phase.
     """
 
     algorithm: Algorithm
@@ -160,7 +147,6 @@ def unrolled(algorithm: Algorithm, samples: int) -> tuple[Algorithm, bool]:
     """The algorithm with solvers that can be differentiated, and whether their steps are the same.
 
     Args:
-        algorithm: the algorithm.
         samples: number of the party's training samples.
     """
     is_exact = all(type(solver) in (SGD, GD) for solver in local_solvers(algorithm))
@@ -178,11 +164,9 @@ def match_update(target: Target, *, searches: int, has_time: Callable[[], bool],
     """Search rows whose local work gives an update.
 
     Args:
-        target: the update.
         searches: number of searches; of every two the first knows the labels, and the second guesses them.
         has_time: whether the search may go on; it is asked after every 100 steps, for the first time when the program
             is compiled.
-        seed: of the first guesses.
     """
     samples = int(target.problem.sizes[0])
     algorithm, is_exact = unrolled(target.algorithm, samples)

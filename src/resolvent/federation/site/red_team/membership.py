@@ -39,8 +39,6 @@ class Rate(NamedTuple):
     """A share of rows that are flagged, with its Clopper-Pearson interval of 95 %.
 
     Attributes:
-        flagged: number of rows that are flagged.
-        rows: number of rows.
         low: lower end of the interval of the share.
         high: upper end.
     """
@@ -90,13 +88,9 @@ def attack_membership(problem: LearningProblem, released: Vector, train: Callabl
     """Attack a released model; None if there are no other rows than the training rows.
 
     Args:
-        problem: the problem of the site alone.
-        released: the model that has left the site.
         train: a problem with other training rows -> the model that would have left.
         seconds_left: the time that is left; it is asked for the first time after the first shadow model, which includes
             the compilation. If there is not enough for eight models, no more are trained.
-        progress: is called with what happens.
-        seed: of the rows of the shadow models.
     """
     rows, samples = _rows(problem), int(problem.sizes[0])
     if len(rows) == samples:

@@ -58,7 +58,6 @@ def recovered_rows(guesses: NDArray[Any], rows: NDArray[Any], scale: InputScale,
     Args:
         guesses: [G, ...] guesses of the inputs of rows; those with a number that is not finite do not count.
         rows: [n, ...] the inputs of the rows.
-        scale: how inputs are compared.
         tolerance: in standard deviations.
 
     Returns:

@@ -61,16 +61,9 @@ def attack_site(file: SiteFile, name: str, experiment: FederatedExperiment, runs
     """Attack what a plan would release at a site. Nothing leaves the site, and nothing of it is written.
 
     Args:
-        file: the site's file.
-        name: name of the site.
-        experiment: the lead's experiment.
         runs: the folder of the site's runs, with the answers about its table; None: there are none.
         seconds: the time that the attacks on replies and models may take, apart from compilation. The methods and their
             attacks have equal shares; each attack makes its first step in any case.
-        progress: is called with what happens.
-
-    Raises:
-        InputError: the table cannot be read, or does not fit the experiment.
     """
     try:
         with dry_run(file, name, experiment, runs) as dry:

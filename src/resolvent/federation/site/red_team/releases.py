@@ -44,12 +44,10 @@ class Release(NamedTuple):
 
     Attributes:
         round: number of the round, from 0.
-        phase: number of the phase.
         message: the payload that the server has sent.
         reply: the reply, decoded.
         update: the reply minus the model that was sent, if replies are models.
         key: the key of the local work, which the server sends.
-        state: the state of the server after the phase.
     """
 
     round: int
@@ -63,12 +61,6 @@ class Release(NamedTuple):
 
 def released_replies(run: SiteRun, name: str, number: int, sites: int) -> Iterator[Release]:
     """The replies of a method in all of its rounds; nothing if the method sends none.
-
-    Args:
-        run: a run that is prepared.
-        name: name of the site.
-        number: number of the method.
-        sites: number of sites of the run, all with the rows of this one.
 
     Raises:
         WireError: the site refuses a message; the text has the code of the refusal.
@@ -99,11 +91,6 @@ def trained_model(algorithm: Algorithm, problem: LearningProblem, *, rounds: int
     It is computed as by ``released_replies``, without messages and files, for the many models of shadow sites.
 
     Args:
-        algorithm: the algorithm.
-        problem: the problem of the site alone.
-        rounds: number of rounds.
-        seed: the seed of the experiment.
-        sites: number of sites.
         draws_own_noise: whether the site's random numbers come from the operating system.
         clip: see ``Limits``.
         noise: see ``Limits``.

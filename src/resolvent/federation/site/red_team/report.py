@@ -21,7 +21,6 @@ class MethodAttack:
         attacked_rounds: number of rounds whose replies were attacked in closed form; 0 if the method sends none.
         closed_form: number of training rows that come back in closed form.
         searched: number of training rows that come back from the first reply by a search.
-        searches: number of searches.
         residual: smallest distance of the update of the rows that were searched from the real one.
         is_exact: whether the search has repeated the local work step by step.
         membership: the membership inference; None if it was not possible.
@@ -47,9 +46,7 @@ class AttackReport:
     """How much comes back from a plan at a site. It has no value of the table.
 
     Attributes:
-        site: name of the site.
         refused: why the site would refuse the plan, so that nothing leaves and nothing was attacked; empty otherwise.
-        training_rows: number of training rows.
         differencing: what follows from all answers about the table.
         methods: what follows from the replies of each method.
     """

@@ -28,7 +28,6 @@ class RecurrentNetwork(eqx.Module):
         recurrent: weights of the last day's output, for the same gates.
         bias: biases of these gates.
         readout: weights of the linear layer.
-        offset: its bias.
     """
 
     inputs: Float[Array, "n 4*units"]
@@ -69,8 +68,6 @@ class FittedGAN(FittedAugmenter):
 
     Attributes:
         generator: maps normal noise to outputs.
-        shift: shift of the outputs.
-        scale: scale of the outputs.
         raw_mean: mean logarithmic return without calibration.
         raw_deviation: standard deviation of the logarithmic returns without calibration.
     """

@@ -19,7 +19,6 @@ class Convolution:
     """A convolution of lhs [batch, *spatial, features] with rhs [*spatial, features / groups, filters].
 
     Attributes:
-        groups: number of groups of features.
         batch_groups: number of groups of the batch, each with filters of its own; more than one in filter gradients.
         strides: strides of the windows, for each spatial axis.
         padding: numbers of zeros before and after each spatial axis; negative numbers crop.
