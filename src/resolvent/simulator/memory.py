@@ -25,8 +25,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def choose_memory(memory: MemoryChoice, prepared: Prepared, task: Task, name: str) -> Literal["device", "host"]:
-    """Where the parties' data and states are to be; ``auto`` is the device if they take less than half of its memory.
-    """
+    """Where the parties' data and states are; ``auto`` is the device if they take less than half of its memory."""
     if memory not in get_args(MemoryChoice):
         raise InputError(f"memory={memory!r} is not known: use any of {list(get_args(MemoryChoice))}")
     obstacle = None

@@ -135,8 +135,7 @@ class Plan:
 
 
 def plan_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], task: Task) -> PartyMetrics | None:
-    """The object that computes the metrics of ``simulate(metrics=)``; None if there are none in addition to the score.
-    """
+    """Computes the metrics of ``simulate(metrics=)``; None if there are none in addition to the score."""
     named = name_metrics(metrics, None if task.model is None else task.model.loss.score_name)
     if not named:
         return None

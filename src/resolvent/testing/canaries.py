@@ -38,7 +38,7 @@ class Canaries(NamedTuple):
 
 
 def record_canaries(count: int = 400, *, seed: int = 0) -> Canaries:
-    """One party, whose records are canaries. An excluded one has the gradient 0, so that the number of records stays."""
+    """One party, whose records are canaries. An excluded one has the gradient 0: the number of records stays."""
     is_included = np.random.default_rng(seed).integers(0, 2, count).astype(bool)
     return Canaries(_problem([np.eye(count) * is_included[:, None]]), is_included)
 

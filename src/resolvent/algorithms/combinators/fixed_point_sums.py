@@ -206,8 +206,7 @@ def check_weighting(algorithm: Algorithm, participation: Participation, problem:
 
 
 def with_integer_sums(algorithm: Algorithm, participation: Participation) -> Algorithm:
-    """``FixedPointSums`` of an algorithm with the weights of a participation; training alone sends nothing and stays.
-    """
+    """``FixedPointSums`` of an algorithm with a participation's weights; training alone sends nothing and stays."""
     if isinstance(algorithm, LocalTraining | FixedPointSums):
         return algorithm
     weighting = _weighting(participation)[1]

@@ -277,8 +277,7 @@ def l2gd(solver: LocalSolver, *, lam: float | None = None, p: float = 0.2,
 
 def _on_mixtures(preset: str, method: Algorithm, solver: LocalSolver | None, alpha: ArrayLike,
                  repeats: int | None) -> Algorithm:
-    """The method on FedMix's mixtures; for alpha = 1 the method itself, because the mixture is then the shared model.
-    """
+    """The method on FedMix's mixtures; for alpha = 1 the method itself: the mixture is then the shared model."""
     if isinstance(alpha, int | float) and alpha == 1:
         for name, value in (("solver", solver), ("repeats", repeats)):
             if value is not None:

@@ -126,8 +126,7 @@ class Reproduction(pydantic.BaseModel):
         return self.with_panels(titles)._with_methods(setting)
 
     def with_panels(self, titles: Sequence[str]) -> "Reproduction":
-        """The reproduction with these panels, those that show their runs, and the claims that mention no other panel.
-        """
+        """The reproduction with these panels, those that show their runs, and the claims about no other panel."""
         for title in titles:
             if title not in self.panels:
                 raise InputError(f"{self.name} has no panel {quote(title)}{alternatives(title, self.panels)}")
