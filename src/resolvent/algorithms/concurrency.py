@@ -6,8 +6,6 @@ from resolvent.algorithms.exchange import AlgorithmFunctions
 from resolvent.algorithms.participation import Arrivals, Participation
 from resolvent.errors import InputError
 
-__all__ = ["check_concurrency"]
-
 
 def check_concurrency(algorithm: AlgorithmFunctions, participation: Participation, parties: int) -> None:
     """Refuse arrivals at a server that waits for a cohort, and lanes that are others than those of the server."""

@@ -31,8 +31,6 @@ from resolvent.problem.subproblem import Subproblem
 from resolvent.xla.known_values import count_marked
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["PRIVATE_WORK", "Description", "describe", "describe_on"]
-
 PRIVATE_WORK = "private_work"  # name of the operation that stands for DPSGD in the traced programs
 
 

@@ -6,8 +6,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.errors import InputError
 
-__all__ = ["as_numbers", "check_length", "of_party"]
-
 
 def as_numbers(value: ArrayLike | list[float]) -> ArrayLike:
     """Convert a list or a tuple to an array [N]; return anything else unchanged."""

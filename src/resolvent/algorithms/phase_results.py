@@ -28,8 +28,6 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["check_arrays", "check_models", "checked_phases", "party_work", "server_work"]
-
 _KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)  # each can hold the numbers of those before it
 _NUMBERS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 

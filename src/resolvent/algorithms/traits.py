@@ -18,8 +18,6 @@ from resolvent.algorithms.exchange import AlgorithmFunctions, Replies
 from resolvent.data.tables.html_tables import html_facts
 from resolvent.errors import shorten
 
-__all__ = ["Amount", "Traffic", "amount_of", "is_personal", "is_robust", "overview_html", "traffic_of"]
-
 _MODEL_SIZE = 100_800  # size of the model whose shapes are counted; divisible by the numbers up to 10, and by 16
 _MAX_NUMBERS = 1000  # more numbers than this are counted as a share of a model
 

@@ -24,9 +24,6 @@ from resolvent.cli.regress import regress
 from resolvent.cli.tune import tune
 from resolvent.simulator.record.progress import LabelledProgress, progress_bars
 
-__all__ = ["COMMANDS"]
-
-
 
 def run(
     experiment: Source,

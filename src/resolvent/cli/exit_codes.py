@@ -1,7 +1,5 @@
 """The exit codes of the command line. It imports no other module, because help shows them."""
 
-__all__ = ["BROKEN_PIPE", "EXIT_CODES", "FAILURE", "NO_DATA", "NO_RESOURCE", "SUCCESS", "WRONG_INPUT"]
-
 SUCCESS, FAILURE, WRONG_INPUT, NO_RESOURCE, NO_DATA, BROKEN_PIPE = 0, 1, 2, 3, 4, 141
 EXIT_CODES = {
     SUCCESS: "done",

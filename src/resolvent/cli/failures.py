@@ -8,8 +8,6 @@ from resolvent.cli.exit_codes import BROKEN_PIPE, NO_DATA, NO_RESOURCE, WRONG_IN
 from resolvent.cli.processes import is_started_process
 from resolvent.errors import InputError, MissingDataError, ProcessLostError, shorten
 
-__all__ = ["Failure", "explain"]
-
 _MORE_MEMORY = ("use fewer parties or samples, a smaller model, a smaller batch_size or cohort, or memory='host' in "
                 "Python, or a machine with more memory")
 _CONTINUE = "then continue with --resume"

@@ -7,8 +7,6 @@ from typing import Any
 from resolvent.cli.options import LABEL_WIDTH
 from resolvent.simulator.record.progress import progress_bars
 
-__all__ = ["federation_observer"]
-
 
 @contextmanager
 def federation_observer() -> Iterator[Callable[[Mapping[str, Any]], None]]:

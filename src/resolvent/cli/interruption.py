@@ -21,8 +21,6 @@ from typing import Any
 from resolvent.cli.processes import is_started_process
 from resolvent.data.files.atomic_files import INTERRUPTIONS, is_writing
 
-__all__ = ["Interrupted", "answer_interruptions", "end_process", "print_interruption"]
-
 _ANSWER_SECONDS = 1.5  # until the process ends if the main thread has not raised the interruption
 _CLEANUP_SECONDS = 8.0  # until the process ends if the main thread has raised the interruption
 _STOP = 0

@@ -6,8 +6,6 @@ from typing import Literal
 from resolvent.cli import terminal
 from resolvent.errors import InputError
 
-__all__ = ["show"]
-
 
 def show(action: Literal["card", "verify"], folder: Path, kit: Path | None) -> None:
     """Write the card of a simulated run, or check that of a federated run."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from resolvent.data.federated import FederatedData
     from resolvent.data.tables.text_formats import TextFormat
 
-__all__ = ["calibrate", "evaluate", "explain", "predict"]
-
 
 def predict(
     run: Run,

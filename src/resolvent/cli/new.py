@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-__all__ = ["new"]
-
 _NAME = re.compile(r"[A-Za-z_]\w{0,60}", re.ASCII)
 
 

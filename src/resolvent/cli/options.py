@@ -12,9 +12,6 @@ import tyro
 if TYPE_CHECKING:
     from resolvent.data.tables.text_formats import TextFormat
 
-__all__ = ["LABEL_WIDTH", "Changes", "Names", "OptionalInt", "OptionalNumber", "OptionalPath", "OptionalText", "Rows",
-           "Run", "Source", "TextOptions", "Texts", "flat"]
-
 LABEL_WIDTH = 24  # of progress bars
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["discard_output", "flush_output", "name_output", "prepare_output", "print_error", "print_json"]
-
 
 def prepare_output() -> None:
     """Replace closed streams, and print characters that a terminal does not have by their number."""

@@ -11,8 +11,6 @@ import tyro
 from resolvent.cli.commands import COMMANDS
 from resolvent.cli.exit_codes import EXIT_CODES
 
-__all__ = ["parse_and_run"]
-
 
 def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""

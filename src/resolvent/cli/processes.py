@@ -20,8 +20,6 @@ from typing import IO, Literal, NamedTuple
 from resolvent.cli.exit_codes import FAILURE, NO_RESOURCE
 from resolvent.cli.output import print_error
 
-__all__ = ["Processes", "connect_processes", "end_connected_process", "is_started_process", "run_in_processes"]
-
 Processes = int | Literal["cluster"]
 
 _COMMAND = (sys.executable, "-P", "-m", "resolvent.cli")

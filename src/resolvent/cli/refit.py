@@ -10,8 +10,6 @@ from resolvent.simulator.record.progress import progress_bars
 if TYPE_CHECKING:
     from resolvent.comparisons.after.refit_plan import RefitPlan
 
-__all__ = ["refit"]
-
 _MAX_SITES = 40  # for which a line is printed
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from resolvent.data.tables.text_formats import TextFormat
     from resolvent.federation.protocol.kits import Engine
 
-__all__ = ["federate_file", "regress"]
-
 _TOLERANCE = 1e-9  # between a federation's estimates and those of a simulation, relative to the largest
 
 

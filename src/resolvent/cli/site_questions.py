@@ -8,8 +8,6 @@ from typing import Any
 from resolvent.cli import terminal
 from resolvent.errors import InputError
 
-__all__ = ["new_site_file"]
-
 
 def new_site_file(path: Path, table: str | None, changes: Sequence[str], *, is_silent: bool) -> None:
     """Write the file of a site from the answers of a person, or with the defaults.

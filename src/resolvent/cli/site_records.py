@@ -14,8 +14,6 @@ from resolvent.federation.protocol.names import LEDGER, PLANS, runs_of
 from resolvent.federation.site.ledger import FIELDS, Ledger
 from resolvent.federation.site.plans import Plans
 
-__all__ = ["attack_plan", "decide", "ledger_page", "show_ledger"]
-
 
 def decide(note: KitNote, action: str, name: str, reason: str) -> None:
     """Show the plans of a site, or decide about one of them."""

@@ -25,10 +25,6 @@ from resolvent.data.files.fetch import FileStatus
 from resolvent.errors import count_of
 from resolvent.problem.evaluation import Evaluation
 
-__all__ = ["algorithm_table", "calibration_tables", "evaluation_table", "explanation_table", "file_table",
-           "findings_table", "print_line", "print_note", "print_path", "print_summary", "print_table", "rows_table",
-           "score_table", "text_table"]
-
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
 _MAX_FORECASTS = 10

@@ -7,9 +7,6 @@ import tyro
 from resolvent.cli.options import LABEL_WIDTH, Changes, OptionalInt, OptionalPath, Source, flat
 from resolvent.simulator.record.progress import progress_bars
 
-__all__ = ["tune"]
-
-
 
 def tune(
     experiment: Source,

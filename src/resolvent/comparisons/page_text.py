@@ -4,8 +4,6 @@ from typing import Any
 
 import jinja2
 
-__all__ = ["page_text"]
-
 _ROOM = "resolvent.comparisons"
 
 

@@ -16,8 +16,6 @@ from resolvent.comparisons.page_text import page_text
 from resolvent.data.files.atomic_files import write_text
 from resolvent.simulator.record.plots import style
 
-__all__ = ["INK", "page_colours", "svg_of", "write_page"]
-
 INK = "#123456"  # placeholder of the page's text colour until the SVG is written
 
 

@@ -7,8 +7,6 @@ from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, check_range
 
-__all__ = ["fedplus_regression", "fedprox_synthetic", "sines", "splitting_logistic"]
-
 
 @checked
 def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = False, variance: bool = False,

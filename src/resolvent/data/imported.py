@@ -12,8 +12,6 @@ from resolvent.data.partition.partitions import ByUser, Partition, divide
 from resolvent.data.samples import number_labels, split_sizes
 from resolvent.errors import InputError, nearest, quote, shorten
 
-__all__ = ["from_consecutive", "from_dataset"]
-
 
 @checked
 def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: str | Sequence[str] | None = None,

@@ -17,10 +17,6 @@ from resolvent.data.samples import Task, array_of, check_representable, list_of,
 from resolvent.errors import InputError, check_range, nearest, quote, shorten
 from resolvent.math.tree import concatenate, count_rows, named_leaves
 
-__all__ = ["Labels", "check_samples", "is_in_memory", "is_structure", "label_arrays", "labels_for", "leaf_of",
-           "of_parties", "pad_sequences", "sample_of", "shape_text", "shapes_of_samples",
-           "weights_of_parties"]
-
 Labels = str | Callable[[Any, Any], Any]
 
 

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 from resolvent.arguments import checked
 from resolvent.errors import InputError, nearest, quote, shorten
 
-__all__ = ["Task", "array_of", "check_encodable", "check_representable", "from_arrays",
-           "list_of", "number_labels", "plain_counts", "split_order", "split_sizes", "texts_of"]
-
 Task = Literal["classification", "regression", "structured"]
 
 

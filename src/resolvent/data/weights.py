@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from resolvent.errors import InputError, nearest, quote, shorten
 
-__all__ = ["ClassWeights", "class_weights", "normalized_weights", "weights_of_labels"]
-
 Balance = Literal["balanced", "balanced_per_party"]
 ClassWeights = Balance | Mapping[str, float]
 

@@ -25,8 +25,6 @@ from resolvent.math import tree
 from resolvent.math.penalty import Penalty
 from resolvent.math.tree import Vector
 
-__all__ = ["CentreSearch", "MoreauSearch", "SignSearch"]
-
 _SMALLEST_DISTANCE = 1e-3  # of the length of the point: shorter distances count as this one
 
 State = TypeVar("State", bound=tuple[Any, ...])

@@ -14,8 +14,6 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
-__all__ = ["Codec", "IntegerRange", "Wire", "wire_bits"]
-
 IntegerRange: TypeAlias = tuple[int, int]
 
 

@@ -22,8 +22,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Words", "discrete_gaussian", "sum_divergence", "system_words"]
-
 Words: TypeAlias = Callable[[int], NDArray[np.uint64]]
 """Number of words -> independent uniform words of 64 bits."""
 

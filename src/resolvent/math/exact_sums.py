@@ -16,8 +16,6 @@ from fractions import Fraction
 
 from resolvent.errors import InputError
 
-__all__ = ["EXACT_WORDS", "exact_words", "from_exact_words", "on_exact_grid"]
-
 _FRACTION, _DIGIT, EXACT_WORDS = 256, 32, 16
 
 

@@ -24,9 +24,6 @@ from jaxtyping import Array, Bool, Float, Int32, UInt32
 
 from resolvent.errors import InputError
 
-__all__ = ["Bits", "decode", "decode_integers", "encode", "encode_integers", "fraction_bits", "fractions_of_limbs",
-           "is_in_range", "total"]
-
 Bits: TypeAlias = Literal[32, 64]
 
 _WORD = 32

@@ -52,8 +52,6 @@ from resolvent.math.discrete_gaussian import discrete_gaussian
 from resolvent.math.system_keys import is_system_key
 from resolvent.math.tree import Vector
 
-__all__ = ["NoisySum"]
-
 _MAX_NUMBER = 2.0**22  # of one vector with noise: float32 holds it, and half of it, exactly
 _MAX_TOTAL = 2.0**30  # of the sum with noise
 _TAIL = 16  # standard deviations of noise that have room

@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["Factors", "mean_of_products"]
-
 
 class Factors(NamedTuple):
     """The matrix B A.

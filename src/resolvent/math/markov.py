@@ -10,8 +10,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.errors import InputError
 
-__all__ = ["PPMC", "fit_ppmc"]
-
 _MAX_CONTEXTS = 10**6
 
 

@@ -13,8 +13,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from resolvent.math import tree
 
-__all__ = ["NewtonState", "SecondOrder", "advance", "newton_direction", "precision", "start"]
-
 _ARMIJO = 1e-4  # the part of the predicted decrease that a step must reach
 _ROUNDING = 64  # a step may raise the objective by this multiple of its rounding error
 _SINGULAR = 1e-11  # smaller eigenvalues of the scaled Hessian, relative to the largest, count as zero

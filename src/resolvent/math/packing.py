@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from resolvent.math.codecs import IntegerRange, Wire
 
-__all__ = ["pack_integers", "pack_wire", "packed_bytes", "packed_size", "unpack_integers", "unpack_wire"]
-
 # Multiples of 8 values fill whole bytes at every width. The bits of a block take 32 times as many bytes in memory.
 _BLOCK = 1 << 16
 

@@ -12,8 +12,6 @@ from resolvent.arguments import CheckedArguments
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
-__all__ = ["Penalty"]
-
 
 class Penalty(CheckedArguments, eqx.Module):
     """A convex function of a vector with a cheap proximal operator."""

@@ -24,8 +24,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Posterior", "population_posterior"]
-
 _MIXTURE = np.geomspace(0.01, 6.0, 16)  # nodes u of the mixture; Student's distribution has four degrees of freedom
 _NODES = {"mean": 15, "spread": 13, "slope": 7}
 _REACH = 4.0  # the grid reaches this many standard deviations

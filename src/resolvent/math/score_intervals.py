@@ -15,8 +15,6 @@ Methodology 1998.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["paired_interval", "wilson_interval"]
-
 _BISECTIONS = 45  # halvings of an interval of length 2 that reach the resolution of the result, 1e-13
 
 Array = NDArray[np.float64]

@@ -16,8 +16,6 @@ import numpy as np
 from jax.extend.random import define_prng_impl
 from jaxtyping import Array
 
-__all__ = ["SYSTEM_KEY_BYTES", "is_system_key", "system_key"]
-
 SYSTEM_KEY_BYTES = 16
 _GENERATOR = "threefry2x32"
 _WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}

@@ -16,10 +16,6 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 Vector: TypeAlias = PyTree[Array]
 
-__all__ = ["Vector", "axpy", "cast", "column", "concatenate", "count_rows", "dtype", "finite", "full_dot",
-           "is_selected", "lerp", "map2", "map_parts", "matches", "named_leaves", "norm", "parts", "rows", "scale",
-           "stack", "strongly_typed", "sub", "where", "widen"]
-
 
 def dtype(x: Vector) -> Any:
     """The dtype of scalars that are computed from the vector: the common dtype of the leaves, at least float32."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:  # few programs calibrate
     from resolvent.problem.evaluation import Evaluation
     from resolvent.problem.threshold import Threshold
 
-__all__ = ["Fitted"]
-
 ClassWeight: TypeAlias = Literal["balanced"] | Mapping[str, float]
 
 _MAX_BLOCK = 1024  # rows that are predicted at a time

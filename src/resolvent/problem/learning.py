@@ -26,8 +26,6 @@ from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.xla.shapes import shapes_of
 from resolvent.xla.versions import on_cpu
 
-__all__ = ["LearningProblem", "block_size", "with_weights"]
-
 _MAX_CPU_BLOCK = 64  # rows whose intermediate results fit a core's caches
 
 

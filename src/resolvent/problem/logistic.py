@@ -12,8 +12,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import SolvedProblem
 
-__all__ = ["LogisticProblem"]
-
 
 class LogisticOracle(Oracle):
     """f_k(w) = sum_j log(1 + exp(-b_j a_j'w)) + l2/2 |w|^2: a sum over samples, not a mean.

@@ -24,8 +24,6 @@ from resolvent.problem.problem import Problem, SolvedProblem, shares_by_size
 from resolvent.problem.quadratic import QuadraticProblem
 from resolvent.problem.solvers.lbfgs import lbfgs
 
-__all__ = ["MixedProblem", "mixed"]
-
 _MAX_STEPS = 3000  # steps of L-BFGS for one minimiser
 
 

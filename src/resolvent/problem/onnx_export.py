@@ -21,8 +21,6 @@ from resolvent.problem.calibration import Calibration
 from resolvent.problem.models.model import Model
 from resolvent.xla.small_call import call_metadata
 
-__all__ = ["write_onnx"]
-
 _INPUT = "rows"
 
 

@@ -22,8 +22,6 @@ from resolvent.problem.models.losses import Loss
 from resolvent.problem.problem import Problem
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["PartyPredictions", "predicted_labels", "predictions_of_parties"]
-
 _MAX_NUMBERS = 2**23  # outputs of one compiled call
 
 

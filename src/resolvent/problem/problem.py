@@ -19,8 +19,6 @@ from resolvent.problem.oracle import Oracle
 # Name of a score -> its values: [splits] of one model on one party's samples; [M, splits] of several parties.
 PartyScores: TypeAlias = dict[str, Float[Array, "*M splits"]]
 
-__all__ = ["OneParty", "PartyScores", "Problem", "SolvedProblem", "party_scores", "shares_by_size"]
-
 
 def shares_by_size(sizes: Int[Array, " N"]) -> Float[Array, " N"]:
     """The shares lambda_k = n_k/n of the parties in the objective, from their numbers of training samples."""

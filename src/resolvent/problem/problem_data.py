@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 from resolvent.problem.problem import Problem
 
-__all__ = ["ProblemData", "ProblemModel"]
-
 
 class ProblemModel:
     """A model that only ``ProblemData`` can train, such as a policy that trades."""

@@ -11,8 +11,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import SolvedProblem, shares_by_size
 
-__all__ = ["LeastSquaresProblem", "QuadraticOracle", "QuadraticProblem"]
-
 
 class QuadraticOracle(Oracle):
     """f_k(w) = w'Hw/2 - g'w + c for a vector w, with an exact proximal point.

@@ -17,8 +17,6 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 
-__all__ = ["Gatherer", "PartySubset"]
-
 _EMPTY_SLOT = np.iinfo(np.int32).max  # the id of a slot without a party, which sorts after all others
 
 

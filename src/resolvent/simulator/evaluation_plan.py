@@ -15,8 +15,6 @@ from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES, RECORDED, 
 from resolvent.simulator.record.party_metrics import PartyMetrics
 from resolvent.simulator.record.systems import VirtualClock
 
-__all__ = ["EvaluationPlan", "choose_evaluated_parties", "plan_evaluation", "recorded_names"]
-
 # Metrics of a party and a round that are no diagnostics: info with such a name is not recorded.
 _NAMES_OF_METRICS = ("loss", "global_loss", "epsilon", "refused", "memory")
 _MIN_EVALUATIONS, _MAX_EVALUATIONS = 5, 20  # by default

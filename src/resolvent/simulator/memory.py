@@ -16,8 +16,6 @@ from resolvent.simulator.plan import Plan
 from resolvent.simulator.task import Task
 from resolvent.simulator.user_errors import naming_errors
 
-__all__ = ["MemoryChoice", "check_memory", "choose_memory", "fits_device"]
-
 MemoryChoice: TypeAlias = Literal["auto", "device", "host"]
 
 _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))

@@ -20,8 +20,6 @@ from resolvent.simulator.storage.shard_storage import ShardStorage
 from resolvent.simulator.storage.storage import DeviceStorage, Storage
 from resolvent.simulator.user_errors import naming_errors
 
-__all__ = ["Placement", "limit_batches", "place"]
-
 _MIN_BATCH_LIMIT = 1024  # samples; smaller batches stay as they are, and sums over them have the same rounding errors
 
 

@@ -25,8 +25,6 @@ from resolvent.simulator.record.events import OnEvaluation
 from resolvent.simulator.record.party_metrics import PartyMetrics
 from resolvent.simulator.task import Task, check_held_out, check_sizes
 
-__all__ = ["CheckpointPlan", "Plan", "plan_metrics"]
-
 
 @dataclass(frozen=True)
 class CheckpointPlan:

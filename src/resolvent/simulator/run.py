@@ -59,8 +59,6 @@ from resolvent.simulator.storage.storage import Storage
 from resolvent.simulator.task import Task
 from resolvent.xla.memory_maps import free_programs_sometimes
 
-__all__ = ["simulate"]
-
 
 @checked
 def simulate(

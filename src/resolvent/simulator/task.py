@@ -24,8 +24,6 @@ from resolvent.problem.subset import Gatherer
 from resolvent.simulator.user_errors import naming_errors
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["Task", "check_held_out", "check_sizes"]
-
 
 @dataclass(frozen=True, eq=False)
 class Task:

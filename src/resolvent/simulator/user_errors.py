@@ -13,8 +13,6 @@ import jax
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["USER_ERRORS", "is_of_user", "message_of", "naming_errors"]
-
 # Others, such as those of files, memory and other processes, are no mistakes in a function.
 USER_ERRORS = (TypeError, ValueError, LookupError, AttributeError, NameError, ArithmeticError, AssertionError)
 

@@ -13,8 +13,6 @@ from resolvent.algorithms.algorithm import Replies
 from resolvent.math.tree import Vector
 from resolvent.testing.example import require
 
-__all__ = ["check_aggregator"]
-
 _FAR = 1e8
 _TOLERANCE = 1e-5  # iterations stop at a residual of 1e-6
 

@@ -19,8 +19,6 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models import from_functions
 from resolvent.simulator.engine.rounds import run_rounds
 
-__all__ = ["Canaries", "audit_parties", "audit_records", "coordinates", "party_canaries", "record_canaries"]
-
 _ABSENT = 1 - 1e-6  # the largest probability that Dropout allows, in float32
 _STEEP = 1e4  # length of a canary's gradient before clipping
 

@@ -11,8 +11,6 @@ from resolvent.math.packing import pack_wire, unpack_wire
 from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import require
 
-__all__ = ["check_codec"]
-
 _DRAWS = 2000
 _SIZE = 12
 

@@ -46,10 +46,6 @@ from resolvent.testing.example import (
 )
 from resolvent.testing.python_loop import draw_cohort, server_step
 
-__all__ = ["CHECKS", "check_algorithm", "check_compiles_once", "check_declarations", "check_dtypes",
-           "check_empty_round", "check_half_precision", "check_models", "check_noise_keys", "check_python_loop",
-           "check_repeatable", "check_rounds_continue", "check_single_sample", "check_sweep", "check_weights"]
-
 _WEIGHTS = (0.4, 0.3, 0.2, 0.1)
 
 

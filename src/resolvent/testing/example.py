@@ -22,9 +22,6 @@ from resolvent.simulator.engine.schedulers import Queue
 from resolvent.simulator.engine.states import Federation
 from resolvent.testing.python_loop import python_rounds
 
-__all__ = ["PARTICIPATION", "ROUNDS", "SEED", "SIZES", "Make", "Trial", "assert_close", "example_participation",
-           "example_problem", "example_solver", "require", "trial_of", "types_of", "without_parties"]
-
 Make: TypeAlias = Callable[[LocalSolver], Algorithm]
 
 # Party 0 has one sample, and minibatches of 4 leave remainders.

@@ -25,8 +25,6 @@ from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.testing.example import require
 
-__all__ = ["Damage", "damage", "torture"]
-
 _BLOCK = 512  # bytes
 _KINDS = ("flip", "flip", "truncate", "zero", "append", "empty", "swap", "delete")
 _MEASURED = ("seconds_per_round", "compile_seconds", "evaluation_seconds")

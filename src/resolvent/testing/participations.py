@@ -14,8 +14,6 @@ from resolvent.errors import InputError
 from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import SIZES, require, types_of
 
-__all__ = ["check_participation"]
-
 _ROUNDS = 64
 
 

@@ -11,8 +11,6 @@ from resolvent.math.penalties import Penalty
 from resolvent.math.tree import Vector
 from resolvent.testing.example import require
 
-__all__ = ["check_penalty"]
-
 _STEPS = (0.01, 1.0, 30.0)
 
 

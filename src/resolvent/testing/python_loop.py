@@ -31,8 +31,6 @@ from resolvent.algorithms.round import (
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.states import Federation
 
-__all__ = ["draw_cohort", "python_rounds", "server_step"]
-
 
 def python_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, seed: int,
                   rounds: int) -> list[Federation]:

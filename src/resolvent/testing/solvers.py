@@ -15,8 +15,6 @@ from resolvent.problem.subproblem import Subproblem
 from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing.example import require
 
-__all__ = ["check_solver"]
-
 Run: TypeAlias = Callable[..., tuple[Array, Array]]
 
 _SMALLEST_EFFORT = 2.0**-24  # of a straggler: 1 minus a draw from [0, 1) in float32

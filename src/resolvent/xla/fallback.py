@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 import jax
 from jax.stages import Lowered
 
-__all__ = ["FallbackJit"]
-
 Result = TypeVar("Result")
 
 

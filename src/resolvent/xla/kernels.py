@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from resolvent.xla.small_call import no_inline, small_call
 from resolvent.xla.versions import on_cpu
 
-__all__ = ["affine_gradient", "convolve", "convolve_relu_pool", "is_affine_gradient_faster", "lstm"]
-
 _MAX_SAMPLES = 32  # samples of affine_gradient; for more samples one matrix product is faster
 _REGISTER_NUMBERS = 32  # float32 numbers in two of the widest vector registers
 

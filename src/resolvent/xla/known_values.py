@@ -13,8 +13,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
 from resolvent.xla.programs import Scan, inner_jaxprs
 
-__all__ = ["NotKnownError", "Value", "count_marked", "follow", "known"]
-
 _MAX_ITERATIONS = 100_000
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 

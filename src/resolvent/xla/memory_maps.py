@@ -11,8 +11,6 @@ from pathlib import Path
 
 import jax
 
-__all__ = ["free_programs_sometimes"]
-
 _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 _SHARE = 0.7  # of the limit
 _EVERY = 20  # calls; counting takes up to 20 milliseconds, and a run needs about a hundred maps

@@ -9,9 +9,6 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array
 
-__all__ = ["CALLS", "EquationRule", "Scan", "bind", "count_uses", "evaluate", "inner_jaxprs", "producers_of",
-           "programs", "trace"]
-
 Item = TypeVar("Item")
 Rewrite: TypeAlias = Callable[[ClosedJaxpr], ClosedJaxpr]
 # (equation, its operands) -> its results

@@ -6,8 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 
-__all__ = ["shapes_of"]
-
 
 def shapes_of(function: Any, *args: Any) -> Any:
     """``jax.eval_shape``, which traces a method of an Equinox module once for each structure and shape in a process.

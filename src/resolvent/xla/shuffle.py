@@ -15,8 +15,6 @@ from jaxtyping import Array, Int, UInt32
 from resolvent.xla.small_call import repeat
 from resolvent.xla.versions import on_cpu
 
-__all__ = ["Shuffle"]
-
 _DRAWN_TOGETHER = 8  # permutations per step of draw_many
 _ROUNDS = 24  # each round moves half of the indices; after 24, a test with 1e5 draws detects no bias
 

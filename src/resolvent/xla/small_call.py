@@ -21,8 +21,6 @@ from jaxtyping import Array, Int
 from resolvent.xla.programs import inner_jaxprs, programs
 from resolvent.xla.versions import supports_call_metadata
 
-__all__ = ["allow_small_calls", "call_metadata", "convert_closure", "is_elemental", "no_inline", "repeat", "small_call"]
-
 State = TypeVar("State")
 
 # Compilers that do not know these attributes ignore them.

@@ -15,8 +15,6 @@ import platformdirs
 from jaxlib.version import __version__ as jaxlib_name
 from jaxlib.version import __version_info__ as jaxlib_version
 
-__all__ = ["is_tested_version", "on_cpu", "prove_rewrites_by", "supports_call_metadata", "supports_rewrites"]
-
 # Minor versions of JAX and jaxlib with which `tests/xla/compile_sweep.py` was run. Call metadata is not a public
 # interface of XLA: other versions are used without it. Rewriting is plain JAX: other versions compare results first.
 _TESTED_VERSIONS = frozenset([(0, 10)])

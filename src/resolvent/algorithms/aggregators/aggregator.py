@@ -17,9 +17,6 @@ from resolvent.math.centre_searches import CentreSearch, MoreauSearch, SignSearc
 from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.math.tree import Vector
 
-__all__ = ["Aggregator", "CoordinateMedian", "GeometricMedian", "Mean", "MoreauCentre", "aggregators_of",
-           "median_threshold"]
-
 
 class Aggregator(CheckedArguments, eqx.Module):
     """A map from the replies of a round to one vector, the aggregate.

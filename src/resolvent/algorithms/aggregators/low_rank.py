@@ -12,8 +12,6 @@ from resolvent.math import tree
 from resolvent.math.low_rank import Factors, mean_of_products
 from resolvent.math.tree import Vector
 
-__all__ = ["LowRankMean"]
-
 
 class LowRankMean(Aggregator):
     """Of the adapters of ``rv.models.lora`` the mean of the products B A, and of other parameters the mean.

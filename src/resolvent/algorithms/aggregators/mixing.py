@@ -15,8 +15,6 @@ from resolvent.errors import InputError, check_range
 from resolvent.math import robust, tree
 from resolvent.math.tree import Vector
 
-__all__ = ["Bucketing", "NearestNeighbourMixing", "TrustScores"]
-
 
 class NearestNeighbourMixing(Aggregator):
     """Another aggregator after each reply is replaced by the mean of its nearest replies.

@@ -15,8 +15,6 @@ from resolvent.math import centres, robust, tree
 from resolvent.math.penalties import L2Norm
 from resolvent.math.tree import Vector
 
-__all__ = ["Bulyan", "CentredClipping", "Krum", "MultiKrum", "NormBound", "TrimmedMean"]
-
 
 class TrimmedMean(Aggregator):
     """The mean of each coordinate without its lowest and its highest values.

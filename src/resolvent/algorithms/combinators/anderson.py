@@ -29,9 +29,6 @@ from resolvent.math.anderson import Control, History, Rule
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Anderson", "AndersonState", "DecentralisedAnderson", "HistoryMessage", "InnerProducts", "PartyHistory",
-           "ServerHistory", "Slots", "check_anderson"]
-
 
 class AndersonState(NamedTuple):
     """The accelerator's part of the server state.

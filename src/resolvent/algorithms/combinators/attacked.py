@@ -27,8 +27,6 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Attacked", "AttackedMessage"]
-
 
 class AttackedMessage(NamedTuple):
     """The message to a party."""

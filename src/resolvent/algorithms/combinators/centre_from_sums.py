@@ -33,8 +33,6 @@ from resolvent.math.centre_searches import CentreSearch
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["CentreFromSums", "SearchMessage", "StoredReply"]
-
 
 class StoredReply(NamedTuple):
     """A party's state.

@@ -28,9 +28,6 @@ from resolvent.math.codecs import Codec, Wire
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Compressed", "CompressedMessage", "CompressedMessages", "CompressedPartyState", "ReceivedState",
-           "SentState", "Shifts"]
-
 Shifts = tuple[Vector, ...]
 
 

@@ -44,9 +44,6 @@ from resolvent.math.fixed_point import (
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 
-__all__ = ["FixedPointSums", "IntegerReply", "check_weighting", "with_integer_sums"]
-
-
 _ROUNDING = 1e-5  # of a sum of shares
 
 

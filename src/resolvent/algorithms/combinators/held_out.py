@@ -21,8 +21,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["HeldOutInterpolation", "HeldOutSelection", "InterpolationState", "Measure", "best_held_out"]
-
 Measure: TypeAlias = Literal["loss", "score"]
 
 

@@ -33,8 +33,6 @@ from resolvent.math import tree
 from resolvent.problem.models.stateful import ParamsAndState
 from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, remembering
 
-__all__ = ["ModelState", "ModelStatePolicy", "PartyWithModelState", "WithModelState"]
-
 ModelStatePolicy = Literal["average", "private", "frozen"]
 
 

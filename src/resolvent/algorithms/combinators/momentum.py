@@ -18,8 +18,6 @@ from resolvent.math.codecs import Codec
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Momentum", "MomentumState"]
-
 
 class MomentumState(NamedTuple):
     """A party's state."""

@@ -17,8 +17,6 @@ from resolvent.problem.maps import Ascent, GradientStep, Mixture, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 
-__all__ = ["ExplicitMixture", "MetaLearned", "MixtureMessage", "MixturePartyState", "SharpnessAware"]
-
 
 class MetaLearned(Combinator):
     """The inner algorithm on the objectives f_k(w - gamma grad f_k(w)); a party adapts the model before use.

@@ -26,8 +26,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["PersonalLayers", "PersonalLayersState"]
-
 _PERSONAL_WORK = 301  # number of the work on the personal leaves, different from those of inner algorithms
 
 

@@ -19,8 +19,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["FineTuned", "SharedUntilTrained", "TrainedState"]
-
 
 class FineTuned(Combinator):
     """The parties train the inner algorithm's personal models further before use, on f_k; the rounds are unchanged.

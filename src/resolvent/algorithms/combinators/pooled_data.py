@@ -4,8 +4,6 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import Combinator, contains
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 
-__all__ = ["PooledData", "uses_pooled_data"]
-
 
 class PooledData(Combinator):
     """An algorithm whose only party holds the training samples of all parties.

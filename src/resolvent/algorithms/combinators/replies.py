@@ -14,8 +14,6 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
-__all__ = ["NormLimit", "StaleReplies", "StaleRepliesState"]
-
 
 class NormLimit(Combinator):
     """The inner algorithm, in which a reply counts if its update is at most ``multiple`` times as long as the median.

@@ -33,8 +33,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.schedules import Schedule, as_schedule
 from resolvent.problem.solvers.optimizers import Optimizer, as_optimizer
 
-__all__ = ["ErgodicAveraging", "ErgodicState", "ServerOptimizer"]
-
 
 class ServerOptimizer(Combinator):
     """The server makes an optimizer's step along the pseudo-gradient. The server stores the optimizer's state.

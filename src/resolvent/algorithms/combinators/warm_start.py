@@ -12,8 +12,6 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["WarmStart"]
-
 
 class WarmStart(Combinator):
     """The inner algorithm, whose server and parties begin with a trained model.

@@ -15,8 +15,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.objective import LocalObjective, as_objective
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["ObjectiveState", "WithObjective"]
-
 
 class ObjectiveState(NamedTuple):
     """A party's state."""

@@ -19,8 +19,6 @@ from resolvent.problem.solvers.optax_solvers import OptaxSolver
 from resolvent.problem.solvers.optimizers import TracedOptimizer
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["AggregatingMethod", "FedExP", "FedNova", "MeasuredUpdate", "ModelAggregation", "NormalizedUpdate"]
-
 
 class AggregatingMethod(SharedModelMethod):
     """A method whose server replaces the shared model by the aggregate of the replies.

@@ -16,8 +16,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["FedAU", "FedAUMessage", "FedAUParty", "FedAUReply", "StoredUpdates", "StoredUpdatesState"]
-
 Step = Literal["memory", "corrected"]
 
 

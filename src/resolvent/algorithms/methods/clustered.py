@@ -26,8 +26,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["ClusterReply", "Clustered"]
-
 
 class ClusterReply(NamedTuple):
     """A party's reply."""

@@ -18,9 +18,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["FedDANE", "FedDANEState", "Option", "Scaffnew", "ScaffnewParty", "ScaffnewState", "Scaffold",
-           "ScaffoldReply", "ScaffoldState"]
-
 Option = Literal["I", "II"]
 
 

@@ -21,8 +21,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["Ditto"]
-
 
 class Ditto(AggregatingMethod):
     """Ditto. A party stores its personal model v_k.

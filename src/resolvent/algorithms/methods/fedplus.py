@@ -33,8 +33,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["Anchor", "AnchorMessage", "AnchoredMethod", "FedPlus", "ProxAnchor", "PullAnchor"]
-
 
 class Anchor(eqx.Module):
     """R: the point z_k to which a party's model is pulled, from the centre and its own model."""

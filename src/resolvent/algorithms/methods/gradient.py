@@ -19,9 +19,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers.batches import Shuffled
 
-__all__ = ["CoinReply", "DistributedGradient", "RecursiveGradient", "RecursiveMessage", "RecursiveState",
-           "draw_gradient"]
-
 
 class DistributedGradient(AggregatingMethod):
     """The distributed gradient method: parties send gradients, the server steps.

@@ -36,8 +36,6 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 
-__all__ = ["Edges", "GraphSplitting", "GraphState", "metropolis_weights"]
-
 Edges = tuple[tuple[int, int], ...]
 
 

@@ -14,8 +14,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["LocalTraining"]
-
 
 class LocalTraining(OnePhaseMethod):
     """A party continues from its own model; messages and replies are empty.

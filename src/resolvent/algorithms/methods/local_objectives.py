@@ -14,8 +14,6 @@ from resolvent.problem.objective import Batch, Context, LocalObjective
 from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["CalibratedLogits", "FeatureDecorrelation", "ModelContrast", "NotTrueDistillation"]
-
 _SMALL = 1e-8
 
 

@@ -19,9 +19,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["OneShot", "OneShotMessage", "OneShotPartyState", "OneShotState", "WeightedOptimum", "curvature",
-           "own_optimum"]
-
 
 @jax.jit
 def own_optimum(solver: LocalSolver, repeats: ArrayLike, w0: Vector, oracle: Oracle, key: Array) -> Vector:

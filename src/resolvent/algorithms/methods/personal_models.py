@@ -20,8 +20,6 @@ from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["APFL", "L2GD", "APFLPartyState", "L2GDState", "PFedMe"]
-
 
 class _EnvelopeDescent(NamedTuple):
     """The loop state of the steps on the envelope."""

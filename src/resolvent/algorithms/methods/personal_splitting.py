@@ -51,8 +51,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["PersonalIterates", "PersonalSplitting"]
-
 
 class PersonalIterates(NamedTuple):
     """A party's state."""

@@ -17,8 +17,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["ClassSums", "FedProto", "Prototypes"]
-
 
 class Prototypes(NamedTuple):
     """The server's state and the message to every party."""

@@ -29,9 +29,6 @@ from resolvent.problem.schedules import Constant, Schedule, as_schedule
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["DecentralisedMessage", "DecentralisedSplitting", "LocalStep", "PartyIterates", "Relaxation", "Splitting",
-           "SplittingMessage", "SplittingState"]
-
 LocalStep = Literal["proximal", "gradient"]
 
 

@@ -16,8 +16,6 @@ from resolvent.algorithms.participation.rules import Weighting, shares_of
 from resolvent.algorithms.per_party import as_numbers, check_length
 from resolvent.errors import InputError, check_range
 
-__all__ = ["Arrivals", "ArrivalsState"]
-
 _TICKS_OF_SLOWEST = 2**22  # ticks of the mean job of the slowest party
 _MAX_TICKS = 2**30  # of a job; differences of times modulo 2^32 are then unique
 _NEVER = np.uint32(2**32 - 1)

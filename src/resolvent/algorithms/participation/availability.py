@@ -28,9 +28,6 @@ from resolvent.algorithms.participation.rules import Full
 from resolvent.algorithms.per_party import as_numbers, check_length
 from resolvent.errors import InputError, check_range, shorten
 
-__all__ = ["Availability", "AvailabilityFunction", "AvailabilityState", "AvailabilityTable", "DayNight", "MarkovOnOff",
-           "MembershipPeriods", "Outages"]
-
 
 def _as_table(values: Any) -> Any:
     """Numbers as an array; what cannot be one is refused by ``AvailabilityTable``."""

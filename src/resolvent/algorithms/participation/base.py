@@ -11,8 +11,6 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 
-__all__ = ["Participation", "ParticipationState", "ParticipationWrapper", "StatefulParticipation", "refuse_call"]
-
 ParticipationState: TypeAlias = PyTree[Any]
 
 

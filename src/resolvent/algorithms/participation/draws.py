@@ -8,8 +8,6 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation.base import Participation, ParticipationState
 from resolvent.math import tree
 
-__all__ = ["draw_cohort", "first_state", "has_state"]
-
 
 def first_state(participation: Participation, sizes: Int[Array, " N"], root: Array) -> ParticipationState:
     """The participation's state before the first round of a run with this ``keys.root_key``."""

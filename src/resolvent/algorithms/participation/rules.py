@@ -18,9 +18,6 @@ from resolvent.math import tree
 from resolvent.problem.problem import shares_by_size
 from resolvent.xla.shuffle import Shuffle
 
-__all__ = ["Bernoulli", "BiasedBySize", "BySize", "Dropout", "FixedEffort", "FixedSizeCohort", "Full", "Stragglers",
-           "Uniform", "UniformAvailable", "as_ids", "check_ids_exist", "of_cohort", "shares_of"]
-
 Weighting = Literal["size", "uniform"]
 
 

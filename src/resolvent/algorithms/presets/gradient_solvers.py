@@ -3,8 +3,6 @@
 from resolvent.errors import InputError
 from resolvent.problem.solvers import GD, SGD, LocalSolver
 
-__all__ = ["require_gradient_steps"]
-
 
 def require_gradient_steps(preset: str, solver: LocalSolver) -> SGD | GD:
     """Return the solver if its work is a number of plain gradient steps."""

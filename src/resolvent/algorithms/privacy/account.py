@@ -6,8 +6,6 @@ from typing import Any, Literal, NamedTuple
 from resolvent.errors import InputError
 from resolvent.math.accounting import Releases
 
-__all__ = ["PrivacyAccount"]
-
 Unit = Literal["records", "parties"]
 
 

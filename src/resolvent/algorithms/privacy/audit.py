@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 
-__all__ = ["Audit", "audit_scores", "epsilon_lower_bound"]
-
 _LARGEST_EPSILON, _TOLERANCE = 100.0, 1e-4
 
 

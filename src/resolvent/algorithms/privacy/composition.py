@@ -23,8 +23,6 @@ from resolvent.math.accounting import Accountant, gaussian_epsilon, steps_within
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["PrivateWork", "check_private_records", "noise_within", "record_epsilons", "rounds_within"]
-
 
 class PrivateWork(NamedTuple):
     """The private releases of a party in a round.

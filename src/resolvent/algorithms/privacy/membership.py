@@ -31,8 +31,6 @@ from resolvent.errors import InputError, check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 
-__all__ = ["MembershipAttack", "advantage_bound", "attack_statistics", "draw_members", "membership_inference"]
-
 _SMALLEST_LOSS = 1e-7  # a loss that float32 rounds to zero would have an infinite statistic
 _SMALLEST_DEVIATION = 1e-6
 

@@ -24,8 +24,6 @@ from resolvent.algorithms.keys import initial_key, initial_party_key, party_key,
 from resolvent.errors import InputError
 from resolvent.xla.known_values import NotKnownError, Value, count_marked, follow, known
 
-__all__ = ["NoiseKeys", "check_same_noise", "noise_keys"]
-
 Key: TypeAlias = tuple[int, ...]
 
 

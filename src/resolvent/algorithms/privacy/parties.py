@@ -10,8 +10,6 @@ from resolvent.algorithms.participation import Bernoulli, Full, Participation
 from resolvent.errors import InputError
 from resolvent.math.accounting import Accountant, gaussian_epsilon
 
-__all__ = ["PartyEpsilons", "noise_parties", "party_epsilon", "party_epsilons", "party_rate", "private_parties"]
-
 
 class PartyEpsilons(NamedTuple):
     """Epsilons of single parties, which differ in what the adversary knows.

@@ -18,8 +18,6 @@ from resolvent.errors import InputError
 from resolvent.problem.evaluation import Evaluation
 from resolvent.problem.metrics.metric import Metric
 
-__all__ = ["EvaluatedFile", "evaluate_file", "read_metrics"]
-
 
 class EvaluatedFile(NamedTuple):
     """The scores on the rows of a file.

@@ -14,9 +14,6 @@ from resolvent.problem.fitted import Fitted
 from resolvent.simulator.record.model_folder import ModelFolder, SavedModels
 from resolvent.simulator.record.result import Result
 
-__all__ = ["SHARED", "HeldOutRows", "LabelledInputs", "SiteRows", "choose_method_name", "rows_of_folds",
-           "rows_of_party", "rows_of_results", "with_shared_model"]
-
 SHARED = "shared model"  # its name in tables
 
 

@@ -12,8 +12,6 @@ from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.runs.load import models_of
 from resolvent.errors import InputError
 
-__all__ = ["EXPLANATION_FILE", "read_records", "write_records"]
-
 EXPLANATION_FILE = "explanation.json"
 
 

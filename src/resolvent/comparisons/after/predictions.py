@@ -21,8 +21,6 @@ from resolvent.problem.fitted import Fitted
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PredictedFile", "predict_file"]
-
 
 class PredictedFile(NamedTuple):
     """The outcome of a prediction.

@@ -21,8 +21,6 @@ from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, count_of
 from resolvent.simulator.record.model_folder import NOTE_FILE, SavedModels, write_model_folder
 
-__all__ = ["REFIT_FOLDER", "RefitFolder", "provenance", "write_refit", "write_refit_of_site"]
-
 REFIT_FOLDER = "refit"
 _NOTE = "refit.json"
 _VERSION = 1

@@ -36,8 +36,6 @@ from resolvent.simulator.record.model_folder import ModelFolder
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_has_labels", "models_of_run", "rows_of_run"]
-
 _SEED = 20_240_305  # seed of the division of new rows
 
 

@@ -19,8 +19,6 @@ from resolvent.comparisons.experiment.registry import Component, Registry, compo
 from resolvent.errors import InputError, alternatives, quote, shorten
 from resolvent.simulator.checkpoint.own_code import digest_of_code
 
-__all__ = ["Bound", "Parameter", "bind", "label_of", "label_parts", "parameters"]
-
 
 @dataclass(frozen=True)
 class Parameter:

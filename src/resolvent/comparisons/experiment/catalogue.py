@@ -18,8 +18,6 @@ from resolvent.comparisons.experiment.registry import listings
 from resolvent.errors import InputError
 from resolvent.problem.solvers import GD
 
-__all__ = ["CAPTION", "Entry", "catalogue", "table"]
-
 CAPTION = ("keeps: what a party stores between rounds; down, up: what it receives and replies in a round, in all "
            "exchanges; all in models, at the preset's defaults. personal: the parties use different models. robust: "
            "one party cannot move the shared model arbitrarily far. sums: whether the server needs sums of the replies "

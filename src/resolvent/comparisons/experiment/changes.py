@@ -10,8 +10,6 @@ from resolvent.comparisons.experiment.file_types import key_text
 from resolvent.comparisons.experiment.yaml_files import read_value
 from resolvent.errors import InputError, shorten
 
-__all__ = ["Locations", "apply_changes"]
-
 
 class Locations:
     """Where the settings of an experiment come from: a line of its file, or a change.

@@ -21,9 +21,6 @@ from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 
-__all__ = ["check_labels", "check_model", "check_same_data", "check_settings", "check_shared_models",
-           "check_test_samples", "folder_name"]
-
 _MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1, "folds": 1}
 
 

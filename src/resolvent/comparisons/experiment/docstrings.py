@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-__all__ = ["first_line", "help_of", "references"]
-
 
 def first_line(function: Callable[..., Any]) -> str:
     """The first line of a function's docstring, without code quotes."""

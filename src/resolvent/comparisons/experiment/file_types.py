@@ -11,8 +11,6 @@ from jaxtyping import AbstractArray, ArrayLike
 from resolvent.arguments import expected_values, rule_of
 from resolvent.errors import InputError, alternatives, quote, shorten
 
-__all__ = ["file_type", "join_path", "key_text", "members", "read_setting", "with_type"]
-
 _SCALARS = frozenset({bool, int, float, str, Path, type(None)})
 _CONTAINERS = frozenset({list, tuple, dict})
 _ARRAY_LIKE = frozenset(get_args(ArrayLike))

@@ -4,8 +4,6 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Choices", "fill", "merge", "texts_in", "with_choices"]
-
 Choices = Mapping[str, Mapping[str, Any]]  # label -> path -> value
 
 

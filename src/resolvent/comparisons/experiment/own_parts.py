@@ -22,7 +22,6 @@ from resolvent.comparisons.experiment.file_types import file_type
 from resolvent.comparisons.experiment.registry import Registry, component_of
 from resolvent.errors import InputError, nearest, quote, shorten
 
-__all__ = ["describe_failure", "is_own_part", "limit_own_parts", "own_part"]
 
 class _Permission(NamedTuple):
     """The names of the parts that are allowed, None for all, and the folder that is searched for their modules."""

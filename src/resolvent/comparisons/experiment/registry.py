@@ -49,8 +49,6 @@ from resolvent.simulator.record import callbacks, systems
 from resolvent.simulator.record.callbacks import Callback
 from resolvent.simulator.record.systems import VirtualClock
 
-__all__ = ["Component", "Registry", "component_of", "listings", "registries"]
-
 
 @dataclass(frozen=True)
 class Registry:

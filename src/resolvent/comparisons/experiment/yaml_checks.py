@@ -13,8 +13,6 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 
 from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["MAX_FILE_SIZE", "check_yaml", "reported"]
-
 MAX_FILE_SIZE = 200_000  # characters: a search with 700 trials of nested algorithms, and a second of checks
 _MAX_VALUES = 20_000  # a file without aliases has fewer
 _MAX_DEPTH = 30

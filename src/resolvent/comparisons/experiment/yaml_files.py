@@ -14,8 +14,6 @@ from resolvent.comparisons.experiment.binding import Bound, parameters
 from resolvent.comparisons.experiment.yaml_checks import MAX_FILE_SIZE, check_yaml, reported
 from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["read_data", "read_text", "read_value", "read_yaml", "shipped_files", "with_help", "write_yaml"]
-
 
 def shipped_files(package: str, folder: str) -> dict[str, str]:
     """The YAML files in a folder of a package: text by name, without the ending."""

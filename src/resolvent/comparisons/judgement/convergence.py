@@ -29,8 +29,6 @@ from resolvent.problem.solvers import LBFGS
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["bound_warnings", "converged_methods", "exact_solve_warning"]
-
 _TOLERANCE = 1e-3
 _ROUNDING = 1e-6  # of the loss: smaller changes are those of 32-bit numbers
 _LAST_SHARE, _MIN_EVALUATIONS = 0.25, 3

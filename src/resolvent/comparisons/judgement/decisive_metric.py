@@ -13,8 +13,6 @@ from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 
-__all__ = ["MAX_SHARE", "DecisiveMetric", "choose_by_share", "choose_decisive_metric", "decisive_score"]
-
 MAX_SHARE = 0.8  # largest share of one class; above it, the accuracy mostly says how often this class occurs
 
 

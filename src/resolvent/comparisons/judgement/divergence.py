@@ -11,8 +11,6 @@ from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.simulator.record.run_readings import diverged_parties
 
-__all__ = ["ALL_DIVERGED", "diverged_sites", "divergences", "no_reference"]
-
 ALL_DIVERGED = "no method has a mean over the sites, because each diverged at a site"
 _MAX_NAMED = 10  # sites that a warning names
 

@@ -12,8 +12,6 @@ from resolvent.errors import count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GAP_COLUMNS", "gap_finding", "gap_table"]
-
 _TARGETS = ("1e-6", "1e-8")  # relative to the first gap
 GAP_COLUMNS = {"first gap": "diverged", "final gap": "diverged", **{f"rounds to {t}": "" for t in _TARGETS}}
 

@@ -8,8 +8,6 @@ from resolvent.problem import metrics as library
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GAP", "format_value", "higher_is_better", "is_share", "range_of", "run_columns", "title_of", "worst_value"]
-
 # Ends of the names of metrics, so that those of the shared model, such as global_accuracy, are included.
 _HIGHER_IS_BETTER = ("accuracy", "annual_return", "average_precision", "f1", "r2", "roc_auc", "sharpe_ratio", "wealth")
 _SHARES = ("accuracy", "average_precision", "calibration_error", "f1", "roc_auc")  # between 0 and 1

@@ -28,8 +28,6 @@ from typing import NamedTuple
 
 from resolvent.problem.metrics.intervals import LEVEL, Interval
 
-__all__ = ["DIFFERING", "POWER", "Forecast", "forecast", "further_rows", "smallest_gain"]
-
 POWER = 0.8
 DIFFERING = 0.2
 _MAX_ROWS = 10**9

@@ -11,9 +11,6 @@ from resolvent.errors import count_of
 if TYPE_CHECKING:
     from resolvent.problem.metrics.intervals import Interval
 
-__all__ = ["advice_of", "advice_text", "choice_text", "convergence_text", "duration_text",
-           "enumerate_names", "forecast_text", "format_gain", "format_signed"]
-
 
 def enumerate_names(names: Sequence[str]) -> str:
     """``A``, ``A and B``, ``A, B and C``."""

@@ -19,9 +19,6 @@ from resolvent.errors import InputError, alternatives, quote, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LabelKind", "RowsAgreement", "RowsReport", "agree_on_rows", "describe_rows", "event_flags", "is_category",
-           "level_names"]
-
 LabelKind = Literal["classes", "integer", "decimal", "time"]
 _CLASS_FAMILIES = ("binomial", "multinomial")
 _FEW_VALUES = 2  # numbers with as many different values can be classes

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from resolvent.comparisons.regression.fit import Fit
     from resolvent.comparisons.regression.site_fits import SiteFits
 
-__all__ = ["differences_figure", "estimates_figure", "forest_figure"]
-
 _ROW = 0.28  # inches
 _LABEL = 30  # characters
 _WIDE = 200.0  # ratio of the ends of an axis with ticks at powers of ten only

@@ -19,8 +19,6 @@ from resolvent.errors import InputError, alternatives, quote
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FUNCTIONS", "Design", "Formula", "Response", "check_columns", "design_of", "parse_formula"]
-
 FUNCTIONS = {"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "exp": np.exp, "sqrt": np.sqrt,
              "abs": np.abs}
 _NODES = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator,

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.errors import quote
 
-__all__ = ["Directions", "Identification", "directions", "few_events", "identify"]
-
 _COLLINEAR = 1e-10  # eigenvalue of the scaled outer products of the features, relative to the largest
 _SEPARATED = 1e-7  # information along a direction, relative to what the features alone would give
 _LOADING = 1e-3  # of a parameter in a direction that is not identified, relative to the largest

@@ -18,8 +18,6 @@ from resolvent.problem.regression.families import (
     Poisson,
 )
 
-__all__ = ["RegressionModel"]
-
 _POSITIVE_START = 1e-6  # the smallest mean label with which a fit on the logarithm begins
 _BLOCK = 2048  # rows that are computed at a time, at most
 _FAMILIES: Mapping[str, type[Family]] = {

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from resolvent.comparisons.regression.fit import Fit
     from resolvent.comparisons.regression.heterogeneity import Heterogeneity
 
-__all__ = ["write_regression"]
-
 _FORESTS = 12  # on a page
 
 

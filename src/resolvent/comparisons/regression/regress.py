@@ -21,8 +21,6 @@ from resolvent.problem.regression.objective import FitSums, RegressionProblem
 from resolvent.simulator.record.events import EvaluationEvent
 from resolvent.simulator.run import simulate
 
-__all__ = ["check_rows", "fit_rows", "newton_of", "regress", "regression_of"]
-
 
 @checked
 def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto", errors: Errors = "model",

@@ -16,8 +16,6 @@ from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError
 
-__all__ = ["RegressionFile", "RegressionTable", "is_regression"]
-
 _KEY, _PRIVACY = "regression", "privacy"
 
 

@@ -28,8 +28,6 @@ from resolvent.problem.regression.objective import RegressionProblem, RowRegress
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RegressionRows", "complete_rows", "encode_rows", "read_rows", "rows_without_values"]
-
 _COUNTS = ("poisson", "negative_binomial")
 
 

@@ -13,8 +13,6 @@ from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.problem.regression.objective import FitSums, RegressionProblem
 
-__all__ = ["SiteFits", "fit_sites", "join_site_fits"]
-
 
 class SiteFits(NamedTuple):
     """The fits of the sites, each to its own rows.

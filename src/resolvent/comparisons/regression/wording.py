@@ -9,8 +9,6 @@ from resolvent.errors import quote
 if TYPE_CHECKING:
     from resolvent.comparisons.regression.fit import Fit
 
-__all__ = ["facts_in_words", "number", "probability", "summary", "table_rows"]
-
 _ERRORS = {"model": "from the model", "robust": "robust to a wrong variance (HC1)", "clustered": "clustered by site"}
 
 

@@ -31,8 +31,6 @@ from resolvent.simulator.record.progress import progress_bars
 from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.task import Task
 
-__all__ = ["compare"]
-
 _SOLVER = SGD(0.1)  # an experiment needs a solver for algorithms without one; those of a program have their own
 
 

@@ -31,8 +31,6 @@ from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.simulator.storage.processes import detect_lost_process
 
-__all__ = ["AUTOMATIC", "Execution", "Notify", "compare_file", "cost_text", "ignore", "run_comparison", "samples_of"]
-
 Notify = Callable[[str], None]
 
 

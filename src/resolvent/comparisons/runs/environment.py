@@ -5,8 +5,6 @@ from importlib import metadata
 
 import jax
 
-__all__ = ["device", "versions"]
-
 _PACKAGES = ("resolvent", "jax", "jaxlib", "numpy")
 
 

@@ -16,9 +16,6 @@ from resolvent.comparisons.judgement.metrics import GAP, title_of
 from resolvent.comparisons.pages import INK, page_colours, svg_of
 from resolvent.simulator.record.plots import COLOURS, colour_of, new_figure
 
-__all__ = ["change_panel", "curves_panel", "gain_panel", "gap_panel", "gap_panels", "importance_panel", "legend",
-           "line_panels", "norm_panels", "reliability_panels", "spread_panels"]
-
 _PANEL, _WIDE = (3.4, 2.5), (4.8, 2.9)
 _MAX_NAMED_SITES = 8  # in a panel
 _MAX_COLUMNS, _MAX_SITES = 20, 12  # in a picture of columns by sites, or of reliability diagrams

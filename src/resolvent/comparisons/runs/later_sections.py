@@ -9,8 +9,6 @@ from resolvent.comparisons.after.later_files import EXPLANATION_FILE, read_recor
 from resolvent.comparisons.runs.summary import as_number
 from resolvent.simulator.record.model_folder import CALIBRATION_FILE
 
-__all__ = ["Records", "calibration_row", "later_sections", "threshold_row"]
-
 _MAX_INPUTS = 60  # rows of the table of coefficients
 
 Records = Mapping[str | None, Mapping[str, Any]]

@@ -16,8 +16,6 @@ from resolvent.simulator.record.saved_result import RESULT_FILE, SavedResult
 if TYPE_CHECKING:
     from resolvent.comparisons.after.refit_folder import RefitFolder
 
-__all__ = ["load", "load_fitted", "load_start", "models_of"]
-
 _SUMMARY_FILE = "summary.json"
 _EXPERIMENT_FILE = "experiment.yaml"
 

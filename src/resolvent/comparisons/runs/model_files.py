@@ -6,8 +6,6 @@ from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
 from resolvent.simulator.record.model_folder import write_model_folder
 
-__all__ = ["fold_folder", "write_models"]
-
 
 def write_models(folder: Path, comparison: ComparedMethods) -> None:
     """Write the models of the first seed, each method's into a folder of its label's name, see ``model_folder``.

@@ -24,9 +24,6 @@ from resolvent.data.files.folder_lock import RunningError, locked
 from resolvent.errors import InputError, shorten
 from resolvent.simulator.checkpoint.identity import versions_of_code
 
-__all__ = ["CHECKPOINTS", "begin", "check_folder", "claim_folder", "finished_summary", "is_complete", "open_folder",
-           "partial_of", "remove_leftovers", "write_results"]
-
 CHECKPOINTS = "checkpoints"
 _RUNS = Path("runs")
 _ADVICE = "start afresh with --overwrite or another --out"

@@ -5,8 +5,6 @@ import equinox as eqx
 from resolvent.comparisons.experiment.experiment_file import Experiment
 from resolvent.data.federated import FederatedData
 
-__all__ = ["settings_text"]
-
 _WIDTH = 100
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from resolvent.comparisons.study.differences import Unit
 
-__all__ = ["KINDS", "Band", "Kind", "draw", "reference_of"]
-
 Kind = Literal["curves", "traffic", "parties", "gains", "differences", "ranks"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Band = Literal["seeds", "parties"]

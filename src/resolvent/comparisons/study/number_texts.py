@@ -10,8 +10,6 @@ from resolvent.comparisons.study.tables import Mark
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CAPTIONS", "number_texts"]
-
 _PERCENT = ("difference", "low", "high", "mean", "sd", "worst decile", "worst", "target", "area")
 CAPTIONS = {
     "differences": "Differences from {reference}; positive is better.",

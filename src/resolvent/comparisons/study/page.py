@@ -11,8 +11,6 @@ from resolvent.comparisons.study.number_texts import CAPTIONS, number_texts
 from resolvent.comparisons.study.study import Study
 from resolvent.comparisons.study.tables import text_table
 
-__all__ = ["write_study_page"]
-
 _FIGURES: dict[Kind, str] = {"curves": "Learning curves", "differences": "Differences from the reference",
                              "parties": "Scores of the sites", "traffic": "Scores against bytes"}
 

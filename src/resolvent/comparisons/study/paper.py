@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from resolvent.comparisons.study.figures import Kind
 
-__all__ = ["Paper", "command_of", "write_paper"]
-
 _ENDINGS: dict[TableForm, str] = {"latex": "tex", "markdown": "md", "html": "html"}
 _FIGURES: dict["Kind", str] = {
     "curves": "The mean score over the sites against rounds; the band is one standard deviation over the seeds.",

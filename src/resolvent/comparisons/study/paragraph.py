@@ -14,8 +14,6 @@ from resolvent.comparisons.study.tables import MarkedScore, marked_scores, score
 from resolvent.errors import count_of
 from resolvent.problem.metrics.intervals import LEVEL, Interval
 
-__all__ = ["paragraph"]
-
 _TESTS = {"rows": "a bootstrap of the test rows of each site, paired by row and seed",
           "seeds": "Student's test, paired by seed", "parties": "Student's test, paired by party"}
 

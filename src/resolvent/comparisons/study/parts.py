@@ -12,8 +12,6 @@ from resolvent.comparisons.runs.saved_runs import read_runs
 from resolvent.comparisons.runs.settings_text import settings_text
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE
 
-__all__ = ["StudyPart", "part_of", "read_part"]
-
 
 class StudyPart(NamedTuple):
     """The comparison on one data set of a study.

@@ -11,8 +11,6 @@ from resolvent.simulator.record.metrics_table import means_by
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["cost_by_round", "curves", "last_rounds", "last_scores", "scores_by_round", "seed_means"]
-
 _KEYS = ["method", "seed", "round", "party"]
 
 

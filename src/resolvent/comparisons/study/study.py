@@ -13,8 +13,6 @@ from resolvent.comparisons.study.readings import StudyReadings
 from resolvent.data.tables.html_tables import html_facts
 from resolvent.errors import InputError, quote
 
-__all__ = ["Study"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study(StudyReadings):

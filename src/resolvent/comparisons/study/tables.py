@@ -15,9 +15,6 @@ from resolvent.problem.metrics.intervals import LEVEL
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MarkedScore", "TableForm", "heading", "marked_scores", "score_text", "table_frame", "table_text",
-           "text_table"]
-
 TableForm = Literal["frame", "latex", "markdown", "html"]
 Mark = Literal["best", "second", ""]
 

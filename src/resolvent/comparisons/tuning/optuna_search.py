@@ -8,8 +8,6 @@ from resolvent.comparisons.tuning.space import Choices, Point, Space
 from resolvent.comparisons.tuning.trials import Candidates, Reading, RunTrials, Trial, segments
 from resolvent.errors import InputError
 
-__all__ = ["run_optuna"]
-
 
 def run_optuna(search: Search, candidates: Candidates, run: RunTrials) -> list[Trial]:
     """Trials of one method until the budget in rounds is spent; rounds that a pruner saves are used for further trials.

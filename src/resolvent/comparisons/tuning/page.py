@@ -7,8 +7,6 @@ from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.tuning.searching import Tuned
 
-__all__ = ["write_tuning_page"]
-
 _STRATEGIES = {"grid": "every combination of the values", "random": "candidates spread evenly over the values",
                "halving": "successive halving of evenly spread candidates", "optuna": "candidates of Optuna"}
 

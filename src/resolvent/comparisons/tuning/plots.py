@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["trial_figure"]
-
 _LOG_RATIO = 20  # the axis is logarithmic if the largest value is at least this many times the smallest
 
 

@@ -10,9 +10,6 @@ import numpy as np
 
 from resolvent.errors import InputError, alternatives, quote
 
-__all__ = ["Choices", "Point", "Range", "Space", "combinations", "draw_combinations", "draw_points", "read_space",
-           "space_of"]
-
 Point: TypeAlias = dict[str, Any]  # parameter -> value
 _RANGE_KEYS = ("low", "high", "scale", "whole")
 _MAX_COMBINATIONS = 10_000

@@ -9,8 +9,6 @@ from resolvent.comparisons.tuning.space import Point, Space, draw_combinations, 
 from resolvent.comparisons.tuning.trials import Candidates, RunTrials, Trial
 from resolvent.errors import InputError
 
-__all__ = ["check_budgets", "count_trials", "halving_rungs", "run_strategy"]
-
 _MAX_TRIALS = 10_000  # of a grid without a number of trials: all of its combinations
 
 

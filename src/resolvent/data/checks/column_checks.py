@@ -11,8 +11,6 @@ from resolvent.data.checks.units import Spread, unit_findings
 from resolvent.data.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS
 from resolvent.errors import count_of
 
-__all__ = ["check_column", "check_units", "is_identifier", "spellings"]
-
 _MANY_MISSING = 0.5  # a share of the rows
 _MIN_CONSTANT_PROBABILITY = 1e-4
 _MIN_NUMBERS = 11  # different numbers of a column whose unit is compared

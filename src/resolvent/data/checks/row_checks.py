@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from resolvent.data.checks.finding import Finding, examples
 from resolvent.data.checks.table_view import TableColumn, TableView
 
-__all__ = ["check_duplicates"]
-
 _MIN_EXCESS = 10.0  # pairs of equal rows, as a multiple of those that independent columns would have
 _SPLITS = ("training", "validation", "test")
 

@@ -21,8 +21,6 @@ from resolvent.errors import InputError, count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_frame", "divided"]
-
 _MAX_RATIO = 6  # rows for each value with which a label of many values is read
 
 

@@ -24,8 +24,6 @@ from typing import NamedTuple
 
 from resolvent.data.checks.finding import Finding, text_of
 
-__all__ = ["Shift", "Spread", "find_shifts", "normal_spread", "unit_findings"]
-
 _LEVEL = 0.01
 _MIN_ROWS = 8
 _QUARTILE = 0.6744897501960817  # of the standard normal distribution

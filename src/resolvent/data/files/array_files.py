@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["ArrayWriter", "Blocks", "PackedArray", "RowArray", "open_until_collected", "read_exactly"]
-
 _BUFFER_BYTES = 2**20
 
 

@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["INTERRUPTIONS", "finish_before_interruption", "hidden_sibling", "is_writing", "remove_folder",
-           "sync_to_disk", "write_atomically", "write_text"]
-
 INTERRUPTIONS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _MAX_NAME = 200  # bytes of a name that a hidden name repeats; file systems allow 255
 _is_writing = False

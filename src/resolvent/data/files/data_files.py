@@ -16,8 +16,6 @@ import platformdirs
 
 from resolvent.errors import InputError, MissingDataError, nearest, shorten
 
-__all__ = ["READ_ERRORS", "data_folders", "find", "open_unpacked", "read"]
-
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 _GZIP_MAGIC = b"\x1f\x8b"
 

@@ -9,9 +9,6 @@ from typing import Any
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError, shorten
 
-__all__ = ["SEAL", "DamagedFileError", "check_files", "file_digest", "file_digests", "read_json", "read_sealed",
-           "seal", "write_sealed"]
-
 SEAL = "sha256"
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from resolvent.data.files.atomic_files import hidden_sibling
 from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["RunningError", "check_names", "locked", "make_temporary_folder"]
-
 _MAX_BYTES = 255  # of a name, in most file systems
 _MAX_ENDING = 20  # bytes that helper files add to a name, such as .partial
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)  # the file system has no locks

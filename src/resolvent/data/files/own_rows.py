@@ -12,8 +12,6 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.array_files import PackedArray, RowArray
 from resolvent.errors import InputError
 
-__all__ = ["OwnRows", "keep_parties"]
-
 
 class OwnRows(RowArray):
     """An array [total, ...] that has some blocks of its rows in memory, and no others."""

@@ -28,8 +28,6 @@ from resolvent.errors import InputError, shorten
 from resolvent.math.tree import count_rows
 from resolvent.math.tree import rows as rows_of_tree
 
-__all__ = ["NumberedNames", "open_packed", "write_packed"]
-
 _FORMAT = 3
 _FORMAT_OF_TWO_ARRAYS = 2  # of earlier versions, which had one array of inputs and one of labels
 _MANIFEST, _LENGTHS, _CHECKSUMS = "packed.json", "lengths.npy", "checksums.npy"

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 
 from resolvent.errors import InputError
 
-__all__ = ["SOURCES", "Download", "check_address"]
-
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 

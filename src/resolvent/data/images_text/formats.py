@@ -15,8 +15,6 @@ from resolvent.data.images_text.tokens import CHARACTERS
 from resolvent.data.partition.partitions import IID, Partition, divide
 from resolvent.errors import InputError, shorten
 
-__all__ = ["leaf", "libsvm"]
-
 _MAX_EXACT_INTEGER = 2**53  # 64-bit floats hold every integer up to this one
 
 

@@ -15,8 +15,6 @@ from resolvent.data.partition.partitions import IID, Partition, PowerLaw, divide
 from resolvent.data.partition.shifts import Shift
 from resolvent.errors import InputError, shorten
 
-__all__ = ["CIFAR_CLASSES", "FASHION_CLASSES", "cifar10", "emnist", "fashion_mnist", "mnist"]
-
 Part = Literal["all", "train", "test"]
 Scale = Literal["unit", "standard", "overall"]
 FASHION_CLASSES = ["T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",

@@ -17,8 +17,6 @@ from resolvent.data.images_text.tokens import CHARACTERS, encode_characters
 from resolvent.data.samples import check_encodable
 from resolvent.errors import InputError, shorten
 
-__all__ = ["LeafSamples", "is_tokens", "read_leaf"]
-
 _KEYS = {"users", "num_samples", "user_data"}
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 

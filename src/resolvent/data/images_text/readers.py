@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from resolvent.data.files import data_files as files
 from resolvent.errors import InputError, shorten
 
-__all__ = ["iterate_xml_rows", "read_cifar_batch", "read_idx"]
-
 _IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _CIFAR_RECORD = 1 + 3 * 32 * 32
 

@@ -32,8 +32,6 @@ from resolvent.errors import InputError, check_range, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sentiment", "shakespeare", "stackexchange"]
-
 _TAG = re.compile(r"<[^>]*>")
 _SENTIMENT140_COLUMNS = ["polarity", "tweet_id", "date", "query", "user_id", "text"]
 _QUESTION, _ANSWER = "1", "2"

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CHARACTERS", "PAD", "UNKNOWN", "UNKNOWN_TOKEN", "build_vocabulary", "encode_characters", "encode_words",
-           "split_words"]
-
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 PAD, UNKNOWN = "<pad>", "<unknown>"
 UNKNOWN_TOKEN = 1  # after <pad>

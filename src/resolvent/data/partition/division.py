@@ -15,8 +15,6 @@ from resolvent.errors import InputError, check_range
 from resolvent.math.tree import count_rows
 from resolvent.math.tree import rows as rows_of_tree
 
-__all__ = ["Labels", "Partition", "Rows", "check_count", "cut_points", "divide", "partition_generator"]
-
 Rows = list[NDArray[np.intp]]
 Labels = NDArray[Any]
 

@@ -16,8 +16,6 @@ from resolvent.data.partition.division import (
 )
 from resolvent.errors import InputError, check_range, shorten
 
-__all__ = ["FixedClasses", "FixedSizes", "GrowingSizes"]
-
 
 @dataclass(frozen=True)
 class FixedSizes(Partition):

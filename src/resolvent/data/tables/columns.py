@@ -18,10 +18,6 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MAX_CATEGORIES", "MAX_FLOAT32", "MIN_IDENTIFIER_ROWS", "ColumnError", "Columns", "Label", "LabelKind",
-           "RowNames", "check_magnitudes", "check_once", "has_dates", "is_boolean", "is_date", "is_empty", "is_text",
-           "label_kind", "plain_numbers", "read_feature", "read_features", "read_label", "read_parties", "read_text"]
-
 Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
 MAX_CATEGORIES = 100

@@ -13,8 +13,6 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DateColumn", "Dates", "date_column", "expand_dates", "find_dates", "replace_dates"]
-
 Dates = Literal["refuse", "days", "parts"]
 _PARTS = {"days": ("days",), "parts": ("year", "month", "weekday")}
 

@@ -29,8 +29,6 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.tables.column_encodings import CategoryColumn, NumberColumn
 from resolvent.data.tables.encoding import TableEncoding
 
-__all__ = ["TrainingRows", "summarize", "with_drift"]
-
 _LEVEL, _MIN_INDEX = 0.01, 0.1
 _DECILES = np.linspace(0.1, 0.9, 9)
 _MIN_ROWS = 50  # of training rows: deciles of few rows tell the values of single rows

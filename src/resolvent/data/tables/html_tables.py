@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["as_html_number", "html_facts", "html_table"]
-
 
 def html_facts(title: str, facts: Mapping[str, object]) -> str:
     """A title, and a table with the name and the value of each fact."""

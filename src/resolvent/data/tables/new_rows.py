@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-__all__ = ["read_rows"]
-
 
 def read_rows(path: str, encoding: Encoding, text: TextFormat = TextFormat()) -> "pd.DataFrame | NDArray[Any]":  # noqa: B008
     """Read the rows of a file for an encoding.

@@ -53,8 +53,6 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["choose_columns", "column_mistakes", "from_frame", "natural_order", "remaining_columns", "table"]
-
 AnyTask = Literal["auto", "classification", "regression"]
 Rare = Literal["keep", "other"]
 

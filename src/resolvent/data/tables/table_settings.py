@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 
 from resolvent.errors import InputError
 
-__all__ = ["SITE_TABLE", "TableSettings", "label_names"]
-
 SITE_TABLE = "the table of each site"  # instead of a path, in the experiment of a federation
 
 

@@ -16,9 +16,6 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Decimal", "NumberFormatError", "TextFormat", "check_decimal_comma", "find_comma_columns", "find_separator",
-           "iterate_records", "to_utf8"]
-
 Decimal = Literal["auto", ".", ","]
 _SEPARATORS = (",", ";", "\t", "|")
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?(?=\r?\n|\r)')  # Excel reads such a first line as the file's separator

@@ -19,8 +19,6 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_text_table"]
-
 
 def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], texts: Collection[str],
                     is_used: Callable[[str], bool]) -> "pd.DataFrame":

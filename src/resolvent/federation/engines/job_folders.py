@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from resolvent.data.files.atomic_files import remove_folder
 
-__all__ = ["Cleaned", "clean_jobs"]
-
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # the engine's id of a job
 _PARENTS = ("", "engine/jobs")  # of a kit: the working folders of jobs, and the server's store of jobs
 _DAY = 86_400.0

@@ -16,9 +16,6 @@ from typing import IO
 
 from resolvent.errors import InputError
 
-__all__ = ["ENGINE_LOG", "EngineProcess", "end_with_parent", "end_without_parent", "free_port", "running",
-           "start_process"]
-
 ENGINE_LOG = "engine.log"  # in the folder of a kit
 _MAX_LOG = 2**23  # bytes; then the log is moved to engine.log.1, and that one to engine.log.2
 _TAIL = 2**16  # bytes of a log that are read for its last lines

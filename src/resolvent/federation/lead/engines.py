@@ -14,9 +14,6 @@ from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.names import ALLOWED_CLASSES
 from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 
-__all__ = ["ENGINES", "lead_kit", "make_federation_kits", "require_engine", "start_participant"]
-
-
 _REFUSED = "refused, because another process is connected as this site (a copy of its kit, or a kit in wrong hands): "
 _CONNECTED = "connected to the server"
 _SECOND = "the server refuses this process: another one is connected as this site, or was until a minute ago"

@@ -13,8 +13,6 @@ from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote
 from resolvent.federation.protocol.revocation import REVOKED_FILE, RevokedList, key_id
 
-__all__ = ["KeyChange", "check_not_revoked", "revoke_key", "rotate_key"]
-
 _AUTHORITY, _OLD_KITS = "authority", "revoked"
 
 

@@ -20,8 +20,6 @@ from resolvent.comparisons.page_text import page_text
 from resolvent.errors import InputError, shorten
 from resolvent.federation.lead.monitoring import View, metrics_text
 
-__all__ = ["live_page", "parse_address", "serving"]
-
 _SECONDS = 2  # between two loads of the page
 _MAX_PORT = 65535
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",

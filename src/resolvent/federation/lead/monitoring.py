@@ -18,8 +18,6 @@ from resolvent.federation.protocol.run_status import RunStatus, SiteStatus, newe
 from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.plans import Plans
 
-__all__ = ["View", "lead_view", "metrics_text", "server_view", "site_view"]
-
 _SHOWN_ANSWERS, _SHOWN_PLANS = 20, 20
 
 

@@ -23,8 +23,6 @@ from resolvent.federation.protocol.names import name_refit
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["RefitOrder", "refit_federation", "write_federated_refit"]
-
 _UNFINISHED = "federation"  # the run folder of the refit, in the folder of the refits
 
 

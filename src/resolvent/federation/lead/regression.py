@@ -20,8 +20,6 @@ from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import Engine, KitNote
 from resolvent.federation.protocol.regression import FederatedRegression
 
-__all__ = ["federate_regression", "prepare_regression", "rehearse_regression"]
-
 
 def federate_regression(note: KitNote, regression: FederatedRegression, out: Path, job: FederationJob,
                         observe: Observer, *, notify: Callable[[str], None]) -> Regression:

@@ -44,9 +44,6 @@ from resolvent.simulator.run import simulate
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LEAD", "Parity", "Rehearsal", "compare_with_simulation", "name_sites", "prepare_rehearsal", "rehearse",
-           "rehearsed_federation", "shipped_changes"]
-
 _Plan = TypeVar("_Plan", bound=Plan)
 _HOST, LEAD = "localhost", "lead@example.org"
 _JOIN_SECONDS = 120.0

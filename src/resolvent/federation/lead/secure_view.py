@@ -22,8 +22,6 @@ from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
 
-__all__ = ["HiddenNumbers", "hidden_numbers"]
-
 
 class HiddenNumbers(NamedTuple):
     """The first numbers of the last reply of a site.

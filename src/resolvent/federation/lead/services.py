@@ -14,8 +14,6 @@ from resolvent.federation.lead.engines import lead_kit
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.kits import SERVER_KIT
 
-__all__ = ["LIVE_PORT", "command_of", "write_services"]
-
 LIVE_PORT = 8010  # of the server's page, inside the machine
 _PROGRAM, _HOME = "/opt/resolvent/bin/resolvent", "/srv/resolvent"
 _UNIT = """\

@@ -13,8 +13,6 @@ from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import SERVER_CLASS, SITE_CLASS
 from resolvent.federation.server.waits import WaitReporter
 
-__all__ = ["FederationEndedError", "Watchdog"]
-
 _POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, and between two attempts to connect
 _PATIENCE = 600.0  # seconds without the server or a site, after which the command gives up
 _MAX_JOBS = 100  # of one command

@@ -15,8 +15,6 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.digests import check_files, file_digests
 from resolvent.errors import InputError
 
-__all__ = ["CARD_FORMATS", "check_card", "digest_of_text", "html_of", "markdown_of", "write_card"]
-
 CARD_FORMATS = ("json", "md", "html")
 _SIGNATURE = "signature.json"
 _ADVICE = "do not use the card: ask the lead for the run folder"

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from resolvent.data.files.atomic_files import write_text
 
-__all__ = ["Connections", "read_connections"]
-
 _FILE = "connections.json"
 
 

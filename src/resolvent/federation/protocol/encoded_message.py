@@ -8,8 +8,6 @@ import numpy as np
 
 from resolvent.federation.protocol.wire import Message, encode_parts, shared_if_equal
 
-__all__ = ["EncodedMessage", "Outgoing", "encode_all", "parts_of"]
-
 
 class EncodedMessage:
     """A message as parts that follow each other; ``bytes(encoded)`` joins them.

@@ -28,8 +28,6 @@ from resolvent.errors import InputError
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 
-__all__ = ["FederatedExperiment", "experiment_from_text", "experiment_of_file"]
-
 # Settings without an effect in a federation, and their defaults.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1}
 _PARTY = "site"

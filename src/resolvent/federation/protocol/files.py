@@ -19,8 +19,6 @@ from resolvent.errors import InputError, quote
 from resolvent.federation.protocol.kits import Engine
 from resolvent.federation.protocol.limits import Limits
 
-__all__ = ["Approval", "Consortium", "SiteFile", "read_consortium", "read_site"]
-
 _Settings = TypeVar("_Settings")
 # A name becomes a folder, the common name of a certificate and a name of the engine.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")

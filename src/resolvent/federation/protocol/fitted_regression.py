@@ -22,8 +22,6 @@ from resolvent.federation.protocol.regression import sends_own_fits
 from resolvent.math import newton
 from resolvent.math.newton import NewtonState
 
-__all__ = ["FIT_FILE", "FittedRegression", "read_fit", "write_fit"]
-
 FIT_FILE = "fit.json"
 _NUMBERS_FILE = "fit.npz"
 

@@ -9,7 +9,6 @@ from typing import Any
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import RoundRules
 
-__all__ = ["FederationJob", "Observer", "plan_digest", "signed_content"]
 
 def plan_digest(run: str, experiment: str, refit: Any, keeps_validation: Any) -> str:
     """SHA-256 of a plan: all on which depends what the sites compute. The sites and the waits of a run can change."""

@@ -21,8 +21,6 @@ from resolvent.comparisons.runs.summary import as_number
 from resolvent.errors import InputError, shorten
 from resolvent.problem.metrics.intervals import Interval
 
-__all__ = ["join_judgements", "read_judgement"]
-
 _MAX_ROWS = 2**31
 _MAX_METHODS = 1000
 

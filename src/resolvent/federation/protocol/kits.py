@@ -12,8 +12,6 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.revocation import RevokedKeys
 from resolvent.federation.protocol.signatures import check_validity, sign, verify
 
-__all__ = ["SERVER_KIT", "Engine", "KitNote", "is_started", "kit_note", "started_once", "write_kit_note"]
-
 Engine: TypeAlias = Literal["nvflare", "flower"]
 """The program that connects the participants."""
 

@@ -9,8 +9,6 @@ from jaxtyping import PyTree
 
 from resolvent.algorithms.keys import GENERATOR
 
-__all__ = ["has_valid_numbers", "key_shape", "scalar_shape", "tree_of_one", "with_weak_scalars"]
-
 
 def with_weak_scalars(tree: PyTree[Any], like: PyTree[Any]) -> PyTree[Any]:
     """The tree with Python numbers for weakly typed scalars, so that JAX promotes dtypes as in a simulation."""

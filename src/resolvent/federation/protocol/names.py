@@ -4,10 +4,6 @@ import re
 import secrets
 from pathlib import Path
 
-__all__ = ["ALLOWED_CLASSES", "CODE_FOLDER", "LEDGER", "MODELS", "PLANS", "PREPARED_FILE", "REHEARSAL",
-           "SERVER_CLASS", "SITE_CLASS", "SITE_FILE", "VERSIONS", "VERSION_FILE", "name_refit",
-           "refitted_run", "runs_of"]
-
 # The only classes that a job may name.
 SERVER_CLASS, SITE_CLASS = ALLOWED_CLASSES = ("resolvent.federation.engines.nvflare.programs.FederationServer",
                                               "resolvent.federation.engines.nvflare.programs.FederationSite")

@@ -9,8 +9,6 @@ from resolvent.comparisons.regression.regression_file import RegressionFile, is_
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.regression import FederatedRegression
 
-__all__ = ["Plan", "is_regression_file", "plan_from_text", "plan_of_file"]
-
 Plan: TypeAlias = FederatedExperiment | FederatedRegression
 
 

@@ -27,8 +27,6 @@ from resolvent.math.codecs import Wire
 from resolvent.math.discrete_gaussian import discrete_gaussian
 from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["adds_private_noise", "has_encoded_vector", "protect", "protects_parties"]
-
 _UNIT = 2.0**40
 _ROUNDING = 1e-9  # relative errors of the norm and of the products, at most
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from resolvent.errors import InputError, quote, shorten
 
-__all__ = ["REPEATABLE", "Refusal", "RefusalCode", "is_column_name", "outgoing", "read_refusal", "refusing"]
-
 _log = logging.getLogger(__name__)
 _MAX_NAME = 200  # characters of the name of a column
 _MAX_LIMITS = 20

@@ -22,8 +22,6 @@ from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError
 
-__all__ = ["METHOD", "FederatedRegression", "sends_own_fits"]
-
 METHOD = "regression"  # its name in the limits of a site
 # Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.
 _LARGEST, _LIMBS, _TERMS = 2.0**120, 5, 1024

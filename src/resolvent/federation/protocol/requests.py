@@ -18,11 +18,6 @@ from resolvent.federation.protocol.refusals import RefusalCode, read_refusal
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import head_of_message, identity_of_message
 
-__all__ = ["MAX_REQUEST", "FederationRefusedError", "RequestError", "ask_all", "ask_each",
-           "check_run_name", "digest_of_reply",
-           "library_version", "read_request", "refusal_code", "reply_bytes", "request_bytes", "run_of_method",
-           "run_of_table"]
-
 MAX_REQUEST = 2**24
 _REQUEST, _REFUSED = b"request\n", b'{"refused"'
 _NO_ANSWER = "no answer"

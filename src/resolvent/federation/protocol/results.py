@@ -28,8 +28,6 @@ from resolvent.simulator.record.model_folder import SavedModels, write_model_fol
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPLIT", "FederationRun", "MethodRun", "evidence_of_run", "score_of", "write_run_folder"]
-
 SPLIT = "test"  # on which methods are judged
 
 

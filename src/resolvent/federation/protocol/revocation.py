@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError, shorten
 
-__all__ = ["REVOKED", "REVOKED_FILE", "RevokedKeys", "RevokedList", "key_id"]
-
 REVOKED_FILE = "revoked.json"
 REVOKED = ("its key is revoked: it gets no message, and its messages do not count. Continue without it: name the "
            "others with --sites, or give --quorum")

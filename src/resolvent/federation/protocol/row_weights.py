@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from resolvent.data.weights import ClassWeights
 from resolvent.errors import InputError, shorten
 
-__all__ = ["agree_weights"]
-
 Sums = Mapping[str, float]
 """Class -> sum of the weights of training rows; for regression the only key is the empty text."""
 

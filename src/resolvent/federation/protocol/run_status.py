@@ -14,8 +14,6 @@ from typing import Any
 
 from resolvent.federation.protocol.refusals import RefusalCode
 
-__all__ = ["STATUS_FILE", "RunStatus", "SiteStatus", "newest_status", "read_status"]
-
 STATUS_FILE = "status.json"
 _MAX_SCORES = 200  # the last ones
 _UNKNOWN_CODE = "unknown"

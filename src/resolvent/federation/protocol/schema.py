@@ -34,8 +34,6 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.protocol.table_sums import pooled
 
-__all__ = ["Agreement", "agree", "conflicts_of_names", "misfits"]
-
 
 class Agreement(NamedTuple):
     """The common encoding of all sites, or the conflicts between them.

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from resolvent.federation.protocol.reports import SiteScores
 
-__all__ = ["MeanScore", "count_of_scores", "integers_of_scores", "mean_scores_of", "names_of_scores"]
-
 MeanScore: TypeAlias = tuple[str, str, float | None]
 """Name of a score, as in the metrics; split; mean over the sites, None if it is not finite."""
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from resolvent.federation.protocol.stores import append_to_log
 
-__all__ = ["SECOND_SESSION", "SecondSessions", "folder_id", "report_second_session"]
-
 SECOND_SESSION = "resolvent: second session of "  # begins a line in the log of the server and of the site
 _FILE = "second_sessions.jsonl"
 

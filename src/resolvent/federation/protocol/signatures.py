@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from resolvent.errors import InputError
 from resolvent.federation.protocol.revocation import key_id
 
-__all__ = ["Signer", "check_validity", "sign", "verify"]
-
 
 class Signer(NamedTuple):
     """Whose certificate a signature has.

@@ -7,8 +7,6 @@ from resolvent.data.checks.finding import Finding, text_of
 from resolvent.data.checks.units import Spread, normal_spread, unit_findings
 from resolvent.federation.protocol.table_reports import ColumnReport, TableReport
 
-__all__ = ["compare_sites"]
-
 
 def compare_sites(reports: Mapping[str, TableReport]) -> Iterator[Finding]:
     """Columns whose mean differs between sites as by another unit, and classes that are absent at a site.

@@ -7,8 +7,6 @@ from typing import Any
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["ColumnReport", "LabelReport", "TableReport"]
-
 
 @dataclass(frozen=True)
 class ColumnReport:

@@ -24,8 +24,6 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.math.exact_sums import EXACT_WORDS, exact_words, from_exact_words, on_exact_grid
 
-__all__ = ["count_of_integers", "integers_of", "names_only", "pooled", "pooled_from_integers"]
-
 
 def names_only(report: TableReport, listed: Collection[str], labels: Sequence[str]) -> TableReport:
     """The part of a report that depends on no row but through the kinds of the columns.

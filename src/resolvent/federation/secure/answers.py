@@ -25,8 +25,6 @@ from resolvent.federation.secure.rules import Position
 from resolvent.federation.secure.site import SecureSite
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["MASKED", "SUM_KINDS", "SecureAnswers", "count_of", "integers_of", "position_of", "reply_of_integers"]
-
 MASKED = "masked"
 SUM_KINDS = {"roster": "accepted", "list": "signed", "reveal": "revealed"}
 """Kind of a message -> kind of the answer."""

@@ -6,8 +6,6 @@ from typing import Any
 from resolvent.errors import InputError
 from resolvent.federation.secure.primitives import Identity, SiteKeys, verify_signature
 
-__all__ = ["local_identities"]
-
 
 def local_identities(names: Iterable[str]) -> dict[str, Identity]:
     """Name of a participant -> its certificate; each knows the keys of all."""

@@ -37,8 +37,6 @@ from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.secure_phases import SecurePhases
 
-__all__ = ["RunAgreement", "agree_on_run", "ask_for_reports"]
-
 _TABLES, _ALL = "tables.json", "all sites"
 
 

@@ -14,8 +14,6 @@ from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.server.secure_phases import SecurePhases, read_masked
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["evaluate"]
-
 
 def evaluate(record: ServerRecord, messages: dict[str, Outgoing], transport: Transport, rules: RoundRules,
              secure: SecurePhases | None, metrics: Sequence[str], *,

@@ -13,8 +13,6 @@ from resolvent.federation.protocol.reports import (
     StartReport,
 )
 
-__all__ = ["event_of_report"]
-
 
 def event_of_report(label: str, rounds: int, names: Sequence[str], score: str, report: Report) -> dict[str, Any]:
     """A report as an event.

@@ -33,8 +33,6 @@ from resolvent.federation.server.events import event_of_report
 from resolvent.federation.server.result import FederationResult
 from resolvent.problem.regression.objective import RegressionProblem
 
-__all__ = ["fit_regression"]
-
 _ROWS = "rows.json"  # the reports of the sites
 
 

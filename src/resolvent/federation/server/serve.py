@@ -49,8 +49,6 @@ from resolvent.simulator.storage.tree_files import digest
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["serve_federation", "titles_of_runs"]
-
 _log = logging.getLogger(__name__)
 
 

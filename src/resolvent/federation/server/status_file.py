@@ -17,8 +17,6 @@ from resolvent.federation.protocol.job import Observer
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
 from resolvent.federation.server.waits import WatchedTransport
 
-__all__ = ["StatusFile", "memory_of_process"]
-
 _CHECK, _HEARTBEAT = 1.0, 10.0  # seconds between two checks for changes, and without one between two writes
 
 

@@ -13,8 +13,6 @@ from resolvent.algorithms.round import initial_server, server_step
 from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.math.tree import Vector
 
-__all__ = ["first_state", "is_over", "next_state"]
-
 
 @jax.jit
 def first_state(algorithm: Algorithm, model: Vector, shares: Float[Array, " N"]) -> ServerState:

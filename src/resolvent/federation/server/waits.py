@@ -16,8 +16,6 @@ from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import head_of_message
 
-__all__ = ["WaitReporter", "WatchedTransport", "wait_text"]
-
 _SILENCE, _CHECK = 8.0, 1.0  # seconds without an event before a report, and between two checks: together below 10
 _WARNING = 10.0  # seconds for which a warning to a site waits for its answer
 # What a site that has not answered is asked for, by the kind of the message.

@@ -12,8 +12,6 @@ from resolvent.federation.site.ledger import Ledger, Usage
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["DELTA", "epsilon_of_records", "has_private_work", "reasons_of_budgets"]
-
 DELTA = 1e-6
 """The delta at which a site computes the epsilon of a run. The deltas of several runs add up, as their epsilons do."""
 

@@ -10,8 +10,6 @@ from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
-__all__ = ["DATA_SHEET", "write_data_sheet"]
-
 DATA_SHEET = "data-sheet"
 
 

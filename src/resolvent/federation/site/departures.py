@@ -13,8 +13,6 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.record.evaluate import evaluate_models
 from resolvent.simulator.record.party_metrics import HELD_OUT
 
-__all__ = ["Departure", "list_departures"]
-
 
 class Departure(NamedTuple):
     """An array or numbers that leave the site in a run.

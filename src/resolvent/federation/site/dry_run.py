@@ -23,8 +23,6 @@ from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
-__all__ = ["DryRun", "dry_regression", "dry_run", "read_experiment"]
-
 
 @dataclass(frozen=True)
 class DryRun:

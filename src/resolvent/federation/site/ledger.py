@@ -24,8 +24,6 @@ from resolvent.data.files.digests import DamagedFileError
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.stores import append_to_log
 
-__all__ = ["FIELDS", "Ledger", "Usage"]
-
 FIELDS = ("time", "kind", "table", "lead", "plan", "run", "round", "phase", "message", "payload", "epsilon", "bytes",
           "chain")
 """The fields of the lines of a ledger, as columns of a table."""

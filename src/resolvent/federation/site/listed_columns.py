@@ -11,8 +11,6 @@ from resolvent.errors import quote
 from resolvent.federation.protocol.limits import WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 
-__all__ = ["check_listed_columns"]
-
 
 def check_listed_columns(levels: Mapping[str, int], numbers: Mapping[str, NDArray[Any]], rows: int,
                          limits: Limits) -> None:

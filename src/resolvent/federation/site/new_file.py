@@ -13,8 +13,6 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile, read_site
 from resolvent.federation.protocol.limits import WHY, Limits
 
-__all__ = ["QUESTIONS", "Question", "read_answer", "write_site_file"]
-
 
 class Question(NamedTuple):
     """A question to the person who writes the file of a site.

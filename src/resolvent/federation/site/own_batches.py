@@ -28,8 +28,6 @@ from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
 from resolvent.problem.solvers.batches import Batches, Minibatch, Shuffled
 from resolvent.xla.shuffle import Shuffle
 
-__all__ = ["OwnBatches", "with_own_batches"]
-
 _PURPOSE = b"minibatches"  # the secret has other uses, too
 
 

@@ -25,8 +25,6 @@ from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.simulator.evaluation_plan import plan_evaluation
 
-__all__ = ["Membership", "PlannedWork"]
-
 _TOLERANCE = 1e-6  # of an effort, which is a number of 32 bits
 
 

@@ -18,8 +18,6 @@ from resolvent.federation.protocol.files import Approval
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 
-__all__ = ["PlanDecision", "Plans", "StoredPlan", "Verifier"]
-
 Verifier: TypeAlias = Callable[[bytes, Any], str]
 """(signed bytes, signature) -> the name of the lead; it raises ``InputError`` without a valid signature."""
 

@@ -28,8 +28,6 @@ from resolvent.errors import quote
 from resolvent.federation.protocol.limits import Limits, refusal_of_limits
 from resolvent.problem.regression.objective import RegressionProblem
 
-__all__ = ["RegressionGuard"]
-
 _NONE = 1e-12  # weights of a cell whose sum is smaller, relative to the number of rows, are zero
 
 

@@ -13,8 +13,6 @@ from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.names import VERSION_FILE, VERSIONS
 from resolvent.federation.site.table import read_site_table
 
-__all__ = ["samples_of_run"]
-
 
 def samples_of_run(folder: Path, path: Path) -> FederatedData:
     """The samples of a federation's site, divided as in a run."""

@@ -13,8 +13,6 @@ from resolvent.simulator.record.cross_fit import cross_fit, cross_fitted_scores
 from resolvent.simulator.record.evaluate import evaluate_models
 from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
 
-__all__ = ["round_scores", "scores_of_model"]
-
 
 def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | None, min_cell: int = 1,
                     scored: Sequence[str] | None = None,

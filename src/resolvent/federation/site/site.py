@@ -40,9 +40,6 @@ from resolvent.federation.site.plans import Plans, Verifier
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
-__all__ = ["Site"]
-
-
 
 class Site:
     """A site of a federation.

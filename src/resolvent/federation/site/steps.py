@@ -16,8 +16,6 @@ from resolvent.federation.protocol.wire import Message, WireError
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 
-__all__ = ["first_state", "party_step", "personal_model", "position_in", "state_after"]
-
 _ZERO = np.int32(0)  # the party's own problem has one party
 
 

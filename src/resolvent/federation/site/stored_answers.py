@@ -9,8 +9,6 @@ from resolvent.data.files.digests import DamagedFileError
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import Message, WireError, decode, encode
 
-__all__ = ["StoredAnswers"]
-
 
 class StoredAnswers:
     """The last answer of each kind, in a party's folder: for each number of rounds there is one."""

@@ -24,8 +24,6 @@ from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.stored_answers import StoredAnswers
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["SumParty", "secure_site"]
-
 _NUMBERS, _LOG = "numbers.sha256", "sent.jsonl"
 
 

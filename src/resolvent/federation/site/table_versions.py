@@ -29,8 +29,6 @@ from resolvent.federation.protocol.stores import stored_secret
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AnsweredVersion", "TableRows", "TableVersions"]
-
 _SECRET, _SECRET_BYTES = "table.key", 32
 _FACTOR, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)  # odd: no bit of a hash is lost
 _NO_ROWS = np.zeros(0, np.uint64)

@@ -13,8 +13,6 @@ from resolvent.errors import check_range
 from resolvent.math import simplex
 from resolvent.papers.portfolio.strategies import OLMAR, ONS, BuyAndHold, ConstantRebalanced, Strategy
 
-__all__ = ["baselines", "bcrp", "best_stock", "cash", "log_optimal_weights", "ubah", "ucrp", "uniform_with_cash"]
-
 _MAX_STEPS = 50  # 3 to 6 Newton steps are usual
 _FULL_STEP_DECREMENT = 0.25  # below this Newton decrement a full step converges quadratically
 

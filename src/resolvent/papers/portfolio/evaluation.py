@@ -12,8 +12,6 @@ from resolvent.errors import InputError, check_range
 from resolvent.math.resampling import stationary_bootstrap
 from resolvent.papers.portfolio.performance import DAYS_PER_YEAR, annual_return, sharpe_ratio
 
-__all__ = ["Difference", "deflated_sharpe_ratio", "expected_best_ratio", "paired_difference", "probabilistic_ratio"]
-
 _EULER_MASCHERONI = 0.5772156649015329
 
 

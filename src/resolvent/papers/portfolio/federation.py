@@ -25,8 +25,6 @@ from resolvent.papers.portfolio.trained import VoteStrategy
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 
-__all__ = ["Augmented", "MemoryKind", "PortfolioProblem", "problem"]
-
 MemoryKind = Literal["stored", "recomputed"]
 
 

@@ -19,8 +19,6 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, check_range
 
-__all__ = ["Costs", "ExactCosts", "FirstOrderCosts", "check_positive", "drift", "price_relatives", "traded_share"]
-
 
 def price_relatives(closes: Float[ArrayLike, "days m"]) -> Float[Array, "days-1 m+1"]:
     """The relative prices y_t = v_{t+1} / v_t of successive days, with a first column of ones for cash.

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from resolvent.errors import InputError, check_range
 from resolvent.papers.portfolio.price_tables import Prices
 
-__all__ = ["SPLITS", "MarketData", "Period", "draw_markets"]
-
 SPLITS = ("train", "validation", "test")
 
 

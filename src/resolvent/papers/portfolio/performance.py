@@ -8,8 +8,6 @@ from jaxtyping import Array, Float
 
 from resolvent.papers.portfolio.trading import Backtest
 
-__all__ = ["Metrics", "annual_return", "max_drawdown", "metrics", "sharpe_ratio"]
-
 DAYS_PER_YEAR = 252
 
 

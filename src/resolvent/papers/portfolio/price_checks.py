@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["check_prices"]
-
 _MAX_FACTOR = 1.75  # from one day to the next; a split of 2:1 is a factor of 2
 _MAX_DAYS = 14  # between two rows; the longest closures of exchanges are about 10 days
 _MAX_UNCHANGED = 20  # days on which a price stays the same

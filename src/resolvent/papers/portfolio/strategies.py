@@ -18,8 +18,6 @@ from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, check_range
 from resolvent.math import simplex
 
-__all__ = ["OLMAR", "ONS", "BuyAndHold", "ConstantRebalanced", "MeanReversionState", "NewtonState", "Strategy"]
-
 _TOLERANCE = 1e-4  # tolerance of the sum of weights, which may be rounded to float32
 StrategyState: TypeAlias = PyTree[Array]
 

@@ -11,8 +11,6 @@ from resolvent.errors import InputError, shorten
 from resolvent.papers.portfolio.market import Costs, ExactCosts, check_positive, drift, traded_share
 from resolvent.papers.portfolio.strategies import Strategy, StrategyState
 
-__all__ = ["Backtest", "backtest"]
-
 
 class Backtest(NamedTuple):
     """The days of a back-test.

@@ -11,8 +11,6 @@ from resolvent.errors import InputError
 from resolvent.papers.portfolio.policies import Policy
 from resolvent.papers.portfolio.strategies import Strategy
 
-__all__ = ["PolicyState", "PolicyStrategy", "VoteState", "VoteStrategy"]
-
 
 class PolicyState(NamedTuple):
     """State of a policy in a back-test.

@@ -29,8 +29,6 @@ from resolvent.papers.reproductions.curves import Curve
 from resolvent.papers.reproductions.schema import View
 from resolvent.simulator.record.result import Result
 
-__all__ = ["BASELINES", "WEALTH_BY_DAY", "Backtests"]
-
 WEALTH_BY_DAY = "wealth_by_day"  # the measure of the wealth on each day of a split
 _UNTRAINED = "untrained"
 _HISTORY = 20  # earlier days that baselines know; OLMAR uses 10 at most

@@ -6,8 +6,6 @@ from pathlib import Path
 from resolvent.papers.reproductions.reproduction import PanelExperiment
 from resolvent.papers.reproductions.run_metrics import RunMetrics
 
-__all__ = ["Checkpoints"]
-
 
 class Checkpoints:
     """Where the runs of a reproduction store their states, if anywhere.

@@ -9,8 +9,6 @@ import numpy as np
 from resolvent.papers.reproductions.curves import Curve, Panels
 from resolvent.papers.reproductions.schema import Read, Stop
 
-__all__ = ["read_panels"]
-
 
 def read_panels(panels: Panels, read: Read) -> Panels:
     """The panels with curves that end where ``read`` says, and with the numbers that it says.

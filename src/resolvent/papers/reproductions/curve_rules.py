@@ -13,8 +13,6 @@ import numpy as np
 
 from resolvent.papers.reproductions.curves import RULES, Curve, Item, Panels, between, name_of, quotient, rule
 
-__all__ = ["of_methods", "of_panels", "of_two_methods"]
-
 _INF = float("inf")
 
 

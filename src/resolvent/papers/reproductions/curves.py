@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RULES", "Curve", "Item", "Panels", "Rule", "between", "name_of", "quotient", "rule"]
-
 
 @dataclass(frozen=True)
 class Curve:

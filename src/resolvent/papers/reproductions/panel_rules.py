@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from resolvent.papers.reproductions.curves import Item, Panels, between, quotient, rule
 
-__all__ = ["best", "close_together", "coincide", "lead", "reverses", "same_sign"]
-
 _INF = float("inf")
 
 

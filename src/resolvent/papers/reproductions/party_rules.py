@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from resolvent.papers.portfolio import annual_return, deflated_sharpe_ratio, paired_difference, sharpe_ratio
 from resolvent.papers.reproductions.curves import Curve, Item, Panels, between, rule
 
-__all__ = ["better", "better_of_panels", "gains_grow", "survives_deflation"]
-
 Statistic = Literal["annual_return", "sharpe_ratio"]
 _STATISTICS = {"annual_return": annual_return, "sharpe_ratio": sharpe_ratio}
 

@@ -18,8 +18,6 @@ from resolvent.comparisons.judgement.metrics import higher_is_better
 from resolvent.data.files.atomic_files import write_text
 from resolvent.simulator.record.plots import COLOURS, colour_of, style
 
-__all__ = ["draw"]
-
 _PALE = "#A9C5DA"
 _MARKERS = "osD^vPX*"
 _AXES = {"rounds": "communication rounds", "seconds": "simulated seconds", "bytes": "bytes sent, both ways",

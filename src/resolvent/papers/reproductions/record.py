@@ -10,8 +10,6 @@ from resolvent.papers.reproductions.curves import Curve, Item, Panels
 from resolvent.papers.reproductions.reproduction import Reproduction
 from resolvent.papers.reproductions.schema import Claim, Setting
 
-__all__ = ["claim_record", "panel_record", "rounded"]
-
 _DIGITS = 6  # of the numbers of claims
 _MAX_POINTS = 60  # points of a curve
 _FIRST_POINTS = 10  # first points of a curve, which are always in the record

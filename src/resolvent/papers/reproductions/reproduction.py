@@ -13,8 +13,6 @@ from resolvent.comparisons.experiment.yaml_files import read_data, shipped_files
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.papers.reproductions.schema import Claim, Panel, Search, Setting, SmallSetting, View
 
-__all__ = ["PanelExperiment", "Reproduction", "reproductions"]
-
 
 class PanelExperiment(NamedTuple):
     """An experiment of a panel, and the point of the sweep that each of its labels stands for."""

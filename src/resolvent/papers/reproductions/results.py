@@ -23,9 +23,6 @@ from resolvent.papers.reproductions.claims import (
 from resolvent.papers.reproductions.pictures import draw
 from resolvent.papers.reproductions.schema import Setting
 
-__all__ = ["ClaimNumber", "StatedClaim", "StatedReading", "cpu_time", "notes", "page", "read_record", "read_records",
-           "redraw", "shown_records", "stated_claims", "write_page", "write_results"]
-
 _MAX_LINE = 110  # characters of JSON that are written on one line
 _MAX_NUMBERS = 6  # numbers of a reading that the page lists
 

@@ -15,8 +15,6 @@ from resolvent.papers.reproductions.reproduction import Reproduction
 from resolvent.papers.reproductions.schema import Setting
 from resolvent.papers.reproductions.search import ProgressOfPanel, is_searched, search
 
-__all__ = ["reproduce"]
-
 Panels = dict[str, dict[str, Curve]]  # title -> label -> curve
 
 

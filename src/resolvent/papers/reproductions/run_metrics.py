@@ -17,8 +17,6 @@ from resolvent.papers.reproductions.curves import Curve
 from resolvent.papers.reproductions.reproduction import PanelExperiment
 from resolvent.papers.reproductions.schema import View
 
-__all__ = ["RunMetrics"]
-
 _AXES = {"seconds": ("simulated_seconds",), "bytes": ("bytes_down", "bytes_up"), "bytes_up": ("bytes_up",)}
 
 

@@ -8,8 +8,6 @@ import pydantic
 
 from resolvent.comparisons.judgement.metrics import higher_is_better
 
-__all__ = ["Claim", "Draw", "Panel", "Read", "Reading", "Search", "Setting", "SmallSetting", "Stop", "Sweep", "View"]
-
 Setting = Literal["paper scale", "middle", "quick", "tiny"]  # from the largest to the smallest
 
 

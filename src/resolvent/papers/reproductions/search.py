@@ -13,8 +13,6 @@ from resolvent.papers.reproductions.record import rounded
 from resolvent.papers.reproductions.reproduction import PanelExperiment, Reproduction
 from resolvent.papers.reproductions.schema import Setting
 
-__all__ = ["ProgressOfPanel", "experiment_of_trials", "is_searched", "search"]
-
 ProgressOfPanel = Callable[[str, int, int], None]  # panel, runs done, runs in total
 
 _MAX_TRIALS_TINY = 2  # trials of a method in the tiny setting

@@ -8,9 +8,6 @@ import numpy as np
 
 from resolvent.papers.reproductions.curves import Curve, Item, Panels, between, name_of, quotient, rule
 
-__all__ = ["average_rises", "determined_by_product", "inside", "monotone", "ratio_at_best", "slope", "step_ratio",
-           "until"]
-
 _INF = float("inf")
 
 

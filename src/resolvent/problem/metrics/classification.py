@@ -19,9 +19,6 @@ from typing_extensions import override
 from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import MeanOverRows, Metric, Predictions, Sampling, Task
 
-__all__ = ["F1", "ROCAUC", "Accuracy", "AveragePrecision", "BalancedAccuracy", "BrierScore", "CalibrationError",
-           "LogLoss"]
-
 Indicators: TypeAlias = NDArray[np.bool_]  # [n, C] whether a sample is of a class
 Scores: TypeAlias = NDArray[np.float64]  # [C]
 

@@ -16,9 +16,6 @@ from resolvent.errors import InputError, quote, shorten
 from resolvent.math.tree import concatenate, count_rows, rows
 from resolvent.problem.models.losses import Loss
 
-__all__ = ["MeanOverRows", "Metric", "MetricFunction", "Predictions", "Sampling", "check_metric", "from_function",
-           "name_metrics", "settings_of"]
-
 Task = Literal["classification", "regression", "structured", "any"]
 Sampling = Literal["rows", "classes", "ranks"]
 _ARGUMENTS = ("predictions", "probabilities", "outputs")  # names of a function's second parameter

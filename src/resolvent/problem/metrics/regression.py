@@ -10,8 +10,6 @@ from typing_extensions import override
 
 from resolvent.problem.metrics.metric import MeanOverRows, Metric, Predictions, Task
 
-__all__ = ["MAE", "R2", "RMSE"]
-
 
 @dataclass(frozen=True)
 class _NumberMetric(Metric):

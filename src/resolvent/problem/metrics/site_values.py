@@ -10,8 +10,6 @@ from resolvent.problem.metrics.intervals import Interval, Sample, covariance_of_
 from resolvent.problem.metrics.metric import Sampling
 from resolvent.problem.metrics.special_intervals import RankScores, gain_of_shares, share_interval
 
-__all__ = ["SEED", "SiteRows", "SiteValues", "difference", "measure_site", "not_finite"]
-
 SEED = 20_240_229  # seed of the bootstrap
 
 Values = NDArray[np.float64]

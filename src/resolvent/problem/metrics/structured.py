@@ -12,8 +12,6 @@ from resolvent.errors import InputError, check_range
 from resolvent.problem.metrics.metric import MeanOverRows, Metric, Predictions, Task
 from resolvent.problem.models.structured_losses import labels_and_mask
 
-__all__ = ["ExactMatch", "MultiLabelF1", "Perplexity", "RecallAtK", "TokenAccuracy"]
-
 
 @dataclass(frozen=True)
 class _StructuredMetric(Metric):

@@ -19,8 +19,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.models.stateful import ParamsAndState
 
-__all__ = ["AdaptedModel", "lora", "read_weights"]
-
 
 class AdaptedModel(Model):
     """A model whose weights are W + scale B A, of constants W and trained factors.

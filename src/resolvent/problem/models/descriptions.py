@@ -17,8 +17,6 @@ from resolvent.problem.models.model import MLP, LinearModel, Model
 from resolvent.problem.models.networks import CNN, LSTM
 from resolvent.problem.models.structured_losses import MultiLabelCrossEntropy
 
-__all__ = ["describe", "model_from_description"]
-
 _MODELS: dict[str, type[Model]] = {kind.__name__: kind for kind in (LinearModel, MLP, CNN, LSTM)}
 _LOSSES = {kind.__name__: kind for kind in (BinaryCrossEntropy, CrossEntropy, MultiLabelCrossEntropy, SquaredError)}
 

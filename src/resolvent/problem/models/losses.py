@@ -17,9 +17,6 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 
-__all__ = ["BinaryCrossEntropy", "CrossEntropy", "Loss", "SampleLoss", "SquaredError", "WeightedLabels", "WeightedLoss",
-           "check_real_numbers", "score_rows"]
-
 
 class Loss(CheckedArguments, eqx.Module):
     """A loss per sample and, for most losses, a score per sample. Their means over samples are reported.

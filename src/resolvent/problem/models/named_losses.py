@@ -16,8 +16,6 @@ from resolvent.problem.models.structured_losses import (
     TokenCrossEntropy,
 )
 
-__all__ = ["AnyLoss", "LossName", "loss_named"]
-
 LossName = Literal["cross_entropy", "binary_cross_entropy", "squared_error", "token_cross_entropy", "multi_label",
                    "quantile", "poisson", "nt_xent", "reconstruction"]
 AnyLoss: TypeAlias = Loss | LossName | Callable[[Any, Any], Array]

@@ -23,8 +23,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model, check_counts, head
 from resolvent.xla import kernels
 
-__all__ = ["CNN", "LSTM", "char_lstm", "cifar_cnn", "mnist_cnn", "sentiment_lstm"]
-
 
 class CNN(Model):
     """Convolutions (valid, stride 1) with ReLU and 2x2 max-pooling, then affine layers with ReLU between them.

@@ -16,8 +16,6 @@ from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 
-__all__ = ["BoundModel", "ParamsAndState", "StatefulModel", "params_of"]
-
 
 class ParamsAndState(NamedTuple):
     """A model with a state.

@@ -13,8 +13,6 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.problem.models.stateful import ParamsAndState
 
-__all__ = ["new_variables", "random_state", "stateful_equinox", "stateful_flax", "stateful_nnx"]
-
 Functions = dict[str, Any]  # the fields ``init_function`` and ``apply_function`` of a ``StatefulModel``
 
 

@@ -14,9 +14,6 @@ from typing_extensions import override
 from resolvent.errors import InputError, check_range, shorten
 from resolvent.problem.models.losses import Loss, check_real_numbers
 
-__all__ = ["MultiLabelCrossEntropy", "NTXent", "Poisson", "Quantile", "Reconstruction", "TokenCrossEntropy",
-           "labels_and_mask"]
-
 
 def labels_and_mask(y: Any) -> tuple[Any, Any]:
     """Labels [B, ...] and their weights of the same shape; None if all count the same.

@@ -19,9 +19,6 @@ from jax.custom_derivatives import SymbolicZero
 from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, PyTree
 
-__all__ = ["Arrays", "Tensors", "TorchFunction", "call", "evaluate", "one_at_a_time", "pullback",
-           "tensors", "write", "zeros_like"]
-
 Tensors: TypeAlias = dict[str, torch.Tensor]
 Arrays: TypeAlias = dict[str, Array]
 

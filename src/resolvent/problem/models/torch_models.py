@@ -23,8 +23,6 @@ from resolvent.problem.models.stateful import BoundModel, ParamsAndState, Statef
 if TYPE_CHECKING:
     from resolvent.problem.models.torch_network import TorchNetwork
 
-__all__ = ["StatefulTorchModel", "TorchModel", "from_torch", "torch_module"]
-
 
 class TorchModel(Model):
     """A PyTorch module and its loss. Parameters are a dictionary with the names of the module's state dict.

@@ -33,8 +33,6 @@ from resolvent.problem.models.torch_functions import (
 )
 from resolvent.xla.versions import on_cpu
 
-__all__ = ["SampleLossFunction", "TorchLoss", "TorchNetwork", "torch_loss"]
-
 SampleLossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 _NORMS = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.instancenorm._InstanceNorm)

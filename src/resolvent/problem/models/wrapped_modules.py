@@ -24,8 +24,6 @@ from resolvent.problem.models.stateful_modules import (
     stateful_nnx,
 )
 
-__all__ = ["from_equinox", "from_flax", "from_nnx"]
-
 
 @checked
 def from_equinox(make: Callable[[Array], Any], *, loss: AnyLoss = "cross_entropy", l2: float = 0.0,

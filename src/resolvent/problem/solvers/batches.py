@@ -14,8 +14,6 @@ from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.xla.shuffle import Shuffle
 
-__all__ = ["Batches", "Consecutive", "Minibatch", "Shuffled", "draw_first_position"]
-
 
 class Minibatch(NamedTuple):
     """The samples of a step, or with leaves [S, ...] of several steps.

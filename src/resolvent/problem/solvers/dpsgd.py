@@ -31,8 +31,6 @@ from resolvent.problem.solvers.solver import GradientSolver, ProximalStep, proxi
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
-__all__ = ["DPSGD"]
-
 _MORE_SAMPLES = 64  # than ten standard deviations above the mean, for small minibatches
 # Folded into the key of a solve before the number of a step, so that no step has the key of a substep of the party's
 # work: ``split`` and ``fold_in`` derive the same keys. See ``algorithms.keys``.

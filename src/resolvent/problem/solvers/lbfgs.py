@@ -18,8 +18,6 @@ from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
-__all__ = ["LBFGS", "lbfgs"]
-
 
 class _State(NamedTuple):
     params: Vector

@@ -14,8 +14,6 @@ from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 from resolvent.xla.rewrites import update_rows
 
-__all__ = ["MinibatchBudget", "Stop", "check_budget", "over_minibatches", "scale_budget"]
-
 State = TypeVar("State")
 Stop = Literal["epoch", "step"]
 _PREFETCHED_STEPS, _PREFETCHED_SAMPLES = 64, 1024  # at most, per computation of the order of the samples

@@ -13,8 +13,6 @@ from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
-__all__ = ["Newton"]
-
 
 class Newton(LocalSolver):
     """Newton's method with a line search on the whole subproblem, for models of few parameters.

@@ -32,9 +32,6 @@ from resolvent.problem.solvers.optimizers import (
 from resolvent.problem.solvers.solver import LocalSolver, MinibatchSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["OptaxSolver", "adam", "momentum", "optax_solver"]
-
-
 ProximalTerm = Literal["gradient", "implicit"]
 _SHUFFLED = Shuffled()
 

@@ -28,9 +28,6 @@ from typing_extensions import override
 
 from resolvent.errors import InputError, alternatives, quote
 
-__all__ = ["FixedOptimizer", "Optimizer", "TracedOptimizer", "as_optimizer", "named_optimizer", "scaled_optimizer",
-           "traced_optimizer"]
-
 
 class Optimizer(eqx.Module):
     """An optax optimizer as a pytree."""

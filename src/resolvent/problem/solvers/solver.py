@@ -26,9 +26,6 @@ from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_b
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
-__all__ = ["GD", "SGD", "ClosedForm", "GradientSolver", "LocalSolver", "MinibatchSolver", "ProximalStep",
-           "proximal_step"]
-
 ProximalStep = Literal["implicit", "explicit"]
 
 

@@ -12,8 +12,6 @@ from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, over_mi
 from resolvent.problem.solvers.solver import GradientSolver, MinibatchSolver, ProximalStep, proximal_step
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["SVRG"]
-
 
 class SVRG(GradientSolver, MinibatchSolver):
     """Minibatch steps whose gradients have reduced variance, from one full gradient at the start of the local work.

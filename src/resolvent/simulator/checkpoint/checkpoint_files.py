@@ -21,8 +21,6 @@ from resolvent.simulator.storage.tree_files import read_tree, write_tree
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Checkpoint"]
-
 _STATE, _METRICS, _RUN = "state.safetensors", "metrics.parquet", "run.json"
 _ADVICE = "this checkpoint cannot be used"
 

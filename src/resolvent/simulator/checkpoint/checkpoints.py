@@ -17,8 +17,6 @@ from resolvent.simulator.storage.processes import from_writer, gather_over_proce
 from resolvent.simulator.storage.storage import Storage
 from resolvent.simulator.storage.tree_files import join_blocks
 
-__all__ = ["CheckpointTimer", "RunCheckpoints"]
-
 
 class RunCheckpoints:
     """The checkpoints of one run; without a folder, nothing is written.

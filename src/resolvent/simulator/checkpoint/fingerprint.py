@@ -15,8 +15,6 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.files.array_files import PackedArray
 from resolvent.data.files.own_rows import OwnRows
 
-__all__ = ["describe", "digest_of_array", "digest_of_texts", "fingerprint_of"]
-
 
 def fingerprint_of(part: Any) -> str:
     """SHA-256 of ``describe(part)``."""

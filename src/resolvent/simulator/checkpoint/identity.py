@@ -19,8 +19,6 @@ from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
 from resolvent.simulator.checkpoint.program import digests_of_programs, traced_parts
 from resolvent.simulator.plan import Plan
 
-__all__ = ["STORED_KEYS", "RunIdentity", "identity_of", "versions_of_code"]
-
 STORED_KEYS = ("fingerprint", "versions", "programs", "code", "record")  # what a checkpoint stores of an identity
 
 _UNTRACED = "code of the metrics"

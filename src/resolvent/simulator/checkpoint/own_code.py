@@ -22,8 +22,6 @@ import numpy as np
 from resolvent.simulator.checkpoint.fingerprint import digest_of_array, digest_of_texts
 from resolvent.simulator.user_errors import is_of_user
 
-__all__ = ["digest_of_code", "own_parts"]
-
 _LIBRARY = "resolvent"
 _GLOBALS = frozenset(["LOAD_GLOBAL", "LOAD_NAME"])
 _ATTRIBUTES = frozenset(["LOAD_ATTR", "LOAD_METHOD"])

@@ -21,8 +21,6 @@ from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.evaluate import evaluate_models, personal_models
 from resolvent.simulator.task import Task
 
-__all__ = ["check_repeatable", "digests_of_programs", "traced_parts"]
-
 _ADVICE = ("JAX runs Python once and keeps the numbers that it met: draw random numbers with jax.random from the key "
            "that the function gets, and make a setting a field of the algorithm or the model")
 _repeatable: set[Any] = set()

@@ -12,8 +12,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from resolvent.simulator.checkpoint.fingerprint import digest_of_array, digest_of_texts
 from resolvent.simulator.checkpoint.own_code import digest_of_code
 
-__all__ = ["digest_of_program"]
-
 # Parameters of operations that change no number: names of functions, where arrays are, and what a compiler may do. The
 # rules of derivatives are in the program where it takes derivatives; elsewhere they are functions that are not called.
 _IGNORED = frozenset([

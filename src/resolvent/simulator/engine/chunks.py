@@ -13,8 +13,6 @@ from resolvent.simulator.engine.compiled_rounds import run_chunk
 from resolvent.simulator.engine.schedulers import Scheduler
 from resolvent.simulator.engine.states import Chunk, Federation
 
-__all__ = ["ChunkInputs", "ChunkRunner"]
-
 
 class ChunkInputs(NamedTuple):
     """What a chunk of rounds reads.

@@ -17,8 +17,6 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.schedulers import AXIS
 from resolvent.simulator.storage.shards import is_divided
 
-__all__ = ["CohortPart", "OwnParties", "WholeCohort", "part_of_cohort", "sum_over_devices"]
-
 
 class WholeCohort(eqx.Module):
     """All parties of the cohort: slot i is party i of the cohort.

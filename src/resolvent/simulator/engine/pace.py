@@ -7,8 +7,6 @@ import numpy as np
 
 from resolvent.simulator.storage.processes import from_writer
 
-__all__ = ["Pace"]
-
 _SECONDS_OF_A_CALL = 0.5
 _MAX_GROWTH = 4
 

@@ -16,8 +16,6 @@ from resolvent.algorithms.participation.draws import first_state
 from resolvent.errors import InputError
 from resolvent.math import tree
 
-__all__ = ["PredrawnCohorts", "check_first_cohorts", "draw_cohorts"]
-
 _CHECKED_ROUNDS = 8
 _PACKAGE = "resolvent.algorithms.participation"
 

@@ -20,8 +20,6 @@ from resolvent.simulator.engine import compiled_rounds as engine
 from resolvent.simulator.engine.scheduler_choice import SchedulerName
 from resolvent.simulator.engine.states import Chunk, Federation
 
-__all__ = ["compiled_programs", "initial_state", "record_rounds", "run_rounds", "trajectory"]
-
 _MIN_CAPACITY = 4
 
 

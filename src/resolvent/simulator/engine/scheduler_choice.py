@@ -9,9 +9,6 @@ import jax
 from resolvent.errors import InputError, nearest, quote
 from resolvent.simulator.engine.schedulers import Lanes, Queue, Scheduler, Sequential, Sharded
 
-__all__ = ["SchedulerChoice", "SchedulerName", "choose_scheduler", "fastest_scheduler", "scheduler_candidates",
-           "scheduler_named"]
-
 SchedulerName: TypeAlias = Scheduler | Literal["sequential", "lanes", "queue"]
 SchedulerChoice: TypeAlias = SchedulerName | Literal["auto", "measured"]
 

@@ -8,8 +8,6 @@ from jaxtyping import Array, Bool, Int, PyTree
 from resolvent.algorithms.algorithm import PartyState, ServerState
 from resolvent.algorithms.participation.base import ParticipationState
 
-__all__ = ["Chunk", "Federation", "RoundRecord", "Snapshot"]
-
 
 class Federation(eqx.Module):
     """The state of a federation: everything that the next round needs.

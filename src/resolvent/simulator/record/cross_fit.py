@@ -24,8 +24,6 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.problem import PartyScores, Problem
 from resolvent.simulator.record.evaluate import evaluate_models
 
-__all__ = ["Half", "cross_fit", "cross_fitted_scores"]
-
 _SPLIT = "validation"
 
 

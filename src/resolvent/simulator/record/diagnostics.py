@@ -12,9 +12,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem, shares_by_size
 from resolvent.problem.solvers.lbfgs import lbfgs
 
-__all__ = ["LINE_POINTS", "READS_ALL_PARTIES", "RECORDED", "Diagnostic", "Dissimilarity", "Optimum", "dissimilarity",
-           "loss_along_line", "pooled_optimum"]
-
 Diagnostic = Literal["model_change", "start_change", "inexactness", "steps", "dissimilarity", "line", "heterogeneity"]
 # Diagnostics that the rounds record; the others are measured at evaluations. Other names are those of an algorithm's
 # info, and are recorded as well.

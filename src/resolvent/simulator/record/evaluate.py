@@ -12,8 +12,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.problem import PartyScores, Problem, party_scores
 from resolvent.simulator.engine.states import Federation
 
-__all__ = ["evaluate_models", "evaluate_split", "personal_models"]
-
 
 @jax.jit
 def personal_models(algorithm: Algorithm, problem: Problem, state: Federation, index: Int[Array, " M"]) -> Vector:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from resolvent.simulator.record.result import Result
 
-__all__ = ["EvaluationEvent", "OnEvaluation", "RunCallbacks", "as_callbacks", "copy_arrays", "read_only"]
-
 
 @dataclass(eq=False)
 class EvaluationEvent:

@@ -31,8 +31,6 @@ from resolvent.xla.shapes import shapes_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Measurements"]
-
 
 class Measurements:
     """The metrics of one run, and its seconds and bytes.

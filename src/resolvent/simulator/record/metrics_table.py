@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MetricsTable", "means_by"]
-
 
 class _Rows(NamedTuple):
     """Rows of one metric, one per value."""

@@ -37,8 +37,6 @@ from resolvent.problem.models import Model
 from resolvent.problem.models.descriptions import describe, model_from_description
 from resolvent.simulator.storage.tree_files import named_leaves, write_tree
 
-__all__ = ["CALIBRATION_FILE", "NOTE_FILE", "ModelFolder", "SavedModels", "write_model_folder"]
-
 NOTE_FILE, CALIBRATION_FILE = "tree.json", "calibration.json"
 _VERSION = 1
 _PARTIES, _SERVER, _ENCODING, _MODEL = "parties.safetensors", "server.safetensors", "encoding.json", "model.safetensors"

@@ -14,8 +14,6 @@ from resolvent.simulator.record.metrics_table import means_by
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["is_notebook", "live_curve", "notebook_progress"]
-
 _WIDTH, _HEIGHT = 320, 90  # pixels of a curve
 
 

@@ -18,8 +18,6 @@ from resolvent.problem.party_predictions import PartyPredictions, predictions_of
 from resolvent.problem.problem import Problem
 from resolvent.simulator.record.cross_fit import Half
 
-__all__ = ["HELD_OUT", "MetricValues", "PartyMetrics", "uninformative"]
-
 HELD_OUT = ("validation", "test")  # metrics are computed on samples on which the party does not train
 
 

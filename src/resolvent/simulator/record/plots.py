@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "colour_of", "learning_curves", "new_figure", "new_panels", "print_context",
-           "style"]
-
 # Okabe and Ito's palette, whose colours colour-blind people can distinguish; black is reserved for the axes.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#8C6BB1", "#7F7F00")
 _DASHES = ("-", "--", "-.", ":")

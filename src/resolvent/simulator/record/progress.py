@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from rich.progress import ProgressColumn
 
-__all__ = ["LabelledProgress", "Progress", "progress_bar", "progress_bars"]
-
 Progress: TypeAlias = Callable[[int, int], None]
 
 

@@ -33,8 +33,6 @@ from resolvent.simulator.storage.parties_view import CollectedModels, DevicePart
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Result"]
-
 _MODELS_AT_ONCE = 1000  # personal models that are computed at a time, of parties on the host
 _PYTREES = ("algorithm", "problem", "state")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from resolvent.problem.fitted import Fitted
 
-__all__ = ["RunReadings", "diverged_parties"]
-
 
 def diverged_parties(metrics: "pd.DataFrame", score: str) -> dict[int, int]:
     """Id of a party -> the first evaluated round since which a score of its model is not finite."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import jax
 
-__all__ = ["Stopwatch", "stopwatch"]
-
 # Tracing, lowering and backend compilation, as JAX itself reports them.
 _COMPILATION = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration",
                 "/jax/core/compile/backend_compile_duration")

@@ -20,8 +20,6 @@ from resolvent.simulator.engine.predrawn import PredrawnCohorts, draw_cohorts
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.storage.host_states import HostStates, StoredRows
 
-__all__ = ["GatheredChunk", "HostChunks", "PendingChunk", "gather_parties", "replace_rows", "to_device"]
-
 _CHUNK_BYTES = 2**28  # bytes of one chunk's data and states; the memory in use is about four times as much
 _SPLITS = ("train", "validation")  # the splits that the rounds read
 

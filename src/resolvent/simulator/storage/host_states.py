@@ -22,8 +22,6 @@ from resolvent.data.files.folder_lock import make_temporary_folder
 from resolvent.problem.subset import PartySubset
 from resolvent.simulator.storage.row_file import RowFile
 
-__all__ = ["HostStates", "StoredRows", "compute_first_rows"]
-
 _ROWS_AT_ONCE = 256  # rows that are read at a time for the digest
 
 

@@ -33,8 +33,6 @@ from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, Sam
 from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, whole_cohort
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["HostStorage"]
-
 
 class HostStorage(Storage, PartiesView):
     """Data stay in host memory or on disk; states are rows of a file.

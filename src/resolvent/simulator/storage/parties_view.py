@@ -16,8 +16,6 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.states import Federation
 from resolvent.simulator.record.evaluate import personal_models
 
-__all__ = ["CollectedModels", "DeviceParties", "PartiesView", "PartyRows", "SampledParties"]
-
 
 class SampledParties(NamedTuple):
     """Parties whose samples this process has on one device.

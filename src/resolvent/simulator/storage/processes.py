@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 
 from resolvent.errors import ProcessLostError
 
-__all__ = ["connect", "detect_lost_process", "from_writer", "gather_over_processes", "is_connected", "is_writer",
-           "sum_over_processes", "text_from_writer"]
-
 _SIGNS_OF_A_LOST_PROCESS = ("Gloo", "gloo", "coordination service", "Connection reset by peer", "NCCL")
 
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from resolvent.data.files.array_files import open_until_collected, read_exactly
 from resolvent.errors import InputError
 
-__all__ = ["RowFile"]
-
 _HEADER = np.dtype([("party", "<i8"), ("crc", "<u4")])
 
 

@@ -36,8 +36,6 @@ from resolvent.simulator.storage.shards import (
 from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, call_capacity
 from resolvent.simulator.storage.tree_files import BlockedLeaf
 
-__all__ = ["ShardStorage"]
-
 _BLOCK_BYTES = 2**24  # bytes of party states or models that the processes exchange at a time, outside of rounds
 
 

@@ -27,9 +27,6 @@ from resolvent.problem.subset import Gatherer, PartySubset
 from resolvent.simulator.checkpoint.fingerprint import digest_of_array
 from resolvent.simulator.engine.schedulers import AXIS
 
-__all__ = ["REPLICATED", "SHARDED", "PartyShard", "ShardLayout", "assign_parties", "keep_own_parties", "local_view",
-           "on_every_device", "place_shards", "shard_specs"]
-
 REPLICATED, SHARDED = PartitionSpec(), PartitionSpec(AXIS)  # type: ignore[no-untyped-call]
 
 

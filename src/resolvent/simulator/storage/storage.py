@@ -24,8 +24,6 @@ from resolvent.simulator.plan import Plan
 from resolvent.simulator.storage.parties_view import PartiesView
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["CohortView", "DeviceStorage", "EvaluationView", "Storage", "call_capacity", "whole_cohort"]
-
 _MAX_RECORDS = 2**20  # parties' records in one compiled call; a record has about 10 bytes
 
 

@@ -22,9 +22,6 @@ from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 
-__all__ = ["FILE_NAMES", "NUMPY_NAMES", "BlockedLeaf", "digest", "join_blocks", "named_leaves", "read_tree",
-           "write_tree"]
-
 FILE_NAMES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
               "int32": "I32", "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16",
               "float32": "F32", "float64": "F64"}  # names in the header of a safetensors file

@@ -14,8 +14,6 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-__all__ = ["Faster", "Program", "Rewrite", "Rule", "deferred"]
-
 Program: TypeAlias = Callable[..., Any]
 # (shapes and dtypes of the operands, parameters) -> a faster program with the same result, or None if there is none.
 Rule: TypeAlias = Callable[..., Program | None]

@@ -19,8 +19,6 @@ from resolvent.xla.rewrites.layouts import ELEMENTWISE
 from resolvent.xla.rewrites.passes import Pass, also_inside
 from resolvent.xla.small_call import no_inline
 
-__all__ = ["prepare_operands"]
-
 _MIN_BYTES = 2**16  # smallest size of an operand that is stored
 _MOVES = frozenset(["reshape", "squeeze", "transpose"])
 

@@ -9,8 +9,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from resolvent.xla.programs import EquationRule, evaluate, programs, trace
 from resolvent.xla.rewrites.values import plain
 
-__all__ = ["Find", "Pass", "Replacement", "also_inside"]
-
 # A program -> for each operation that is changed, those shapes that a report shows.
 Find: TypeAlias = Callable[[Jaxpr], Iterator[Sequence[Any]]]
 

@@ -20,8 +20,6 @@ from resolvent.xla.rewrites.deferred import Program
 from resolvent.xla.rewrites.values import inverse
 from resolvent.xla.small_call import no_inline
 
-__all__ = ["select_and_gather", "select_and_scatter", "window_max", "window_min", "window_sum"]
-
 _MAX_ENTRIES = 64  # entries of a window
 _MAX_ENTRIES_ALONG_AXIS = 16
 

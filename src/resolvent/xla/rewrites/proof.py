@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["obstacle_to_rewriting"]
-
 _TOLERANCE = 1e-4  # of the largest entry: both programs compute in float32
 _OPERATIONS = frozenset(["conv_general_dilated", "reduce_window_max", "select_and_scatter_add"])
 

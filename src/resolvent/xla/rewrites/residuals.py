@@ -17,8 +17,6 @@ from jaxtyping import Array
 from resolvent.xla.programs import EquationRule, Scan, bind, count_uses, evaluate, producers_of
 from resolvent.xla.rewrites.passes import Pass, also_inside
 
-__all__ = ["recompute_residuals"]
-
 _CHEAP = frozenset(["add", "add_any", "mul", "neg", "sub"])
 
 

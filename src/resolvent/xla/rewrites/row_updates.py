@@ -24,8 +24,6 @@ from jaxtyping import Array
 from resolvent.xla.programs import CALLS, bind, evaluate
 from resolvent.xla.versions import supports_rewrites
 
-__all__ = ["row_gradients", "update_rows"]
-
 State = TypeVar("State")
 
 _MIN_BYTES = 2**18  # smallest size of a table

@@ -21,8 +21,6 @@ from jaxtyping import Array
 from resolvent.xla.programs import Scan, bind, count_uses, evaluate, producers_of
 from resolvent.xla.rewrites.passes import Pass, also_inside
 
-__all__ = ["sum_after_scans"]
-
 _MIN_BYTES = 2**14  # smallest size of a product that is moved
 _FEW_ROWS = 64  # with at most this many rows, the product of a step reaches only a fraction of the peak rate
 _barrier: Callable[[Array], Array] = lax.optimization_barrier  # a typed name: JAX's function has no types

@@ -11,9 +11,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-__all__ = ["Dimensions", "Factor", "Position", "Value", "as_value", "common_sizes", "from_order", "inverse", "parts_of",
-           "plain"]
-
 
 @dataclass(frozen=True)
 class Factor:

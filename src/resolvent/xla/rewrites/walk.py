@@ -12,8 +12,6 @@ from resolvent.xla.rewrites.passes import Pass, Replacement
 from resolvent.xla.rewrites.row_updates import row_gradients
 from resolvent.xla.versions import supports_rewrites
 
-__all__ = ["Rewriter"]
-
 # Operations whose parameters are programs that run as a part of this program.
 _NESTED = frozenset(["checkpoint", "closed_call", "cond", "core_call", "custom_jvp_call", "custom_vjp_call",
                      "custom_vmap_call", "jit", "pjit", "remat2", "scan", "while"])

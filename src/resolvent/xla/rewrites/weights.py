@@ -19,8 +19,6 @@ from resolvent.xla.rewrites.layouts import carry_equation
 from resolvent.xla.rewrites.passes import Pass
 from resolvent.xla.rewrites.values import Value, as_value, from_order, plain
 
-__all__ = ["orient_products"]
-
 
 def _find_products(jaxpr: Jaxpr, weights: Sequence[Any] | None = None, *,
                    is_scan: bool = False) -> Iterator[Sequence[Any]]:

@@ -19,8 +19,6 @@ from resolvent.errors import shorten
 from resolvent.federation.protocol.encoded_message import Outgoing
 from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
 
-__all__ = ["FlowerTransport", "client_app"]
-
 _MESSAGE_TYPE, _RECORD, _FORMAT = "query", "message", "resolvent"
 _SMALL = 2**20  # bytes
 _PAUSE = 0.1  # seconds between two requests for replies

@@ -9,8 +9,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
-__all__ = ["Gate", "RefusedNodes"]
-
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[Any]]
 _Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -16,9 +16,6 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
 from resolvent.federation.protocol.kits import SERVER_KIT, write_kit_note
 
-__all__ = ["AUTHORITY_FILE", "NODE_KEY", "SECRET_FILE", "SERVER_CERTIFICATE", "SERVER_KEY", "SITES_FILE",
-           "SITE_CERTIFICATE", "SITE_KEY", "make_flower_kits", "public_key_of"]
-
 # Files of the folder ``startup`` of a kit.
 AUTHORITY_FILE, SERVER_CERTIFICATE, SERVER_KEY = "authority.pem", "server.pem", "server.key"
 SITE_CERTIFICATE, SITE_KEY = "site.pem", "site.key"

@@ -29,8 +29,6 @@ from flwr.superlink.grid import HttpGrid, http_grid
 from resolvent.federation.engines.flower.kits import AUTHORITY_FILE, SECRET_FILE, SITES_FILE
 from resolvent.federation.protocol.kits import KitNote
 
-__all__ = ["SuperLink", "TaskSource", "retry_soon"]
-
 _ONLINE, _UNREGISTERED = "online", "unregistered"
 _START_SECONDS = 30.0
 _PAUSE = 0.05  # seconds between two requests for a task

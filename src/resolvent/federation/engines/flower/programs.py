@@ -24,8 +24,6 @@ from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.server.waits import WaitReporter
 
-__all__ = ["FlowerServer", "start_flower"]
-
 _RECONNECT, _POLL = 2.0, 0.5  # seconds between two attempts to connect, and between two queries for the sites
 _PATIENCE = 600.0  # seconds without the SuperLink or a site, after which the command gives up
 # Flower reports nothing to its makers, looks for no update, and installs nothing.

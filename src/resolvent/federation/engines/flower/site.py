@@ -21,8 +21,6 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 
 from resolvent.federation.engines.flower.link import TaskSource, retry_soon
 
-__all__ = ["answer_messages"]
-
 # Seconds between two requests for a message: the pauses become longer, because each request takes CPU time.
 _MIN_PAUSE, _MAX_PAUSE, _GROWTH = 0.02, 0.3, 1.3
 _log = logging.getLogger(__name__)

@@ -26,8 +26,6 @@ from resolvent.federation.engines.processes import end_with_parent
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.second_sessions import report_second_session
 
-__all__: list[str] = []
-
 _MAX_PAUSE = 0.2  # seconds
 _WATCH = 1.0  # seconds between two queries for the sites that are connected
 

@@ -34,8 +34,6 @@ from resolvent.federation.protocol.encoded_message import Outgoing, parts_of
 from resolvent.federation.protocol.requests import digest_of_reply
 from resolvent.federation.protocol.transport import PartyHandler, Transport, TransportError
 
-__all__ = ["Check", "JobStoppedError", "NvflareTransport", "Prove", "ServerProgram", "SiteProgram"]
-
 Prove: TypeAlias = Callable[[bytes], Any]
 """Signs bytes with the key of a site."""
 Check: TypeAlias = Callable[[str, bytes, Any], None]

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OUTCOME_FILE", "PROGRESS_TOPIC", "RESULTS_FOLDER", "TASK", "job_text", "read_job_text", "write_job"]
-
 OUTCOME_FILE, RESULTS_FOLDER = "outcome.json", "resolvent"
 PROGRESS_TOPIC, TASK = "resolvent_progress", "message"
 _REQUEST_INTERVAL = 0.05  # seconds between two requests of a site for a task; the engine's default is 2

@@ -14,8 +14,6 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.engines.nvflare.jobs import OUTCOME_FILE, PROGRESS_TOPIC, RESULTS_FOLDER, write_job
 from resolvent.federation.protocol.kits import KitNote
 
-__all__ = ["JobProgress", "JobState", "LeadSession", "open_session"]
-
 _CONNECT_SECONDS = 15.0
 _NO_JOBS = "no_jobs"  # a site's state in the engine's report
 

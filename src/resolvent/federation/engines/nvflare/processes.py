@@ -6,8 +6,6 @@ from resolvent.federation.engines.nvflare.provisioning import prepare_kit
 from resolvent.federation.engines.processes import EngineProcess, start_process
 from resolvent.federation.protocol.kits import KitNote
 
-__all__ = ["start_engine"]
-
 _MODULES = {"server": ("nvflare.private.fed.app.server.server_train", "fed_server.json"),
             "site": ("nvflare.private.fed.app.client.client_train", "fed_client.json")}
 

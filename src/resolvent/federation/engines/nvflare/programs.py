@@ -23,8 +23,6 @@ from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
 from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 
-__all__ = ["FederationServer", "FederationSite"]
-
 
 class FederationServer(ServerProgram):
     """Runs the rounds of an experiment at the server, see ``serve_federation``."""

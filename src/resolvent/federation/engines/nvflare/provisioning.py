@@ -14,8 +14,6 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
 from resolvent.federation.protocol.kits import SERVER_KIT
 
-__all__ = ["make_kits", "prepare_kit"]
-
 _AUTHORITY = "authority"
 _ORGANISATION = "federation"
 _CERTIFICATE_DAYS = 360

@@ -20,8 +20,6 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.second_sessions import folder_id, report_second_session
 
-__all__ = ["ServerSessions", "SiteSession"]
-
 _FOLDER_PROPERTY, _PROOF_PROPERTY = "resolvent_folder", "resolvent_proof"
 _CONNECTED = 30.0  # seconds after the last sign of a site, which sends one every 10 s
 

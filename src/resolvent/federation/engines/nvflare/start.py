@@ -8,9 +8,6 @@ import sys
 
 from resolvent.federation.engines.processes import end_with_parent
 
-__all__: list[str] = []
-
-
 if __name__ == "__main__":
     _, parent, module, *arguments = sys.argv
     end_with_parent(int(parent))

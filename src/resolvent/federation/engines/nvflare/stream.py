@@ -21,8 +21,6 @@ from typing_extensions import override
 
 from resolvent.federation.protocol.wire import MAX_BYTES
 
-__all__ = ["LargeMessage"]
-
 _BLOCK = 2**22  # bytes of a reply of the download service
 _OBJECT_TYPE = 200  # a byte; the engine's own types have small numbers
 _START = "start"

@@ -15,8 +15,6 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.site.red_team.differencing import small_sums
 from resolvent.federation.site.table_versions import AnsweredVersion, TableVersions
 
-__all__ = ["Differencing", "attack_answers"]
-
 _QUESTION = re.compile(r"(column|weights|classes) .* of ([a-z+]+) rows, min_cell \d+", re.DOTALL)
 
 

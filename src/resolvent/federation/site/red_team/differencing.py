@@ -13,8 +13,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["SmallSums", "in_row_space", "reduced_rows", "small_sums"]
-
 _KNOWN_ROWS = 2  # sum and sum of squares of two values are both values
 
 

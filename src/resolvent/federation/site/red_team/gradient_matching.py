@@ -41,8 +41,6 @@ from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.solvers.solver import proximal_step
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["Matching", "Target", "match_update", "unrolled"]
-
 _STEPS_PER_CALL = 100
 _MAX_STEPS = 1500  # of one search
 _STEP_SIZE = 0.1

@@ -27,8 +27,6 @@ from scipy import stats
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 
-__all__ = ["Membership", "Rate", "attack_membership", "judge_flags", "shadow_problem"]
-
 _MIN_SHADOWS = 8
 _MAX_SHADOWS = 32
 _LEVEL = 0.01  # of the test whether members are flagged more often

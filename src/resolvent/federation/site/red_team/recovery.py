@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from resolvent.data.federated import FederatedData
 from resolvent.data.tables.encoding import TableEncoding
 
-__all__ = ["TOLERANCE", "InputScale", "recovered_rows"]
-
 TOLERANCE = 0.1  # of the standard deviation of a number
 _MIN_GUESSES = 200  # of the guesser from the marginals
 _LARGEST_SHARE, _LUCK = 0.1, 1e-3  # of the distance of the nearest guess from the marginals, see below

@@ -8,8 +8,6 @@ from resolvent.federation.site.red_team.answers import Differencing
 from resolvent.federation.site.red_team.membership import Membership, Rate
 from resolvent.federation.site.red_team.recovery import TOLERANCE
 
-__all__ = ["AttackReport", "MethodAttack"]
-
 
 @dataclass(frozen=True)
 class MethodAttack:

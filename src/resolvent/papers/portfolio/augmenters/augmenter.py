@@ -7,8 +7,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from resolvent.arguments import CheckedArguments
 
-__all__ = ["Augmenter", "FittedAugmenter"]
-
 DAYS_PER_YEAR = 252
 
 

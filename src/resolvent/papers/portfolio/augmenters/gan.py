@@ -12,8 +12,6 @@ from typing_extensions import override
 from resolvent.errors import InputError, check_range
 from resolvent.papers.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter, FittedAugmenter
 
-__all__ = ["GAN", "FittedGAN"]
-
 # Adam's decay of the first moment, as Radford et al. 2016 advise. With the usual 0.9 and a learning rate of 1e-3 the
 # returns of real stocks had an autocorrelation of 0.75 after 1,000 iterations, where real returns have none.
 _FIRST_MOMENT_DECAY = 0.5

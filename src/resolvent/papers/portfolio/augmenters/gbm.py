@@ -7,8 +7,6 @@ from typing_extensions import override
 
 from resolvent.papers.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter, FittedAugmenter
 
-__all__ = ["GBM", "FittedGBM"]
-
 
 class FittedGBM(FittedAugmenter):
     """Prices S with dS_i = S_i (mu_i dt + dB_i), where B is a Brownian motion with covariance S t; t is in years.

@@ -20,8 +20,6 @@ from resolvent.errors import InputError
 from resolvent.papers.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter
 from resolvent.papers.portfolio.augmenters.gan import GAN
 
-__all__ = ["generate", "log_returns"]
-
 _VERSION = 2  # version of the files in the cache; files of other versions are not read
 _MAX_PARTIES = 10  # parties that are fitted between two reports of the progress
 _MIN_DAYS = 30  # days of real returns

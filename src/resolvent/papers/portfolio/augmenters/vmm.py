@@ -10,8 +10,6 @@ from resolvent.errors import check_range
 from resolvent.math.markov import PPMC, fit_ppmc
 from resolvent.papers.portfolio.augmenters.augmenter import Augmenter, FittedAugmenter
 
-__all__ = ["VMM", "FittedVMM"]
-
 
 class FittedVMM(FittedAugmenter):
     """A fitted variable-order Markov model.

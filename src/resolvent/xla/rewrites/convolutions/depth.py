@@ -8,8 +8,6 @@ from jaxtyping import Array, Float
 
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
 
-__all__ = ["depth_as_features", "depth_phases"]
-
 
 def depth_phases(lhs: Float[Array, "B D H W C"], rhs: Float[Array, "d h w C F"], geometry: Convolution,
                  convolve: Convolve) -> Array | None:

@@ -8,8 +8,6 @@ from jaxtyping import Array
 
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, choose, strided
 
-__all__ = ["cropped", "dilated_results", "strided_slices"]
-
 
 def strided_slices(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
     """Only the entries that a dilated window with one position reads, as in the gradient of a strided 1x1 one."""

@@ -8,8 +8,6 @@ from jaxtyping import Array
 
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
 
-__all__ = ["columns_as_features", "few_filters"]
-
 _MIN_FILTERS = 32  # filters that the library's matrix product needs for its full rate
 # With 2 to 4 features the library gathers the windows slowly: it should gather few of them.
 _FEW_FEATURES = range(2, 5)

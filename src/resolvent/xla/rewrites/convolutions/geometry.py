@@ -8,8 +8,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-__all__ = ["MAX_TERMS", "NUMBERS", "Convolution", "Convolve", "Form", "choose", "strided"]
-
 NUMBERS = {1: ("NWC", "WIO", "NWC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NDHWC", "DHWIO", "NDHWC")}
 MAX_TERMS = 64  # terms of a sum that is written out
 

@@ -7,8 +7,6 @@ from jaxtyping import Array
 
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
 
-__all__ = ["batch_groups", "blocks_of_groups"]
-
 _MIN_FEATURES = 8  # features of a block: with fewer, the library's products are slow
 
 

@@ -9,8 +9,6 @@ from jaxtyping import Array, Float
 
 from resolvent.xla.rewrites.convolutions.geometry import MAX_TERMS, Convolution, Convolve
 
-__all__ = ["few_positions"]
-
 
 def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
                   convolve: Convolve) -> Array | None:

@@ -28,8 +28,6 @@ from resolvent.xla.rewrites.deferred import Program
 from resolvent.xla.rewrites.values import inverse
 from resolvent.xla.small_call import no_inline
 
-__all__ = ["FORMS", "convolution", "convolve"]
-
 
 def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array:
     """The library's convolution."""

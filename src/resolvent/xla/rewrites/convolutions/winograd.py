@@ -18,8 +18,6 @@ from jaxtyping import Array, Float
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, strided
 from resolvent.xla.small_call import no_inline
 
-__all__ = ["winograd", "winograd_filter_gradient"]
-
 _WINDOW, _OUTPUTS, _TILE = 3, 2, 4
 # Features and filters: with fewer, the transforms take longer than the products that they save.
 _MIN_CHANNELS, _MIN_GRADIENT_CHANNELS = 32, 128
