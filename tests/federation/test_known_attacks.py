@@ -21,6 +21,7 @@ from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.requests import library_version, request_bytes
 from resolvent.federation.site.site import Site
+from resolvent.federation.site.table_versions import TableVersions
 
 TESTS = Path(__file__).parents[1]
 ELSEWHERE = {
@@ -70,21 +71,23 @@ class Target:
         site.close()
         return answer
 
-    def _describe(self, data, party=0, seed=0, solver=SOLVER, sites=("aachen", "berlin", "celle"), model="logistic"):
+    def _describe(self, data, party=0, seed=0, solver=SOLVER, sites=("aachen", "berlin", "celle"), model="logistic",
+                  more=""):
         self.runs += 1
         text = EXPERIMENT.replace("{label: ill, test: 0.3}", data).replace(SOLVER, solver).replace("logistic", model)
         site = Site("aachen", self.folder / "runs", SiteFile(table=str(self.path), limits=self.limits),
                     verify=lambda content, signature: "lead")
         return site, json.loads(site.handle(request_bytes(
             "describe", run=f"run-{self.runs}", party=party, version=library_version(), sites=list(sites),
-            experiment=experiment_from_text(f"{text}seed: {seed}\n", "x").text)))
+            experiment=experiment_from_text(f"{text}seed: {seed}\n{more}", "x").text)))
 
-    def prepare(self, model):
+    def prepare(self, model="logistic", data="{label: ill}", weights=None, **request):
         """The answer when the rounds are prepared."""
-        site, _ = self._describe("{label: ill}", model=model)
+        site, described = self._describe(data, model=model, **request)
+        assert "table" in described, described
         answer = json.loads(site.handle(request_bytes(
             "prepare", run=f"run-{self.runs}", plan=site._plan, encoding=_encoding(["east", "west"]), decide_by=None,
-            weights=None)))
+            weights=weights)))
         site.close()
         return answer
 
@@ -258,6 +261,67 @@ def test_a_model_that_can_memorise_the_rows_leaves_with_noise_only(tmp_path):
         refused = target.prepare(model).get("refused", {})
         assert refused.get("code") == code
         assert [*refused.get("limits", {})] == (["max_parameters_per_row"] if code else [])
+
+
+@pytest.mark.parametrize(("noise", "code"), [(1e-6, "limits"), (8.0, None)])
+def test_noise_that_hides_nothing_is_none(noise, code, tmp_path):
+    """The lead adds noise in name only, so that a network with more parameters than rows would leave."""
+    solver = f"{{name: DPSGD, learning_rate: 0.1, clip: 1.0, noise_multiplier: {noise}, batch_size: 10, steps: 7}}"
+    answer = Target(tmp_path).prepare("{name: mlp, width: 64}", solver=solver)
+    assert answer.get("refused", {}).get("code") == code
+
+
+def test_weights_do_not_pick_out_a_patient(tmp_path):
+    """A column that is 1 for one patient and 0 for all others as the weight: each update is that of the patient."""
+    target = Target(tmp_path)
+    target.write(target.frame.assign(rare=np.arange(120) == 7, stays=np.arange(120) % 3 + 1))
+    data = "{label: ill, weight: rare, exclude: [stays]}"
+    for weight in ("rare", "stays"):
+        refused = target.ask(data.replace("weight: rare", f"weight: {weight}"))["refused"]
+        assert (refused["code"], refused["column"]) == ("column not allowed", weight)
+    target.limits = Limits(features=("age", "pulse", "ward", "rare", "stays"))
+    factors = {"no": 1.0, "yes": 1.0}
+    assert target.prepare(data="{label: ill, weight: stays, exclude: [rare]}", weights=factors) == {"score": "accuracy"}
+    assert target.prepare(data=data, weights=factors)["refused"]["limits"] == {"min_rows": 20}
+
+
+def test_weights_of_classes_do_not_pick_out_a_few(tmp_path):
+    """Eight patients of one class have nearly all of the weight."""
+    target = Target(tmp_path)
+    target.write(target.frame.assign(ill=np.where(np.arange(120) % 15 == 0, "yes", "no")))
+    plan = "{name: SGD, learning_rate: 0.1, batch_size: 60, epochs: 1}"
+    plan = {"solver": plan, "more": "class_weight: balanced\n"}
+    assert target.prepare(weights={"no": 1.0, "yes": 1.0}, **plan) == {"score": "accuracy"}
+    assert target.prepare(weights={"no": 1e-9, "yes": 15.0}, **plan)["refused"]["limits"] == {"min_rows": 20}
+    assert target.prepare(weights={"no": 1.0, "yes": 1.0})["refused"]["code"] == "not in the plan"
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("kind", ["yes or no", "recoded", "number"])
+def test_two_labels_do_not_differ_by_a_patient(kind, rows, tmp_path):
+    """The update for one label minus that for the other is that of the patients in whom they differ."""
+    target, rng = Target(tmp_path), np.random.default_rng(2)
+    first = pd.Series(rng.permutation(120) / 7 if kind == "number" else np.where(np.arange(120) % 2 == 0, "yes", "no"))
+    third = rng.permutation(first)
+    for start in range(100):  # until one of the rows is a training row
+        changed, second = np.arange(start, start + rows), first.copy()
+        second[changed] = second[changed] + 1.5 if kind == "number" else second[changed].map({"yes": "no", "no": "yes"})
+        second = second.map({"yes": 0, "no": 1}) if kind == "recoded" else second
+        target.write(target.frame.assign(first=first, second=second, third=third))
+        versions = TableVersions(tmp_path / "runs" / "table.versions", 5)
+        if np.isin(changed, versions.rows(pd.read_csv(target.path), str(target.path), 0.2, 0.2).splits["train"]).any():
+            break
+    for label, code in (("first", None), ("second", "limits"), ("third", None), ("first", None)):
+        answer = target.ask(f"{{label: {label}, features: [age, pulse, ward]}}")
+        assert answer.get("refused", {}).get("code") == code, label
+
+
+@pytest.mark.parametrize(("number", "is_used"), [(1, False), (4, False), (60, True)])
+def test_the_mean_of_an_indicator_does_not_count_few_rows(number, is_used, tmp_path):
+    """A column of 0 and 1: the mean times the number of rows is the number of ones."""
+    target = Target(tmp_path)
+    target.write(target.frame.assign(rare=(np.arange(120) < number).astype(int)))
+    assert (target.sums()["rare"][1] > 0) == is_used
 
 
 def test_a_site_lists_what_may_take_part(tmp_path):

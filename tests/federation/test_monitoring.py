@@ -195,6 +195,10 @@ def test_the_status_command_says_who_is_connected_and_who_is_waited_for(kit, cap
     assert content["connections"] == {"aachen": True, "berlin": False}
     connections.clear()
     assert {*read_connections(kit.kit).values()} == {False}
+    (path,) = runs_of(kit.kit).glob(f"*/{STATUS_FILE}")
+    path.write_text(json.dumps(RunStatus("plan-1", state="stopped").plain()))
+    supervision.show_status(kit, "text")
+    assert "run plan-1: stopped\n" in capsys.readouterr().out
     shutil.rmtree(runs_of(kit.kit))
     (kit.kit / "connections.json").unlink()
     supervision.show_status(kit, "text")

@@ -5,6 +5,7 @@ step, and the scores of a model on a party's samples. Keys are in ``keys``, coho
 reply in ``admission``.
 """
 
+import gc
 import math
 from collections.abc import Callable, Collection, Mapping, MutableMapping
 from functools import partial
@@ -147,8 +148,8 @@ def collect_replies(replies: MutableMapping[int, Reply], expected: Reply, cohort
         if k in replies and (reason := reason_to_refuse(replies[k], expected)) is not None:
             refused[k] = reason
     arrived = np.array([k in replies and k not in refused for k in ids], bool)
-    # In the precision of the simulator, so that both refuse the same replies.
-    norms = jnp.asarray([norm_of(k, replies[k]) if has_arrived and norm_of else 0.0
+    # In the precision of the simulator, so that both refuse the same replies. One after the other: JAX copies a reply.
+    norms = jnp.asarray([np.asarray(norm_of(k, replies[k])) if has_arrived and norm_of else 0.0
                          for k, has_arrived in zip(ids, arrived, strict=True)], jnp.result_type(float))
     is_admitted = np.asarray(admitted(norms, jnp.asarray(arrived), multiple))
     median = float(median_norm(norms, jnp.asarray(arrived)))
@@ -189,6 +190,8 @@ def _stacked_rows(rows: MutableMapping[int, Reply], expected: Reply, count: int)
     while rows:
         position, row = rows.popitem()
         jax.tree.map(lambda leaf, value, position=position: leaf.__setitem__(position, value), stacked, row)
+        del row
+        gc.collect(0)  # JAX drops its references to memory of NumPy when the collector runs
     return jax.tree.map(jax.device_put, stacked)
 
 

@@ -111,7 +111,8 @@ def _status_lines(view: View) -> Iterator[str]:
     if status is None:
         yield "no run has begun"
         return
-    yield f"run {status.run}: {status.state}; {status.method}, round {status.round} of {status.rounds}"
+    progress = f"; {status.method}, round {status.round} of {status.rounds}" if status.method else ""
+    yield f"run {status.run}: {status.state}{progress}"
     missing = [name for name, site in status.sites.items() if site.is_waited_for]
     since = view.seconds_since(status.last_reply)
     yield (f"waiting for: {', '.join(missing) or status.waits_for or 'nothing'}; last reply: "

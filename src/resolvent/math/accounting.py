@@ -183,7 +183,10 @@ def _composed(ledger: Any, library: ModuleType, parts: tuple[Releases, ...], del
         event = library.GaussianDpEvent(part.noise_multiplier)
         if part.rate < 1:
             event = library.PoissonSampledDpEvent(part.rate, event)
-        ledger.compose(library.SelfComposedDpEvent(event, part.steps))
+        try:
+            ledger.compose(library.SelfComposedDpEvent(event, part.steps))
+        except OverflowError:  # so little noise that e^epsilon is no number
+            return math.inf
     return float(ledger.get_epsilon(delta))
 
 

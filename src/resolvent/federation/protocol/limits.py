@@ -1,12 +1,14 @@
 """What a site allows, and what no federation allows: the checks of an experiment before it starts at a party."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm, local_solvers
 from resolvent.algorithms.combinators import Attacked
@@ -19,12 +21,16 @@ from resolvent.federation.protocol.wire import MAX_BYTES
 from resolvent.problem.solvers import LocalSolver, Shuffled
 from resolvent.problem.solvers.solver import MinibatchSolver
 
-__all__ = ["NO_LIMITS", "WHY", "Limits", "check_parts", "reasons_of_exact_updates", "reasons_to_refuse",
-           "refusal_of_limits", "rows_of_update", "scored_splits"]
+__all__ = ["MAX_EPSILON", "NO_LIMITS", "WHY", "Limits", "check_parts", "limits_of_weights", "reasons_of_exact_updates",
+           "reasons_to_refuse", "refusal_of_limits", "rows_of_update", "scored_splits"]
+
+MAX_EPSILON = 10.0
+"""With a larger privacy loss of a training row, an update counts as one without noise."""
 
 # Packages whose functions and classes an algorithm of the library consists of.
 _TRUSTED = {"resolvent", "equinox", "jax", "jaxlib", "jaxtyping", "numpy", "optax", "builtins", "functools"}
 _MAX_DEPTH = 50
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Limits:
         solvers: names of the allowed local solvers, such as ``SGD``; None: all of the library.
         labels: columns that may be the label; None: every column.
         features: columns that may be features or weights; the others are as if they were absent. None: every column
-            that is neither free text nor an identifier.
+            that is neither free text nor an identifier may be a feature, and none a weight.
         levels: column of text -> the levels that may be named. The rows of the others have no level.
         max_levels: largest number of levels of a column of text, and of classes, without a list; None: any.
         max_level_density: the same as a share of the rows; None: any.
@@ -151,7 +157,7 @@ WHY: Mapping[str, str] = {
     "min_batch": "the gradient of one row, divided by that of the bias, is the row",
     "min_sites": "of the mean of two sites each site can subtract its own part",
     "max_parameters_per_row": "a model with more parameters than this for each row that an update reads can memorise "
-                              "the rows; such a model leaves with noise only",
+                              "the rows; such a model leaves with noise only, whose epsilon is at most 10",
     "score_digits": "a score with all digits tells how a change of the model changes the prediction of a single row",
     "scores": "a score says something about all rows behind it; without scores no site can be compared",
     "training_scores": "a score on training rows tells whether a row was among them",
@@ -225,6 +231,22 @@ def reasons_of_exact_updates(limits: Limits, algorithm: Algorithm, *, parameters
         reasons["min_cell"] = (f"an update leaves out {samples - read} of {samples} training rows, fewer than "
                                f"{limits.min_cell}: its difference from one that reads all is their own")
     return reasons
+
+
+def limits_of_weights(limits: Limits, weights: NDArray[Any]) -> Limits:
+    """The limits for training rows of unequal weights: they count as (sum w)^2 / sum w^2 rows of equal ones.
+
+    Raises:
+        Refusal: these are fewer than ``min_rows``.
+    """
+    if not weights.any():
+        return limits
+    of_row, effective = limits.max_parameters_per_row, float(weights.sum()**2 / (weights**2).sum())
+    if effective < limits.min_rows:
+        raise refusal_of_limits({"min_rows": f"with their weights the {len(weights)} training rows count as "
+                                 f"{effective:.3g}"}, limits)
+    return dataclasses.replace(limits, min_batch=math.ceil(limits.min_batch * len(weights) / effective - _ROUNDING),
+                               max_parameters_per_row=of_row and of_row * effective / len(weights))
 
 
 def refusal_of_limits(reasons: Mapping[str, str], limits: Limits) -> Refusal:

@@ -1,9 +1,10 @@
-"""Which levels of a site's table take part in an experiment."""
+"""Which levels and values of a site's table take part in an experiment."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.tables.column_encodings import is_missing, list_values
@@ -12,7 +13,22 @@ from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 
-__all__ = ["hidden_levels", "listed_levels"]
+__all__ = ["common_values", "hidden_levels", "listed_levels"]
+
+
+def common_values(values: NDArray[Any], train: NDArray[np.intp], min_cell: int) -> NDArray[Any]:
+    """A column of numbers without a value of few rows.
+
+    If fewer than ``min_cell`` rows, or training rows, have another value than the most frequent one, all have this one:
+    otherwise the mean would tell how many they are.
+    """
+    is_present = ~is_missing(values)
+    distinct, counts = np.unique(values[is_present], return_counts=True)
+    if len(distinct) < 2:
+        return values
+    is_other = is_present & (values != distinct[counts.argmax()])
+    is_rare = min(is_other.sum(), is_other[train].sum() or min_cell) < min_cell
+    return np.where(is_other, distinct[counts.argmax()], values) if is_rare else values
 
 
 def hidden_levels(values: NDArray[Any], min_cell: int, allowed: Sequence[str] | None) -> frozenset[str]:

@@ -37,6 +37,7 @@ from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.limits import (
+    MAX_EPSILON,
     NO_LIMITS,
     Limits,
     check_parts,
@@ -148,7 +149,7 @@ class Party:
         if self._limits.clip is not None and is_encoded:
             reasons["clip"] = ("the site clips its updates, which is not possible after their compression or as "
                                "integers, nor from a compressed model: use an experiment without both")
-        has_noise = self._limits.noise or adds_private_noise(self._plain_algorithm)
+        has_noise = self._limits.noise or (self.epsilon or np.inf) <= MAX_EPSILON
         if jax.tree.leaves(self._description.replies) and not has_noise and self._sums is None:
             reasons |= reasons_of_exact_updates(
                 self._limits, self._plain_algorithm, samples=int(self._problem.sizes[0]),

@@ -69,8 +69,9 @@ def choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits
             raise Refusal(RefusalCode.TWICE, f"two columns are named {shorten(repr(name))}: give each a different "
                           "name, or leave one out of columns", column=name)
     allowed = names if limits.features is None else limits.features
+    of_weights = () if limits.features is None and limits.min_cell > 1 else allowed
     for name in [*weight, *(settings.features or [])]:
-        if name not in allowed:
+        if name not in (of_weights if name in weight else allowed):
             raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} is not in limits.features "
                           f"({WHY['features']}): ask the lead to leave it out, or list it", column=name)
     if settings.features:

@@ -13,7 +13,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.algorithms.participation import Full
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, describe_rows
-from resolvent.comparisons.regression.rows import complete_rows, encode_rows
+from resolvent.comparisons.regression.rows import RegressionRows, complete_rows, encode_rows
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import quote, shorten
 from resolvent.federation.protocol.files import SiteFile
@@ -31,7 +31,7 @@ from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.read_rows import check_present, read_site_rows
 from resolvent.federation.site.regression_guard import RegressionGuard
-from resolvent.federation.site.row_sets import check_row_set
+from resolvent.federation.site.row_sets import check_label, check_row_set
 from resolvent.federation.site.site_run import open_store
 from resolvent.federation.site.sum_party import secure_site
 
@@ -121,6 +121,16 @@ class RegressionRun:
                 raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has the level {quote(unknown[0])}, which is not in "
                               f"limits.levels ({WHY['levels']})", column=name)
 
+    def _check_label(self, rows: RegressionRows) -> None:
+        """Refuse a response, such as another threshold of a column, that differs from an earlier one in few rows."""
+        for values in (rows.y, rows.event):
+            if self._versions is not None and values is not None:
+                of_version = np.full(len(self._used), np.nan)
+                of_version[self._used] = values
+                is_class = len(np.unique(values)) <= 2
+                check_label(self._versions, f"version {self.version}, regressions",
+                            of_version.astype(str) if is_class else of_version, self._site.limits)
+
     def report(self) -> dict[str, Any]:
         """The report on the rows."""
         return asdict(self._report)
@@ -146,6 +156,7 @@ class RegressionRun:
             guard = RegressionGuard(rows, problem, self._site.limits)
             if reasons := guard.reasons():
                 raise refusal_of_limits(reasons, self._site.limits)
+            self._check_label(rows)
             self._folder.mkdir(parents=True, exist_ok=True)
             limits = replace(self._site.limits, scores=False)  # a regression has no evaluations
             self.methods = dict(zip(self.experiment.labels, self.experiment.algorithms(rows.model), strict=True))

@@ -1,11 +1,13 @@
 """The sets of rows about which a site has answered: no two of them differ by few rows.
 
-Rows with missing values are left out, so that two regressions with other columns are about other rows. Whoever
-subtracts their sums has the sum over the rows in which they differ.
+Rows with missing values are left out, so that two regressions with other columns are about other rows. Two labels that
+agree in nearly all rows give sums, and updates of a model, that agree in the same rows. Whoever subtracts them has the
+sum over the rows in which they differ.
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from resolvent.data.files.atomic_files import write_text
 from resolvent.federation.protocol.limits import Limits, refusal_of_limits
 
-__all__ = ["check_row_set"]
+__all__ = ["check_label", "check_row_set"]
 
 _FILE = "row-sets.json"
 
@@ -29,22 +31,52 @@ def check_row_set(folder: Path, version: int, used: NDArray[np.bool_], limits: L
     Raises:
         Refusal: the set differs by fewer than ``min_cell`` rows from all rows, or from a set that was used before.
     """
+    _check(folder, str(version), [used], [np.ones(len(used), bool)], limits,
+           "because of missing values, the rows of this plan differ by {} from those of all columns or of an earlier "
+           "plan: fill the values in, or leave the rows out of the table")
+
+
+def check_label(folder: Path, question: str, values: NDArray[Any], limits: Limits) -> None:
+    """Check and store a label.
+
+    Args:
+        folder: the folder of the versions of the site's tables.
+        question: the version of the table and what else the rows depend on; labels of one question are compared.
+        values: [rows] the name of the class, or the number, of each row in the order of the version.
+        limits: the limits of the site.
+
+    Raises:
+        Refusal: fewer than ``min_cell`` rows have another class or number than with a label that was used before.
+    """
+    sets = ([values == value for value in np.unique(values)] if values.dtype.kind == "U"
+            else [np.asarray(values, np.float64).view(np.uint64)])
+    _check(folder, f"labels of {question}", sets, [], limits,
+           "{} rows have another class or number than with the label of an earlier plan: the difference of two updates "
+           "is their own. Use one of the two labels")
+
+
+def _check(folder: Path, key: str, sets: list[NDArray[Any]], first: list[NDArray[Any]], limits: Limits,
+           reason: str) -> None:
     path = folder / _FILE
     content: dict[str, list[str]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    known = content.setdefault(str(version), [_text(np.ones(len(used), bool))])
-    text = _text(used)
-    if text in known:
-        return
-    for other in known:
-        of_other = np.unpackbits(np.frombuffer(bytes.fromhex(other), np.uint8), count=len(used))
-        differing = int(np.sum(of_other != used))
-        if differing < limits.min_cell:
-            raise refusal_of_limits({"min_cell": f"because of missing values, the rows of this plan differ by "
-                                     f"{differing} from those of all columns or of an earlier plan: fill the values "
-                                     "in, or leave the rows out of the table"}, limits)
-    known.append(text)
-    write_text(path, json.dumps(content))
+    known = content.setdefault(key, [_text(rows) for rows in first])
+    for rows in sets:
+        for other in known:
+            differing = int(np.sum(_rows(other, rows) != rows))
+            if 0 < differing < limits.min_cell:
+                raise refusal_of_limits({"min_cell": reason.format(differing)}, limits)
+    if new := [text for text in map(_text, sets) if text not in known]:
+        content[key] = known + new
+        write_text(path, json.dumps(content))
 
 
-def _text(used: NDArray[np.bool_]) -> str:
-    return np.packbits(used).tobytes().hex()
+def _text(rows: NDArray[Any]) -> str:
+    return (np.packbits(rows) if rows.dtype == bool else rows).tobytes().hex()
+
+
+def _rows(text: str, like: NDArray[Any]) -> NDArray[Any]:
+    """The rows of a text; of another kind than ``like``: ``like`` itself, which differs in no row."""
+    data = np.frombuffer(bytes.fromhex(text), np.uint8)
+    if len(data) != len(_text(like)) // 2:
+        return like
+    return np.unpackbits(data, count=len(like)).astype(bool) if like.dtype == bool else data.view(like.dtype)

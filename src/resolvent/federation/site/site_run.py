@@ -28,7 +28,12 @@ from resolvent.data.tables.encoding_files import to_plain, write_encoding
 from resolvent.errors import shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import check_parts, reasons_to_refuse, refusal_of_limits
+from resolvent.federation.protocol.limits import (
+    check_parts,
+    limits_of_weights,
+    reasons_to_refuse,
+    refusal_of_limits,
+)
 from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSION_FILE, VERSIONS, refitted_run
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.requests import run_of_method, run_of_table
@@ -104,7 +109,7 @@ class SiteRun:
             site, experiment.table, self._name, self._party,
             folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
             held_out=experiment.held_out(with_test=not site.limits.refit_with_test_rows))
-        self._identity = identity
+        self._identity, self._limits = identity, site.limits
         self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
@@ -145,6 +150,7 @@ class SiteRun:
                                       without=self._folder.name)
         if reasons:
             raise refusal_of_limits(reasons, self._site.limits)
+        self.table.check_labels(self._folder.parent / VERSIONS, limits)
 
     def _needed(self, label: str, algorithm: Algorithm, seed: int) -> Usage:
         """What a method with a seed asks for; its privacy loss depends on the model, which is not known yet."""
@@ -187,6 +193,8 @@ class SiteRun:
             decide_by: the metric that compares methods; None: the model's score.
             weights: class -> factor of the weights of its rows; None: rows have no weights.
         """
+        if weights is not None and not self.experiment.has_weights:
+            raise Refusal(RefusalCode.PLAN, "the server sends weights, which the plan does not have")
         content = json.dumps([to_plain(encoding), decide_by, weights], sort_keys=True)
         prepared = self._folder / PREPARED_FILE
         if prepared.is_file() and prepared.read_text("utf-8") != content:
@@ -198,6 +206,8 @@ class SiteRun:
         write_text(self._folder / VERSION_FILE, json.dumps({"version": self.table.version}))
         with self.experiment.file.precision():
             model, data = self.experiment.model(encoding), self.table.encode(encoding, weights)
+            if data.weights is not None and self.table.version is not None:
+                self._limits = limits_of_weights(self._site.limits, data.weights[:self.table.training_rows])
             score = model.loss.score_name
             self._decisive = choose_by_share(0.0, "", score, self.experiment.metrics, decide_by or score)
             named = name_metrics(self._decisive.metrics, score)
@@ -239,7 +249,7 @@ class SiteRun:
         secure = secure_site(experiment.privacy, self._membership, self._site.limits, run, self._stores[-1].folder,
                              self._identity, algorithm)
         party = Party(algorithm, problem, self._stores[-1], rounds=experiment.rounds_of(label),
-                      method=experiment.file.preset_of(label), name=self._name, limits=self._site.limits,
+                      method=experiment.file.preset_of(label), name=self._name, limits=self._limits,
                       ledger=self._ledger, lead=self._lead, planned=self._planned(label, algorithm, seed),
                       rehearsal=experiment.is_rehearsal, metrics=self._metrics, secure=secure,
                       secret=self.table.secret)

@@ -34,9 +34,10 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import NO_LIMITS, WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
-from resolvent.federation.site.chosen_levels import hidden_levels, listed_levels
+from resolvent.federation.site.chosen_levels import common_values, hidden_levels, listed_levels
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.read_rows import choose_columns, read_site_rows
+from resolvent.federation.site.row_sets import check_label
 from resolvent.federation.site.table_versions import TableRows
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ class SiteTable:
         self._columns: Columns = {}
         for name in replace_dates(chosen, self._dates):
             with refusing(RefusalCode.VALUES, name):
-                self._columns[name] = read_feature(name, self._frame[name], max_levels=max_levels)
+                values = read_feature(name, self._frame[name], max_levels=max_levels)
+                self._columns[name] = values if is_text(values) else common_values(values, self._train, self._min_cell)
                 check_magnitudes([(name, self._columns[name])], self._names)
         if settings.missing == "refuse" and (gaps := missing_values(self._columns)):
             with refusing(RefusalCode.MISSING, next(iter(gaps))):
@@ -166,6 +168,24 @@ class SiteTable:
             self._names.refuse(~(np.isfinite(values) & (values >= 0))[:, None], [name],
                                "the weight must be a number that is not negative: correct it, or leave the row out")
         return values
+
+    def check_labels(self, folder: Path, limits: Limits) -> None:
+        """Refuse a label that agrees in nearly all training rows with one about which the site has answered.
+
+        Args:
+            folder: the folder of the versions of the site's tables.
+            limits: the site's limits.
+
+        Raises:
+            Refusal: see ``row_sets.check_label``.
+        """
+        if self.version is None:
+            return
+        train = np.sort(self._train)
+        for label, classes in self._classes.items():
+            values = self._frame[label].iloc[train]
+            check_label(folder, f"version {self.version}, {'+'.join(self._trained)} rows",
+                        np.array([str(value) for value in values]) if classes else values.to_numpy(np.float64), limits)
 
     def report(self, *, with_weights: bool = False) -> TableReport:
         """The report on the table, which leaves the site. No mean and no sum is over fewer rows than the minimum count.
