@@ -33,7 +33,7 @@ from resolvent.federation.site.red_team.differencing import small_sums
 from resolvent.federation.site.red_team.gradient_matching import Target, match_update, unrolled
 from resolvent.federation.site.red_team.membership import attack_membership, judge_flags
 from resolvent.federation.site.red_team.recovery import InputScale, recovered_rows
-from resolvent.federation.site.red_team.red_team import attack_site
+from resolvent.federation.site.red_team.red_team import _closed_form_guesses, attack_site
 from resolvent.federation.site.red_team.releases import released_replies, trained_model
 from resolvent.federation.site.steps import first_state
 from resolvent.federation.site.table_versions import AnsweredVersion
@@ -327,6 +327,37 @@ def test_one_step_on_five_rows_is_refused_because_rows_would_come_back(tmp_path)
     assert "use more local steps, a larger batch_size" in read_refusal(outgoing(refused.value, "aachen"))[1]
     allowing = replace(file, limits=Limits(max_parameters_per_row=None))
     assert attack_site(allowing, "aachen", experiment, None, seconds=0.1).rows >= 1
+
+
+def relu_updates(x, y, units, rate, rounds):
+    """The gradients of the first layer in gradient descent on the mean cross-entropy of a network, in NumPy."""
+    rng, rows = np.random.default_rng(0), len(x)
+    w, b, v, c = rng.normal(size=(units, x.shape[1])) / 2, np.zeros(units), rng.normal(size=(2, units)), np.zeros(2)
+    for _ in range(rounds):
+        z = x @ w.T + b
+        odds = np.exp(np.maximum(z, 0) @ v.T + c)
+        errors = (odds / odds.sum(1, keepdims=True) - np.eye(2)[y]) / rows
+        of_units = errors @ v * (z > 0)
+        yield DenseUpdate(of_units.T @ x, of_units.sum(0))
+        w, b = w - rate * of_units.T @ x, b - rate * of_units.sum(0)
+        v, c = v - rate * errors.T @ np.maximum(z, 0), c - rate * errors.sum(0)
+
+
+def test_rows_come_back_from_successive_updates_of_a_small_relu_network(tmp_path):
+    """The default limits permit it, which the page on security says: a row that a unit begins to let through."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(72, 5))
+    y = (x @ rng.normal(size=5) + rng.normal(size=72) > 0).astype(int)
+    algorithm, problem = rv.fedavg(rv.solvers.GD(0.01, steps=2)), SimpleNamespace(x=x, sizes=[72])
+    releases = [SimpleNamespace(update={"weight": layer.weight, "bias": layer.bias}, round=t)
+                for t, layer in enumerate(relu_updates(x, y, 2, 0.01, 600))]
+    for earlier, minimum, maximum in (([None] * 599, 0, 0), (releases[:-1], 5, 72)):
+        guesses = [guess for release, before in zip(releases[1:], earlier, strict=True)
+                   for guess in _closed_form_guesses(algorithm, problem, release, before)]
+        assert minimum <= len(recovered_rows(np.concatenate(guesses), x, numbers(5))) <= maximum
+    file, experiment = site(tmp_path, table(200), model="{name: mlp, width: 2}", solver="batch_size: 120, epochs: 1")
+    with dry_run(file, "aachen", experiment, None) as dry:
+        assert not dry.prepare()
 
 
 def test_a_site_that_takes_part_orders_its_minibatches_itself(tmp_path):

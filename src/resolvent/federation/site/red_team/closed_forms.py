@@ -7,7 +7,9 @@ For a dense layer z = W x + b every row i contributes its own error d_i to both 
     dW[j] = sum_i d_i[j] x_i        db[j] = sum_i d_i[j]
 
 So the update of a unit j divided by that of its bias is a mean of the rows that reach it, with the weights d_i[j]. It
-is the row itself if only one row reaches the unit: with one row in an update, and for units that one row activates.
+is the row itself if only one row reaches the unit: with one row in an update, and for units that one row activates. The
+difference of two successive updates with small steps is the row that a unit of a ReLU network has begun or ceased to
+let through, because the parts of all others hardly change.
 
 At a model whose predictions are equal for all rows and classes, softmax has d_i[j] = 1/C - [y_i = j]. With C classes, B
 rows and the learning rate eta, one step gives the number n_j of rows of each class and, if a class is absent from the

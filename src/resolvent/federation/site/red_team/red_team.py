@@ -22,7 +22,7 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import WireError
 from resolvent.federation.site.dry_run import DryRun, dry_run
 from resolvent.federation.site.red_team.answers import attack_answers
-from resolvent.federation.site.red_team.closed_forms import dense_updates, rows_of_classes, rows_of_units
+from resolvent.federation.site.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units
 from resolvent.federation.site.red_team.gradient_matching import Target, match_update
 from resolvent.federation.site.red_team.membership import Membership, attack_membership
 from resolvent.federation.site.red_team.recovery import InputScale, recovered_rows
@@ -90,6 +90,7 @@ def _attack_method(dry: DryRun, file: SiteFile, number: int, seconds: float, pro
     note, budget = "", _Budget(seconds)
     guesses: list[NDArray[np.float64]] = []
     releases: list[Release] = []
+    before: dict[int, Release] = {}
     data = dry.run.samples
     x = np.asarray(problem.x)[data.rows_of(0, "train")].astype(np.float64)
     scale = InputScale.of(data)
@@ -98,7 +99,8 @@ def _attack_method(dry: DryRun, file: SiteFile, number: int, seconds: float, pro
         for release in released_replies(dry.run, dry.name, number, sites):
             releases += [release] if not releases else []
             last = release
-            guesses += _closed_form_guesses(algorithm, problem, release)
+            guesses += _closed_form_guesses(algorithm, problem, release, before.get(release.phase))
+            before[release.phase] = release
             if release.phase == 0:
                 progress(f"{label}: closed forms, round {release.round + 1} of {rounds}")
             if budget.left() <= 0:
@@ -122,11 +124,14 @@ def _attack_method(dry: DryRun, file: SiteFile, number: int, seconds: float, pro
                         len({*in_closed_form.tolist(), *by_search.tolist()}), note)
 
 
-def _closed_form_guesses(algorithm: Algorithm, problem: LearningProblem,
-                         release: Release) -> list[NDArray[np.float64]]:
-    """[G, d] guesses from one reply."""
+def _closed_form_guesses(algorithm: Algorithm, problem: LearningProblem, release: Release,
+                         before: Release | None) -> list[NDArray[np.float64]]:
+    """[G, d] guesses from one reply, and from its difference from the one before in the same phase."""
     inputs, samples = int(np.prod(problem.x.shape[1:])), int(problem.sizes[0])
     guesses = []
+    if before is not None:
+        guesses += [rows_of_units(DenseUpdate(*map(np.subtract, *layers))) for layers in zip(
+            dense_updates(release.update, inputs), dense_updates(before.update, inputs), strict=True)]
     for layer in dense_updates(release.update, inputs):
         guesses.append(rows_of_units(layer))
         for solver in local_solvers(algorithm):
