@@ -75,8 +75,9 @@ def test_other_splits_and_seeds_have_the_first_answer(federation):
     (["solver={name: SGD, learning_rate: 0.0001, batch_size: 6, steps: 1}"], "limits", True),
     (["data.label=name", "data.exclude=[notes]"], "rare", False),
     (["data.features=[notes]", "data.exclude=null"], "column not allowed", False),
+    (["data.weight=age"], "column not allowed", False),
     (["model={name: mlp, width: 64}"], "limits", True)],
-    ids=["one row", "a small step", "names", "notes", "a large model"])
+    ids=["one row", "a small step", "names", "notes", "weights", "a large model"])
 def test_what_describes_single_rows_stays_at_the_sites(changes, reason, knows_model, federation):
     """The number of parameters is known after the agreement on the encoding, which Celle has to approve first."""
     out = f"runs/attack-{abs(hash(tuple(changes)))}"

@@ -40,10 +40,10 @@ def check_label(folder: Path, question: str, values: NDArray[Any], limits: Limit
     """Check and store a label.
 
     Args:
-        folder: the folder of the versions of the site's tables.
+        folder: see ``check_row_set``.
         question: the version of the table and what else the rows depend on; labels of one question are compared.
         values: [rows] the name of the class, or the number, of each row in the order of the version.
-        limits: the limits of the site.
+        limits: see ``check_row_set``.
 
     Raises:
         Refusal: fewer than ``min_cell`` rows have another class or number than with a label that was used before.

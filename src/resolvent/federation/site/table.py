@@ -170,15 +170,7 @@ class SiteTable:
         return values
 
     def check_labels(self, folder: Path, limits: Limits) -> None:
-        """Refuse a label that agrees in nearly all training rows with one about which the site has answered.
-
-        Args:
-            folder: the folder of the versions of the site's tables.
-            limits: the site's limits.
-
-        Raises:
-            Refusal: see ``row_sets.check_label``.
-        """
+        """Refuse a label that agrees in nearly all training rows with an earlier one, see ``row_sets.check_label``."""
         if self.version is None:
             return
         train = np.sort(self._train)
