@@ -2,6 +2,8 @@
 
     python benchmarks/centres_from_sums.py [--problems "30 parties" ...] [--seeds 2] [--out FILE]
 
+Rows that FILE has are not measured again.
+
 For each method, with honest parties and with 20 % whose labels are flipped: the mean test accuracy of the honest
 parties in percent with the direct aggregator, which sees every reply, and with ``CentreFromSums(method, steps=R)``;
 and the ``error`` of the centre after the last round: its distance from the direct centre of the same replies, in median
@@ -11,6 +13,8 @@ distances of a reply from that centre.
 import argparse
 import json
 import os
+import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +48,19 @@ def main() -> None:
                         help="problems of preset_defaults.py")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
-    rows, command = [], f"python benchmarks/centres_from_sums.py --seeds {options.seeds} --out {options.out}"
-    for problem in options.problems:
-        for name, make in METHODS.items():
-            for attack in (None, rv.attacks.LabelFlip()):
-                row = measured_row(problem, make(CASES[problem].solver), attack, options.seeds)
-                rows.append({"problem": problem, "method": name, "flipped": SHARE if attack else 0.0, **row})
-                print(json.dumps(rows[-1]), flush=True)
-                if options.out:
-                    options.out.write_text(as_json({"seeds": options.seeds, "jax": jax.__version__,
-                                                    "command": command}, rows=rows))
+    rows = json.loads(options.out.read_text())["rows"] if options.out and options.out.exists() else []
+    command = f"python benchmarks/centres_from_sums.py --seeds {options.seeds} --out {options.out}"
+    for problem, name, attack in product(options.problems, METHODS, (None, rv.attacks.LabelFlip())):
+        key = {"problem": problem, "method": name, "flipped": SHARE if attack else 0.0}
+        if any(key.items() <= row.items() for row in rows):
+            continue
+        start = time.process_time()
+        row = measured_row(problem, METHODS[name](CASES[problem].solver), attack, options.seeds)
+        rows.append(key | row | {"cpu_seconds": round(time.process_time() - start)})
+        print(json.dumps(rows[-1]), flush=True)
+        if options.out:
+            options.out.write_text(as_json({"seeds": options.seeds, "jax": jax.__version__, "command": command},
+                                           rows=rows))
         jax.clear_caches()
 
 

@@ -52,13 +52,13 @@ def scaled_digits(seed: int) -> rv.FederatedData:
     return replace(data, x=np.float32(16) * data.x)
 
 
-def tumours(seed: int) -> rv.FederatedData:
-    """scikit-learn's table of breast tumours: ten parties, of which class rates differ."""
+def tumours(seed: int, parties: int = 10) -> rv.FederatedData:
+    """scikit-learn's table of breast tumours; the class rates of the parties differ."""
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer()
     x = (bunch.data - bunch.data.mean(0)) / bunch.data.std(0)
-    rows = rv.partitions.Dirichlet(parties=10, concentration=1.0)(bunch.target, seed)
+    rows = rv.partitions.Dirichlet(parties=parties, concentration=1.0)(bunch.target, seed)
     rows = [part for part in rows if len(part) >= 10]
     return rv.FederatedData.from_arrays([x[part] for part in rows], [bunch.target[part] for part in rows],
                                         validation=0.2, test=0.4, seed=seed, classes=["0", "1"])

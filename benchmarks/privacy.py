@@ -17,7 +17,7 @@ FedAvg shares after the last round.
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -91,7 +91,7 @@ def main() -> None:
         if options.out:
             options.out.write_text(as_json(facts, rows=rows, attacks=attacks))
     if options.figure:
-        draw(rows).savefig(options.figure, metadata={"Date": None})
+        draw(rows, LABELS, METHODS, EPSILONS).savefig(options.figure, metadata={"Date": None})
 
 
 def noise_of(setting: Setting, samples: int, epsilon: float) -> float:
@@ -158,12 +158,14 @@ def attack_rows(setting: Setting) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(table: list[dict[str, Any]]) -> Figure:
+def draw(table: list[dict[str, Any]], labels: Mapping[str, str], methods: Iterable[str],
+         epsilons: Sequence[float]) -> Figure:
     """Accuracy against epsilon; a panel for each data set. The dotted lines are training without noise."""
+    ticks = [e for e in epsilons if math.isfinite(e)]
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
         figure = Figure(figsize=(8.4, 3.4), layout="constrained")
-        for axes, (name, title) in zip(figure.subplots(1, 2), LABELS.items(), strict=True):
-            for method, (colour, dash) in colour_of(list(METHODS)).items():
+        for axes, (name, title) in zip(figure.subplots(1, 2), labels.items(), strict=True):
+            for method, (colour, dash) in colour_of(list(methods)).items():
                 rows = [row for row in table if (row["data"], row["method"]) == (name, method)]
                 noisy = [row for row in rows if row["epsilon"] != "inf"]
                 epsilon = [float(row["epsilon"]) for row in noisy]
@@ -174,8 +176,7 @@ def draw(table: list[dict[str, Any]]) -> Figure:
                 axes.axhline(100 * next(row["accuracy"] for row in rows if row["epsilon"] == "inf"), color=colour,
                              linestyle=":", linewidth=1)
             axes.set_xscale("log", base=2)
-            axes.set_xticks([e for e in EPSILONS if math.isfinite(e)],
-                            [f"{e:g}" for e in EPSILONS if math.isfinite(e)])
+            axes.set_xticks(ticks, [f"{e:g}" for e in ticks])
             axes.set_xlabel("epsilon")
             axes.set_title(title)
         figure.axes[0].set_ylabel("test accuracy, percent")

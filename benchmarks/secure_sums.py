@@ -1,9 +1,11 @@
 """The cost of a secure sum: CPU seconds and bytes of sites and server, compared with a plain sum and Flower's SecAgg+.
 
-    python benchmarks/secure_sums.py --sites 3 10 30 --parameters 1000 100000 --out benchmarks/secure_sums.json
+    python benchmarks/secure_sums.py --out benchmarks/secure_sums.json
 
 Each setting is one phase in one process, without local work and without a network: what a site computes is the mean
-over the sites. A plain phase encodes each reply of 32-bit floats, decodes it at the server and adds it. In the
+over the sites. A plain phase encodes each reply of 32-bit floats, decodes it at the server and adds it. ``secure``:
+more than two thirds of the sites must be in the sum, and in ``absent`` a tenth does not reply. ``all sites``: all must
+be in it (threshold 1), so that a phase has no steps after the replies; also with integers of 32 bits. In the
 environment of Flower the client's and the server's functions of SecAgg+ have the same vectors, with shares for all
 sites; the bytes are those of its arrays and shares, without its messages. The minimum of the repeats is reported, in
 alternation.
@@ -28,7 +30,8 @@ from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.server import SecureSum
 from resolvent.federation.secure.site import SecureSite
 
-FRACTION, RULES = 29, SumRules()
+RULES, ALL_SITES = SumRules(), SumRules(threshold=1)
+FRACTIONS = {"<u8": 29, "<u4": 16}  # bits after the binary point; 32 bits need a smaller range
 
 
 class Clock:
@@ -59,10 +62,10 @@ def plain_phase(vectors):
 class Sites:
     """Sites that have accepted each other's keys; a benchmark has several phases of one run."""
 
-    def __init__(self, folder, count):
-        self.names = [f"site {k:03d}" for k in range(count)]
+    def __init__(self, folder, count, rules=RULES):
+        self.rules, self.names = rules, [f"site {k:03d}" for k in range(count)]
         identities = local_identities(self.names)
-        self.sites = {name: SecureSite(name, "run", Path(folder) / name, identities[name], RULES, self.names)
+        self.sites = {name: SecureSite(name, "run", Path(folder) / name, identities[name], rules, self.names)
                       for name in self.names}
         self.cards = {name: site.card() for name, site in self.sites.items()}
         start = time.process_time()
@@ -70,37 +73,39 @@ class Sites:
             site.accept(self.cards)
         self.seconds_of_keys, self.phases = (time.process_time() - start) / count, 0
 
-    def phase(self, vectors, absent=()):
+    def phase(self, vectors, absent=(), dtype="<u8"):
         """A phase with secure sums; the sites of ``absent`` do not reply."""
+        scale, signed = 2.0**FRACTIONS[dtype], dtype.replace("u", "i")
         clock, position = Clock(), (self.phases, 0)
         self.phases += 1
-        total = SecureSum("run", position, self.names, RULES, self.cards)
+        total = SecureSum("run", position, self.names, self.rules, self.cards)
         for name, vector in zip(self.names, vectors, strict=True):
             if name in absent:
                 continue
             with clock.measure("site"):
-                integers = np.rint(vector.astype(float) * 2.0**FRACTION).astype("<i8").view("<u8")
-                mask = self.sites[name].mask(position, self.names, f"message {self.phases}", len(vector), "<u8")
+                integers = np.rint(vector.astype(float) * scale).astype(signed).view(dtype)
+                mask = self.sites[name].mask(position, self.names, f"message {self.phases}", len(vector), dtype)
                 facts = {"shares": mask.shares, "commitment": mask.commitment}
                 sent = encode(Message("reply", "run", *position, facts, {MASKED: integers + mask.values}))
             clock.bytes += len(sent)
             with clock.measure("server"):
                 reply = decode(sent)
                 total.add(name, reply.arrays[MASKED], reply.facts["shares"], reply.facts["commitment"])
-        for name in total.listed:
+        steps = () if total.needs_all else total.listed
+        for name in steps:
             with clock.measure("site"):
                 signature = self.sites[name].sign(position, total.listed)
             clock.bytes += len(signature)
             with clock.measure("server"):
                 total.accept_signature(name, signature)
         revealed = {}
-        for name in total.listed:
+        for name in steps:
             with clock.measure("site"):
                 revealed[name] = self.sites[name].reveal(position, total.listed, total.signatures,
                                                          total.shares_for(name))
             clock.bytes += len(encode(Message("revealed", "run", *position, revealed[name])))
         with clock.measure("server"):
-            result = total.unmask(revealed).view("<i8") * 2.0**-FRACTION
+            result = total.unmask(revealed).view(signed) / scale
         return clock, result
 
 
@@ -170,16 +175,18 @@ def measured(count, parameters, repeats, with_flower):
     """A row of the table."""
     rng = np.random.default_rng(0)
     vectors = [rng.normal(size=parameters).astype(np.float32) for _ in range(count)]
-    runs = {"plain": [], "secure": [], "absent": [], "SecAgg+": []}
+    runs = {"plain": [], "secure": [], "absent": [], "all sites": [], "all sites, 32 bits": [], "SecAgg+": []}
     expected = np.sum(vectors, axis=0, dtype=float)
     with tempfile.TemporaryDirectory() as folder:
-        sites = Sites(folder, count)
+        sites, all_sites = Sites(Path(folder) / "most", count), Sites(Path(folder) / "all", count, ALL_SITES)
         absent = sites.names[:count - RULES.smallest(count)][:max(1, count // 10)]
         for _ in range(repeats):
             runs["plain"].append(plain_phase(vectors)[0])
-            clock, total = sites.phase(vectors)
-            np.testing.assert_allclose(total, expected, atol=count * 2.0**-(FRACTION + 1))
-            runs["secure"].append(clock)
+            for title, of_run, dtype in (("secure", sites, "<u8"), ("all sites", all_sites, "<u8"),
+                                         ("all sites, 32 bits", all_sites, "<u4")):
+                clock, total = of_run.phase(vectors, dtype=dtype)
+                np.testing.assert_allclose(total, expected, rtol=0, atol=count * 2.0**-(FRACTIONS[dtype] + 1))
+                runs[title].append(clock)
             if absent:
                 runs["absent"].append(sites.phase(vectors, absent)[0])
             if with_flower:
@@ -205,9 +212,9 @@ def ms(seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sites", type=int, nargs="+", default=[3, 10, 30, 100])
-    parser.add_argument("--parameters", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--parameters", type=int, nargs="+", default=[1000, 100_000, 1_000_000, 10_000_000])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--largest", type=float, default=1e7, help="largest number of sites times parameters")
+    parser.add_argument("--largest", type=float, default=1e8, help="largest number of sites times parameters")
     parser.add_argument("--flower-sites", type=int, default=30,
                         help="largest number of sites with SecAgg+, which takes minutes with 100")
     parser.add_argument("--out", type=Path)
@@ -217,12 +224,12 @@ def main():
     for count in options.sites:
         for parameters in options.parameters:
             if count * parameters <= options.largest:
-                rows.append(measured(count, parameters, options.repeats,
+                rows.append(measured(count, parameters, 1 if count * parameters > 3e6 else options.repeats,
                                      with_flower and count <= options.flower_sites))
                 print(rows[-1], flush=True)
     if options.out is not None:
         facts = {"command": "python benchmarks/secure_sums.py", "unit": "CPU ms and bytes of one phase; a site: mean",
-                 "repeats": options.repeats, "threshold": RULES.threshold}
+                 "repeats": options.repeats, "of_more_than_3e6_numbers": 1, "threshold": RULES.threshold}
         options.out.write_text(as_json(facts, rows=rows))
 
 

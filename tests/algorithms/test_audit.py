@@ -61,7 +61,8 @@ RECORDS = {
     "model_interpolation": lambda s: rv.model_interpolation(s, rv.fedprox(s, mu=0.5)),
     "fedplus_auto": lambda s: rv.fedplus_auto(s, sigmas=(0.1, 1.0), deltas=(1.0,)),
 }
-PARTIES = {"server": {}, "parties": {"noise": "parties"}, "quantile": {"quantile": 0.5}}
+PARTIES = {"server": {}, "parties": {"noise": "parties"}, "quantile": {"quantile": 0.5},
+           "personal models": {"method": lambda solver: rv.fedavg_plus(solver, sigma=0.1), "noise": "parties"}}
 
 
 @nightly.parametrize("name", [*RECORDS])
@@ -73,18 +74,31 @@ def test_no_claim_for_records_is_below_its_lower_bound(name):
     assert 0 < audit.lower_bound <= claim
 
 
-def private_parties(**settings):
-    return rv.combinators.PrivateParties(rv.fedavg(FULL_STEP), cohort=COUNT, clip=1.0,
+def private_parties(method=rv.fedavg, **settings):
+    return rv.combinators.PrivateParties(method(FULL_STEP), cohort=COUNT, clip=1.0,
                                          **{"noise_multiplier": 1.0} | settings)
 
 
-@nightly.parametrize("name", [*PARTIES], per_commit=3)
+@nightly.parametrize("name", [*PARTIES], per_commit=4)
 def test_no_claim_for_parties_is_below_its_lower_bound(name):
     pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
     algorithm = private_parties(**PARTIES[name])
     claim = rv.privacy.party_epsilon(algorithm, rate=1.0, rounds=2, delta=DELTA)
     audit = audit_parties(algorithm, rounds=2, delta=DELTA, canaries=party_canaries(COUNT))
     assert 0 < audit.lower_bound <= claim
+
+
+def test_published_personal_models_refute_the_claim():
+    """They are not protected: the model of an included party says so, whatever the noise of the sums is."""
+    algorithm = private_parties(noise_multiplier=20.0, **PARTIES["personal models"])
+    group = party_canaries(COUNT)
+    absent = jnp.where(jnp.asarray(group.is_included), 0.0, 1 - 1e-6)
+    state = run_rounds(algorithm, group.problem, rv.participation.Dropout(absent, rv.participation.Full("uniform")),
+                       rounds=2, seed=1)
+    of_parties = np.diag(canaries.coordinates(state.parties, COUNT))
+    bounds = [rv.privacy.audit_scores(score, group.is_included, delta=DELTA).lower_bound
+              for score in (of_parties, canaries.coordinates(state.server, COUNT)[0])]
+    assert bounds[0] > gaussian_epsilon(20.0 / math.sqrt(2)) >= bounds[1]
 
 
 def gaussian_epsilon(noise_multiplier):

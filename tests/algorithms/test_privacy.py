@@ -155,11 +155,6 @@ def test_settings_that_are_not_allowed_are_refused(build):
         build()
 
 
-def test_parties_with_states_are_refused():
-    with pytest.raises(rv.InputError, match="without states"):
-        trajectory(rv.combinators.PrivateParties(rv.feddyn(rv.SGD(0.1)), cohort=3), classification(), 1)
-
-
 def test_accounting_without_its_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
     with pytest.raises(rv.InputError, match=r"resolvent\[privacy\]"):

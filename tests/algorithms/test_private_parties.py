@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 from helpers import SEED, quadratic, trajectory
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 import nightly
 import resolvent as rv
@@ -18,6 +19,7 @@ from resolvent.algorithms.privacy import parties
 from resolvent.algorithms.round import server_step
 from resolvent.math.system_keys import system_key
 from resolvent.problem.oracle import ShapeOracle
+from resolvent.simulator.engine.rounds import initial_state, run_rounds
 from resolvent.testing.python_loop import python_rounds
 
 GD = rv.solvers.GD(0.1)
@@ -138,6 +140,59 @@ def test_a_party_sends_no_count_without_noise():
         replies = {float(phase.party((), phase.message(state, jnp.array(0)), Zero(jnp.array(1)), jax.random.key(k),
                                      jnp.ones(()))[1].shortness) for k in range(3)}
         assert replies == expected if expected else (not replies & {0.5, -0.5} and len(replies) == 3)
+
+
+def private_fed_plus(clip, **settings):
+    """Fed+ for the L2 norm, whose delta is the clip: the sum of the clipped updates is that of its pulls."""
+    return private(rv.fedavg_plus(GD, sigma=0.5, delta=clip), cohort=6.0, clip=clip, noise_multiplier=0.0, **settings)
+
+
+@pytest.mark.parametrize("source", ["server", "parties"])
+def test_private_fed_plus_releases_the_sum_of_the_pulls_and_no_party_moves_it_by_more_than_the_clip(source):
+    """Fed+ (25) with the L2 norm; one party's objective pulls its model to 1e6, where it stays from round to round."""
+    problem, clip = quadratic(), 0.4
+    problem = rv.problems.QuadraticProblem(problem.hessians, problem.linears.at[2].multiply(1e6))
+    states = trajectory(private_fed_plus(clip, noise=source), problem, 4, rv.participation.Full("uniform"))
+    prox = rv.penalties.L2Norm().prox
+    for before, after in pairwise(states):
+        r = after.parties - before.server.inner
+        pulls = np.array([row - prox(row, clip) for row in r])
+        np.testing.assert_allclose(after.server.inner, before.server.inner + pulls.sum(axis=0) / 6, atol=2e-6)
+        assert np.linalg.norm(pulls, axis=1).max() <= clip * (1 + 1e-6)
+    assert np.abs(np.asarray(states[-1].parties)[2]).max() > 1e5  # its own model is where its data are
+    assert np.abs(np.asarray(states[-1].server.inner)).max() < 4
+
+
+def test_the_best_attack_on_private_fed_plus_gains_what_its_epsilon_says():
+    """The adversary knows all other parties, the target's data and each released model, and computes the likelihoods.
+
+    The target's clipped updates are as long as allowed, so that T rounds are one Gaussian release with z / sqrt(T), and
+    P(present, ratio > e^epsilon) - e^epsilon P(absent, ratio > e^epsilon) is its delta: no more, and no less.
+    """
+    rounds, z, runs, epsilon = 6, 3.0, 4000, 0.5
+    problem = rv.problems.QuadraticProblem(jnp.ones((2, 1, 1)), jnp.array([[0.0], [1e6]]))
+    algorithm = private(rv.fedavg_plus(GD, sigma=0.5, delta=1.0), cohort=1.0, clip=1.0, noise_multiplier=z)
+
+    def log_ratio(seed, absent):
+        participation = rv.participation.Dropout(jnp.array([0.0, 1.0]) * absent, rv.participation.Full("uniform"))
+
+        def step(state, t):
+            after = run_rounds(algorithm, problem, participation, state=state, seed=seed, start=t)
+            w = state.server.inner
+            known = after.parties[0] - w  # the first party's update, which the adversary can compute
+            moved = (after.server.inner - w - known / jnp.maximum(1, jnp.abs(known)))[0]
+            return after, (moved - 0.5) / z**2  # the target's clipped update is 1
+
+        first = initial_state(algorithm, problem, participation, seed)
+        return jnp.sum(jax.lax.scan(step, first, jnp.arange(rounds))[1])
+
+    many = jax.jit(jax.vmap(log_ratio, (0, None)))
+    ratios = [np.asarray(many(jnp.arange(runs), absent)) for absent in (0.0, 1 - 1e-6)]
+    present, absent = (np.mean(ratio > epsilon) for ratio in ratios)
+    mu = math.sqrt(rounds) / z
+    delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    error = math.sqrt((present * (1 - present) + math.exp(2 * epsilon) * absent * (1 - absent)) / runs)
+    assert present - math.exp(epsilon) * absent == pytest.approx(delta, abs=4 * error)
 
 
 class TestLedger:

@@ -15,7 +15,7 @@ from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.lead.refit import RefitOrder, refit_federation
-from resolvent.federation.lead.rehearsal import prepare_rehearsal, rehearsed_federation
+from resolvent.federation.lead.rehearsal import compare_with_simulation, prepare_rehearsal, rehearsed_federation
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.simulator.run import simulate
@@ -43,6 +43,20 @@ def two_sites(folder, engine, rounds):
     rehearsal = prepare_rehearsal(ExperimentFile.load(str(path)))
     with chdir(folder), rehearsed_federation(rehearsal, Path("work"), print, engine) as kits:
         yield rehearsal, kits, folder
+
+
+def check_private_sums(rehearsal, kits, folder, note):
+    """Private Fed+ with noise of the sites in secure sums: every model is that of the simulation."""
+    text = EXPERIMENT.format(table=folder / "table.csv", rounds=2).replace("Scaffold: scaffold", """private: {
+        name: PrivateParties, noise: parties, cohort: 2, clip: 0.5, noise_multiplier: 0.5,
+        inner: {name: fedavg_plus, sigma: 0.5}}""").replace("label: ill", "label: ill, levels: {ill: [no, yes], ward: "
+                                                            "[east, west]}")
+    experiment = experiment_from_text(text + "participation: {name: Full, weighting: uniform}\n"
+                                      "privacy: {secure_sums: true, min_sites: 2}\n", "private")
+    job = FederationJob("", experiment.text, SITES, rehearsal=True)
+    federate(note, experiment, folder / "private", job, print, notify=print)
+    (parity,) = compare_with_simulation(rehearsal, experiment, folder / "private", {site: kits[site] for site in SITES})
+    assert parity.is_equal, parity
 
 
 def check_refit(folder, kits, note):

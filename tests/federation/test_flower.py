@@ -28,7 +28,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import resolvent as rv
 from federation.parts import Federation, quadratic
-from federation.rehearsals import SITES, check_refit, two_sites
+from federation.rehearsals import SITES, check_private_sums, check_refit, two_sites
 from resolvent.errors import InputError
 from resolvent.federation.engines.flower import programs as federation_flower
 from resolvent.federation.engines.flower.adapter import FlowerTransport, client_app
@@ -263,6 +263,12 @@ def test_models_over_tls_with_authenticated_nodes_are_those_of_the_simulation(fe
 def test_a_refit_gives_the_models_of_a_simulation_on_all_rows(federation):
     _, kits, folder = federation
     check_refit(folder, kits, KitNote(kits[SERVER_KIT]))
+
+
+@pytest.mark.nightly
+def test_private_fed_plus_in_secure_sums_is_the_simulation(federation):
+    rehearsal, kits, folder = federation
+    check_private_sums(rehearsal, kits, folder, KitNote(kits[SERVER_KIT]))
 
 
 @pytest.mark.nightly

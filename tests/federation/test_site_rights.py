@@ -18,7 +18,7 @@ from federation.parts import Federation, limits, quadratic
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
-from resolvent.federation.protocol.limits import Limits, check_parts
+from resolvent.federation.protocol.limits import Limits, check_parts, scored_splits
 from resolvent.federation.protocol.protection import protect
 from resolvent.federation.protocol.reports import EvaluationReport
 from resolvent.federation.protocol.stores import PartyStore
@@ -217,3 +217,14 @@ def test_exact_scores_on_training_rows_of_a_private_method_stay_at_the_site(tmp_
         listed = [departure.name for departure in party.preview() if departure.message.startswith("scores")]
     assert all(("train" in name) == has_training for name in listed)
     assert listed
+
+
+@pytest.mark.parametrize(("method", "choice", "leave"), [
+    (rv.fedavg_plus, None, False), (rv.fedavg_plus, True, True), (rv.fedavg, None, True)])
+def test_scores_of_personal_models_that_nothing_protects_stay_at_the_site(method, choice, leave):
+    """A personal model of ``PrivateParties`` has no noise, so that its score on any split shows training rows."""
+    algorithm = rv.combinators.FixedPointSums(rv.combinators.PrivateParties(
+        method(rv.SGD(0.05, batch_size=4)), cohort=2.0, noise="parties"), weighting="uniform")
+    splits = scored_splits(limits(training_scores=choice), algorithm, ["train", "validation", "test"])
+    assert ("test" in splits) == leave
+    assert ("train" in splits) == bool(choice)

@@ -39,7 +39,8 @@ def same(a, b):
 @nightly.parametrize("name", METHODS, per_commit=2)
 def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_path):
     algorithm, problem = FixedPointSums(METHODS[name]()), classification(double=False)
-    secure = run_in_process(algorithm, problem, rounds=3, folder=tmp_path, seed=SEED, secure=RULES)
+    rules = SumRules(threshold=1) if name == "fedavg" else RULES
+    secure = run_in_process(algorithm, problem, rounds=3, folder=tmp_path, seed=SEED, secure=rules)
     plain = run_in_process(algorithm, problem, rounds=3, seed=SEED)
     simulated = rv.simulate(algorithm, problem, rounds=3, seed=SEED, progress=False)
     assert same(secure.state, plain.state)
@@ -93,6 +94,19 @@ def test_absent_sites_are_left_out_or_the_phase_has_no_effect(recorder, tmp_path
     after_two = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=RULES,
                                rules=RoundRules(quorum=4, grace=0, deadline=5, retries=0))
     assert same(plain.state, after_two.state)
+
+
+def test_sums_of_all_sites_wait_for_all_sites_and_need_no_further_step(recorder, tmp_path):
+    algorithm, problem = FixedPointSums(rv.fedavg(GD)), classification(double=False)
+    settings = {"rounds": 2, "seed": SEED, "secure": SumRules(threshold=1),
+                "rules": RoundRules(quorum=4, grace=0, deadline=5, retries=0)}
+    recorder.lost = {"party 1": {("work", 1)}}
+    with pytest.raises(FederationStoppedError, match="5 are needed"):
+        run_in_process(algorithm, problem, folder=tmp_path, **settings)
+    recorder.lost = {}
+    continued = run_in_process(algorithm, problem, folder=tmp_path, **settings)
+    assert not {"list", "reveal"} & {head.kind for _, head, _ in recorder.messages}
+    assert same(continued.state, run_in_process(algorithm, problem, **settings | {"secure": None}).state)
 
 
 @nightly.parametrize("ends", [[9, 17, 24, 33], [*range(6, 56)]])

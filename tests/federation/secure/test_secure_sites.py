@@ -25,6 +25,11 @@ pytest.importorskip("Crypto")
 SECURE = EXPERIMENT.replace("label: ill", "label: ill, levels: {ill: [no, yes], ward: [east, west]}") + """
 privacy: {secure_sums: true, min_sites: 2, threshold: 0.5}
 """
+ALL_SITES = SECURE.replace("threshold: 0.5", "threshold: 1")
+PRIVATE = ALL_SITES.replace("FedAvg: fedavg", """FedAvg: {name: PrivateParties, noise: parties, cohort: 2, clip: 0.5,
+    noise_multiplier: 0.5, inner: {name: fedavg_plus, sigma: 0.5}}""") + """
+participation: {name: Full, weighting: uniform}
+"""
 
 
 class Certified(Consortium):
@@ -35,17 +40,25 @@ class Certified(Consortium):
                     identity=local_identities(SITES)[name])
 
 
-def test_models_are_those_of_the_simulation(tmp_path):
-    consortium = Certified(tmp_path, text=SECURE, is_rehearsal=True)
+@pytest.mark.parametrize("text", [SECURE, PRIVATE], ids=["FedAvg", "private Fed+"])
+def test_models_are_those_of_the_simulation(text, tmp_path):
+    """The shared model to the bit; a personal model is in the folder of its site."""
+    consortium = Certified(tmp_path, text=text, is_rehearsal=True)
     assert consortium.serve() == {"status": "complete"}
     encoding = read_encoding(tmp_path / "aachen" / "mine-1" / "encoding.json")
     data = from_frame(consortium.frame, "site", "ill", encoding=encoding, test=0.3)
+    participation = consortium.experiment.participation()
     result = simulate(consortium.experiment.algorithm("FedAvg"), consortium.experiment.model(encoding), data, rounds=3,
-                      progress=False)
+                      participation=participation, progress=False)
     shared = ModelFolder(tmp_path / "out" / "models" / "FedAvg").parameters(None)
     assert all(np.asarray(shared[name]).tobytes() == np.asarray(leaf).tobytes()
                for name, leaf in result.server_model.items())
     assert jax.tree.leaves(result.server_model)
+    for k, site in enumerate(SITES):
+        own = ModelFolder(tmp_path / site / "mine-1" / "models" / "FedAvg").parameters(site)
+        for name, leaf in result.personal_model(k).items():
+            np.testing.assert_allclose(own[name], leaf, atol=1e-6)
+            assert (text == PRIVATE) == (np.abs(own[name] - shared[name]).max() > 1e-3)
 
 
 def test_a_site_requires_secure_sums(tmp_path):
@@ -79,7 +92,9 @@ def test_a_check_says_who_learns_what(tmp_path):
     assert "alone: the site trains alone, and sends no reply" in lines
     assert "FedAvg: the server sees the sum of the replies of at least 2 sites" in lines
     for text, line in ((EXPERIMENT + "privacy: {secure_sums: true}\n", "fewer than 33% of the asked sites"),
+                       (ALL_SITES, "of all of those asked; no reply"),
+                       (PRIVATE, "the epsilon of this site as a whole after 3 rounds, at delta 1e-05, is "),
                        (EXPERIMENT, "FedAvg: the server sees each reply of this site")):
         experiment = experiment_from_text(text, "mine")
         methods = {label: experiment.algorithm(label) for label in experiment.labels}
-        assert line in "\n".join(visibility(methods, experiment.privacy))
+        assert line in "\n".join(visibility(methods, experiment.privacy, experiment.rounds_of))

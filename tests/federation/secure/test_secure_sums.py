@@ -242,18 +242,19 @@ def test_what_the_server_has_before_the_end_is_uniform(masked):
     np.testing.assert_array_equal(summed, expected)
 
 
-def test_a_stream_is_chacha20_of_the_derived_key():
-    """RFC 8439, 2.4.2, by its key stream: the library's cipher with the nonce 0 and the counter 0."""
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+def test_a_stream_is_aes_in_counter_mode():
+    """The first block is the known answer for the key and the block 0, the others are those of the next counters."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    words = stream(b"seed", 10, "<u8")
-    cipher = Cipher(algorithms.ChaCha20(derive(b"seed", "stream"), bytes(16)), mode=None)
-    assert words.tobytes() == cipher.encryptor().update(bytes(80))
-    assert stream(b"seed", 20, "<u4").tobytes() == words.tobytes()
+    words = stream(bytes(16), 30_000, "<u8")
+    assert words[:2].tobytes().hex() == "66e94bd4ef8a2c3b884cfa59ca342b2e"
+    blocks = b"".join(counter.to_bytes(16, "big") for counter in range(15_000))
+    assert words.tobytes() == Cipher(algorithms.AES(bytes(16)), modes.ECB()).encryptor().update(blocks)
+    assert stream(bytes(16), 60_000, "<u4").tobytes() == words.tobytes()
     assert derive(b"s", "a", 1) != derive(b"s", "a", 2) != derive(b"s", "a1")
 
 
-@pytest.mark.parametrize("settings", [{"min_sites": 1}, {"threshold": 0.4}, {"threshold": 1.0}])
+@pytest.mark.parametrize("settings", [{"min_sites": 1}, {"threshold": 0.4}, {"threshold": 1.1}])
 def test_rules_that_protect_nobody_are_refused(settings):
     with pytest.raises(InputError, match="SumRules"):
         SumRules(**settings)
@@ -262,6 +263,8 @@ def test_rules_that_protect_nobody_are_refused(settings):
 def test_thresholds():
     rules = SumRules()
     assert [rules.needed(n) for n in (3, 4, 5, 6, 10, 30, 100)] == [3, 3, 4, 5, 7, 21, 67]
+    assert [SumRules(threshold=1).needed(n) for n in (3, 4, 100)] == [3, 4, 100]
+    assert [n for n in range(2, 100) if rules.needs_all(n)] == [2, 3]
     # Two lists of n sites with t signatures each have more than 2t - n common signers: more than a third of n.
     assert all(2 * rules.needed(n) - n > n / 3 for n in range(3, 200))
 
@@ -271,3 +274,60 @@ def test_a_site_can_show_what_an_earlier_mask_hid(tmp_path):
     first = site.mask((0, 1), sorted(NAMES), "w0", 5, "<u8").values
     site.mask((1, 0), sorted(NAMES), "w1", 3, "<u8")
     assert np.array_equal(site.repeated_mask((0, 1), 5, "<u8"), first)
+
+
+@pytest.fixture
+def all_sites(tmp_path):
+    """Sites whose sums must have all of them, and their replies of the first phase."""
+    return sites_of(tmp_path, rules=SumRules(threshold=1)), vectors_of(NAMES, 6)
+
+
+def test_masks_of_sums_of_all_sites_cancel_and_no_smaller_sum_has_a_result(all_sites):
+    sites, vectors = all_sites
+    asked, masked = sorted(NAMES), {}
+    for name in asked:
+        mask = sites[name].mask(FIRST, asked, "w0", 6, "<u8")
+        assert (mask.shares, mask.commitment) == ({}, "")
+        masked[name] = vectors[name] + mask.values
+    for names in map(list, subsets(asked)):
+        if names:
+            is_sum = (plain_sum(masked, names) == plain_sum(vectors, names)).all()
+            assert is_sum == (names == asked)
+    total = SecureSum(RUN, FIRST, asked, SumRules(threshold=1), cards_of(sites))
+    for name in asked[:4]:
+        total.add(name, masked[name], {}, "")
+    assert not total.has_enough_sites
+
+
+def test_a_site_whose_sums_have_all_sites_reveals_nothing_that_unmasks_fewer(all_sites):
+    """All others but one work with the server: the two honest sites have a common mask, which neither ever reveals."""
+    sites, _ = all_sites
+    asked = sorted(NAMES)
+    masks = {name: sites[name].mask(FIRST, asked, "w0", 6, "<u8").values for name in asked}
+    for site in sites.values():
+        for listed in map(list, subsets(asked)):
+            if len(listed) < 5:
+                _refused(lambda site=site, listed=listed: site.sign(FIRST, listed), "a sum needs 5 of 5|not include")
+    signatures = {name: sites[name].sign(FIRST, asked) for name in asked}
+    revealed = sites[asked[0]].reveal(FIRST, asked, signatures, {})
+    assert revealed["seeds"] == {}
+    # What the helpers know of the first site's mask: all common masks but that with the second one.
+    known = masks[asked[0]].copy()
+    for other in asked[2:]:
+        known -= stream(sites[other]._pair_seed(FIRST, asked[0]), 6, "<u8")
+    common = stream(sites[asked[1]]._pair_seed(FIRST, asked[0]), 6, "<u8")
+    np.testing.assert_array_equal(known, common)
+    assert revealed["own"] != sites[asked[1]]._pair_seed(FIRST, asked[0]).hex()
+
+
+def test_replies_to_the_same_message_have_the_same_sites_also_if_all_must_be_in_a_sum(all_sites, tmp_path):
+    """Sums of all five and of four sites for the same replies would differ by a reply, without any further step."""
+    sites, _ = all_sites
+    asked = sorted(NAMES)
+    for name in asked:
+        sites[name].mask(FIRST, asked, "w0", 6, "<u8")
+    again = sites_of(tmp_path, rules=SumRules(threshold=1), accept=False)
+    for site in (sites[asked[0]], again[asked[0]]):
+        _refused(lambda site=site: site.mask((1, 0), asked[:4], "w0", 6, "<u8"), "differ by single replies")
+    sites[asked[0]].mask((1, 0), asked, "w0", 6, "<u8")
+    sites[asked[0]].mask((2, 0), asked[:4], "another", 6, "<u8")

@@ -84,7 +84,11 @@ class PrivateParties(Combinator):
     Source: McMahan, Ramage, Talwar, Zhang, *Learning Differentially Private Recurrent Language Models*, Algorithm 1;
     Andrew, Thakkar, McMahan, Ramaswamy, *Differentially Private Learning with Adaptive Clipping*, Algorithm 1.
 
-    ``rv.privacy.party_epsilons`` computes its privacy loss.
+    ``rv.privacy.party_epsilons`` computes its privacy loss. The models of the server and the personal models of all
+    other parties have it, whatever a party stores: its state is computed from its own samples and from released models,
+    and every release of it is bounded by ``clip``. A personal model does not protect its own party, and stays there
+    (*joint differential privacy*: Kearns, Pai, Roth, Ullman, *Mechanism Design in Large Games*, 2014). For Fed+,
+    u_k is the pull of Fed+ (25) for the L2 norm with delta = clip.
 
     In ``simulate`` and in a rehearsal the noise is simulated: it is derived from the seed, measures utility and gives
     no protection. In a real federation updates and noise are integers on a grid, and the noise is discrete Gaussian and
@@ -93,7 +97,7 @@ class PrivateParties(Combinator):
 
     Attributes:
         inner: an algorithm of one phase without party states, whose replies are models and whose server averages them:
-            ``fedavg``, ``fedprox``, also with a server optimizer around this combinator.
+            ``fedavg``, ``fedprox``, ``fedavg_plus``, ``ditto``, also with a server optimizer around this combinator.
         cohort: expected number of parties in a round, such as N times the probability of ``Bernoulli``.
         clip: largest length of an update, or its first value, positive.
         noise_multiplier: standard deviation of the noise relative to ``clip``; at least 0.
@@ -139,7 +143,7 @@ class PrivateParties(Combinator):
         inner = self.inner
         if len(inner.phases) != 1 or not inner.replies_models or inner.needs_individual_replies:
             raise InputError(f"PrivateParties needs an algorithm of one phase whose replies are models and whose "
-                             f"server averages them, got {type(inner).__name__}: use fedavg or fedprox")
+                             f"server averages them, got {type(inner).__name__}: use fedavg, fedprox or fedavg_plus")
 
     @property
     def effective_multiplier(self) -> float:
@@ -168,14 +172,6 @@ class PrivateParties(Combinator):
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
         return jnp.asarray(self.clip, tree.dtype(w0))
-
-    @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        state = self.inner.init_party(w0, oracle, key)
-        if jax.tree.leaves(state):
-            raise InputError(f"PrivateParties needs parties without states, but those of {type(self.inner).__name__} "
-                             "have them: use fedavg or fedprox")
-        return state
 
     @override
     def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> ClippedMessage:

@@ -41,7 +41,8 @@ class PrivacyBudget(CheckedArguments):
             replies of all methods are then integers (``FixedPointSums``), in a simulation too. Without ``delta``
             epsilon is not measured.
         min_sites: smallest number of sites of a secure sum.
-        threshold: share of the asked sites, in [1/2, 1), that a secure sum must exceed.
+        threshold: share of the asked sites, in [1/2, 1], that a secure sum must exceed. 1: every sum has all of them; a
+            phase then has no steps after the replies, and waits for all sites.
 
     Raises:
         InputError: neither ``delta`` nor ``secure_sums`` is set, or a number is outside its range; when a run
@@ -66,9 +67,9 @@ class PrivacyBudget(CheckedArguments):
     def __post_init__(self) -> None:
         if self.delta is None and (self.epsilon is not None or not self.secure_sums):
             raise InputError("PrivacyBudget: epsilon is measured at a delta: set delta, such as 1e-5; or secure_sums")
-        if self.min_sites < 2 or not 0.5 <= self.threshold < 1:
+        if self.min_sites < 2 or not 0.5 <= self.threshold <= 1:
             raise InputError(f"PrivacyBudget(min_sites={self.min_sites}, threshold={self.threshold:g}): a secure sum "
-                             "has at least 2 sites, and exceeds a share of the asked sites in [1/2, 1)")
+                             "has at least 2 sites, and exceeds a share of the asked sites in [1/2, 1], or has all")
         check_range(self, "(0, 1)", delta=self.delta)
         check_range(self, "(0, inf)", epsilon=self.epsilon)
 

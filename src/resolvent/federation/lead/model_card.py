@@ -24,13 +24,13 @@ from resolvent.federation.protocol.cards import digest_of_text, write_card
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.secure.visibility import DELTA
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.xla.shapes import shapes_of
 
 __all__ = ["MODEL_CARD", "model_card", "write_model_card"]
 
 MODEL_CARD = "model-card"
-_DELTA = 1e-5
 _DECISION = ("use", "advice", "probability", "federation", "expected", "gain")  # of a site in the summary
 _METHOD = ("preset", "rounds", "bytes", "refused", "digests")
 
@@ -110,7 +110,7 @@ def _privacy(folder: Path, label: str, metrics: pd.DataFrame, rows: Mapping[str,
         return {"epsilon": None, "of": "no differential privacy in the plan"}
     try:
         of = "single sites" if contains(algorithm, PrivateParties) else "single rows, the largest of the sites"
-        return {"epsilon": _epsilon(folder, label, experiment, rows, rounds), "delta": _DELTA, "of": of}
+        return {"epsilon": _epsilon(folder, label, experiment, rows, rounds), "delta": DELTA, "of": of}
     except InputError as error:  # such as without dp-accounting
         return {"epsilon": None, "of": f"not computed: {error}"}
 
@@ -119,9 +119,9 @@ def _epsilon(folder: Path, label: str, experiment: FederatedExperiment, rows: Ma
              rounds: int) -> float:
     algorithm = experiment.algorithm(label)
     if contains(algorithm, PrivateParties):
-        return party_epsilon(algorithm, rate=1.0, rounds=rounds, delta=_DELTA)  # no cohort counts as amplification
+        return party_epsilon(algorithm, rate=1.0, rounds=rounds, delta=DELTA)  # no cohort counts as amplification
     encoding = ModelFolder(folder / "models" / folder_name(label)).encoding
     assert isinstance(encoding, TableEncoding)
     model = shapes_of(experiment.model(encoding).init, jax.random.key(0))
     return max(record_epsilons(algorithm, model, [train for train, _ in rows.values() if train], rounds=rounds,
-                               delta=_DELTA))
+                               delta=DELTA))

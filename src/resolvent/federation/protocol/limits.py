@@ -14,7 +14,8 @@ from resolvent.algorithms.algorithm import Algorithm, local_solvers
 from resolvent.algorithms.combinators import Attacked
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.pooled_data import PooledData
-from resolvent.algorithms.combinators.private_parties import is_private
+from resolvent.algorithms.combinators.private_parties import PrivateParties, is_private
+from resolvent.algorithms.traits import is_personal
 from resolvent.errors import InputError, check_range, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import MAX_BYTES
@@ -71,7 +72,8 @@ class Limits:
         max_parameters_per_row: largest number of parameters of a model that leaves the site without noise, divided by
             the number of training rows that one update reads; None: any.
         score_digits: number of significant digits of the scores that leave the site; None: all.
-        scores: whether the scores of models on this site's samples may leave it.
+        scores: whether the scores of models on this site's samples may leave it; those of personal models not if single
+            parties are protected and they are not: such scores depend on training rows.
         training_scores: whether they may be those on training rows, too. They are exact numbers without noise; default:
             unless the algorithm is differentially private.
         clip: largest Euclidean norm of an update that leaves the site; longer updates are scaled down. None: no limit.
@@ -256,10 +258,16 @@ def refusal_of_limits(reasons: Mapping[str, str], limits: Limits) -> Refusal:
 
 
 def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -> tuple[str, ...]:
-    """The splits of which a site lets scores out."""
+    """The splits of which a site lets scores out.
+
+    If single parties are protected, their personal models are not: scores of these would show training rows on any
+    split.
+    """
     if not limits.scores:
         return ()
     has_training = not is_private(algorithm) if limits.training_scores is None else limits.training_scores
+    if not has_training and contains(algorithm, PrivateParties) and is_personal(algorithm):
+        return ()
     return tuple(split for split in splits if has_training or split != "train")
 
 

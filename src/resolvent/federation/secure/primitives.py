@@ -1,6 +1,6 @@
 """The cryptography of secure sums: keys, derived keys, streams, sealed bytes and shares, all by kept libraries.
 
-Keys, HKDF, ChaCha20 and signatures are those of ``cryptography``; Shamir's shares are those of ``pycryptodome``. Both
+Keys, HKDF, ciphers and signatures are those of ``cryptography``; Shamir's shares are those of ``pycryptodome``. Both
 are imported when they are used: the extra ``secure`` installs them.
 """
 
@@ -98,10 +98,10 @@ def derive(secret: bytes, *context: Any, length: int = 32) -> bytes:
 
 
 def stream(seed: bytes, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
-    """Pseudo-random integers modulo 2^32 or 2^64, from ChaCha20.
+    """Pseudo-random integers modulo 2^32 or 2^64, from AES-128 in counter mode.
 
     Args:
-        seed: a secret, from which the key of the stream is derived.
+        seed: ``SEED_BYTES`` secret bytes, the key of this stream alone.
         dtype: ``<u4`` or ``<u8``.
     """
     values = np.zeros(count, dtype)
@@ -111,15 +111,15 @@ def stream(seed: bytes, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
 
 def add_stream(values: NDArray[np.unsignedinteger], seed: bytes, sign: int) -> None:
     """values + sign * stream modulo 2^bits, in place; by blocks that stay in the processor's cache."""
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    encryptor = Cipher(algorithms.ChaCha20(derive(seed, "stream"), bytes(16)), mode=None).encryptor()
+    encryptor = Cipher(algorithms.AES128(seed), modes.CTR(bytes(SEED_BYTES))).encryptor()
     add = np.add if sign > 0 else np.subtract
-    block = np.empty(_BLOCK, np.uint8)
+    block = np.empty(_BLOCK + SEED_BYTES, np.uint8)  # the library asks for room for one more block of the cipher
     for start in range(0, len(values), _BLOCK // values.itemsize):
         part = values[start:start + _BLOCK // values.itemsize]
         size = part.nbytes
-        encryptor.update_into(_ZEROS[:size], block[:size])
+        encryptor.update_into(_ZEROS[:size], block)
         add(part, block[:size].view(values.dtype), out=part)
 
 

@@ -22,12 +22,12 @@ class SumRules:
     """Of how many sites a sum consists.
 
     With ``threshold`` 1/2 two lists of sites cannot both have enough signatures if all sites are honest; with 2/3 also
-    if fewer than a third of them help the server.
+    if fewer than a third of them help the server. With 1 all asked sites are in every sum: no mask is ever revealed.
 
     Attributes:
         min_sites: smallest number of sites of a sum.
-        threshold: share of the asked sites, in [1/2, 1), that must be exceeded: by a sum, by the signatures of its list
-            and by the shares that recover a mask.
+        threshold: share of the asked sites, in [1/2, 1], that must be exceeded, or reached if it is 1: by a sum, by the
+            signatures of its list and by the shares that recover a mask.
     """
 
     min_sites: int = 3
@@ -36,8 +36,8 @@ class SumRules:
     def __post_init__(self) -> None:
         if self.min_sites < 2:
             raise InputError(f"SumRules(min_sites={self.min_sites}): a sum of one site is its reply: use at least 2")
-        if not 0.5 <= self.threshold < 1:
-            raise InputError(f"SumRules(threshold={self.threshold}) must lie in [1/2, 1): below it, the server can "
+        if not 0.5 <= self.threshold <= 1:
+            raise InputError(f"SumRules(threshold={self.threshold}) must lie in [1/2, 1]: below, the server can "
                              "have two different sums of one phase")
 
     @classmethod
@@ -51,7 +51,11 @@ class SumRules:
 
     def needed(self, asked: int) -> int:
         """t, the number of signatures and of shares when this number of sites is asked."""
-        return math.floor(self.threshold * asked + _ROUNDING) + 1
+        return min(asked, math.floor(self.threshold * asked + _ROUNDING) + 1)
+
+    def needs_all(self, asked: int) -> bool:
+        """Whether all of the asked sites are in a sum. The masks that they have in common cancel then, and suffice."""
+        return self.needed(asked) == asked
 
     def smallest(self, asked: int) -> int:
         """The smallest number of sites of a sum when this number is asked."""

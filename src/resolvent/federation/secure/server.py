@@ -59,6 +59,11 @@ class SecureSum:
         return len(self.listed) >= self._rules.smallest(len(self.asked))
 
     @property
+    def needs_all(self) -> bool:
+        """Whether the masks cancel in the sum of all asked sites, so that sites are asked nothing more."""
+        return self._rules.needs_all(len(self.asked))
+
+    @property
     def has_enough_signatures(self) -> bool:
         """Whether sites can reveal."""
         return len(self.signatures) >= self._rules.smallest(len(self.asked))
@@ -83,6 +88,8 @@ class SecureSum:
         """
         assert self.total is not None
         total = self.total.copy()
+        if self.needs_all:
+            return total
         for site in self.listed:
             add_stream(total, self._own_seed(site, revealed), -1)
         for site in self.listed:

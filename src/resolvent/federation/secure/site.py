@@ -12,6 +12,9 @@
 What is revealed about a site is either about its own mask or about its common masks, never both, so that its reply
 stays hidden: if it is listed, its common masks cancel in the sum only; if it is not, no one else has its own mask.
 
+If all asked sites must be in the sum (``SumRules.needs_all``), nothing is ever revealed: there are no own masks, and
+the common ones cancel in the sum of all replies. So there is no step after the replies.
+
 Source: Bonawitz et al., *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017, Figure 4. In
 the paper the seeds of the common masks are shared among the sites; here the sites of the list reveal them, because the
 same sites come back in every round. If one of them stays away between its reply and the end of the phase, while another
@@ -148,6 +151,8 @@ class SecureSite:
                 raise InputError("the phase is earlier than that of the site")
             if position == last and (names != record["asked"] or message != record["message"]):
                 raise InputError("the site was asked with other sites, or with another message, in this phase")
+            if self.rules.needs_all(len(names)):
+                self._check_repeated(_key(position, message), names)
         return names
 
     def mask(self, position: Position, asked: Any, message: str, count: int, dtype: str) -> Mask:
@@ -164,15 +169,19 @@ class SecureSite:
             Refusal: see ``check_asked``.
         """
         names = self.check_asked(position, asked, message)
+        needs_all = self.rules.needs_all(len(names))
         if position > tuple(self._record["position"]):
+            summed = {_key(position, message): _digest(names)} if needs_all else {}
             self._write(position=list(position), asked=names, message=message, listed=None,
-                        shares=self._sealed_shares(position, names))
+                        summed={**self._record["summed"], **summed},
+                        shares={} if needs_all else self._sealed_shares(position, names))
         return Mask(self._mask_values(position, names, count, dtype), dict(self._record["shares"]),
-                    commitment(self._own_seed(position), self._run, position))
+                    "" if needs_all else commitment(self._own_seed(position), self._run, position))
 
     def _mask_values(self, position: Position, names: Sequence[str], count: int,
                      dtype: str) -> NDArray[np.unsignedinteger]:
-        values = stream(self._own_seed(position), count, dtype)
+        values = (np.zeros(count, dtype) if self.rules.needs_all(len(names))
+                  else stream(self._own_seed(position), count, dtype))
         for other in names:
             if other != self.name:
                 add_stream(values, self._pair_seed(position, other), pair_sign(self.name, other))
@@ -190,9 +199,7 @@ class SecureSite:
         """
         with refusing(RefusalCode.SUM):
             names = self._checked_list(position, listed)
-            if self._record["summed"].get(self._message, _digest(names)) != _digest(names):
-                raise InputError("the replies to the same message were summed in an earlier round over other sites: "
-                                 "the two sums would differ by single replies")
+            self._check_repeated(_key(position, self._record["message"]), names)
         if self._record["listed"] is None:
             self._write(listed=names)
         elif self._record["listed"] != names:
@@ -223,22 +230,24 @@ class SecureSite:
                 raise InputError("the message has no shares")
             opened = {name: self._open_share(position, name, sealed).hex() for name, sealed in shares.items()
                       if name in names and name != self.name}
-        self._write(summed={**record["summed"], self._message: _digest(names)})
+        self._write(summed={**record["summed"], _key(position, record["message"]): _digest(names)})
         return {"own": self._own_seed(position).hex(), "shares": opened,
                 "seeds": {name: self._pair_seed(position, name).hex() for name in record["asked"] if name not in names}}
 
-    @property
-    def _message(self) -> str:
-        return f"{self._record['position'][1]} {self._record['message']}"
+    def _check_repeated(self, key: str, names: Sequence[str]) -> None:
+        if self._record["summed"].get(key, _digest(names)) != _digest(names):
+            raise InputError("the replies to the same message were summed in an earlier round over other sites: the "
+                             "two sums would differ by single replies")
 
     def _check_signatures(self, position: Position, names: Sequence[str], signatures: Any) -> None:
         content = list_content(self._run, position, self._record["asked"], names)
         received = signatures if isinstance(signatures, Mapping) else {}
-        valid = [name for name in names if name in received
-                 and verify_signature(self._record["cards"][name]["signing"], content, received[name])]
-        needed = self.rules.smallest(len(self._record["asked"]))
-        if len(valid) < needed:
-            raise InputError(f"the list has {len(valid)} valid signatures of its sites, and needs {needed}")
+        valid, needed = 0, self.rules.smallest(len(self._record["asked"]))
+        for name in names:
+            if valid < needed and name in received:
+                valid += verify_signature(self._record["cards"][name]["signing"], content, received[name])
+        if valid < needed:
+            raise InputError(f"the list has {valid} valid signatures of its sites, and needs {needed}")
 
     def _checked_list(self, position: Position, listed: Any) -> list[str]:
         names, asked = names_of(listed, "the listed sites"), self._record["asked"]
@@ -259,7 +268,7 @@ class SecureSite:
         return derive(self._secret, "own mask", self._run, *position, length=SEED_BYTES)
 
     def _pair_seed(self, position: Position, other: str) -> bytes:
-        return derive(self._secret_with(other), "common mask", self._run, *position)
+        return derive(self._secret_with(other), "common mask", self._run, *position, length=SEED_BYTES)
 
     def _secret_with(self, other: str) -> bytes:
         if other not in self._secrets:
@@ -267,10 +276,8 @@ class SecureSite:
         return self._secrets[other]
 
     def _sealed_shares(self, position: Position, asked: Sequence[str]) -> dict[str, str]:
-        """The shares of the own seed for the others; without any if they could not recover it in any case."""
+        """The shares of the own seed for the others."""
         others, needed = [name for name in asked if name != self.name], self.rules.needed(len(asked))
-        if needed > len(others):
-            return {}
         shares = split_secret(self._own_seed(position), needed, len(others))
         return {other: seal(derive(self._secret_with(other), "shares", self._run, self.name), share,
                             context_of(self._run, position, self.name, other))
@@ -284,6 +291,11 @@ class SecureSite:
         record = {**self._record, **changes}
         write_text(self._path, json.dumps(record))
         self._record = record  # after the file
+
+
+def _key(position: Position, message: str) -> str:
+    """What the replies are to: the same in every round in which the server sends the same in the same phase."""
+    return f"{position[1]} {message}"
 
 
 def _digest(names: Sequence[str]) -> str:

@@ -109,7 +109,8 @@ def _lines_of_rounds(run: SiteRun | RegressionRun, methods: Mapping[str, Algorit
         names = "; ".join(departure.name for departure in parts)
         yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
     yield "Who learns what of the replies in the rounds:"
-    yield from (f"  {line}" for line in visibility(methods, run.experiment.privacy, min_sites=max(2, limits.min_sites)))
+    yield from (f"  {line}" for line in visibility(methods, run.experiment.privacy, run.experiment.rounds_of,
+                                                   min_sites=max(2, limits.min_sites)))
 
 
 def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[str]:

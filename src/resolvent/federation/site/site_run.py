@@ -33,6 +33,7 @@ from resolvent.federation.protocol.limits import (
     limits_of_weights,
     reasons_to_refuse,
     refusal_of_limits,
+    scored_splits,
 )
 from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSION_FILE, VERSIONS, refitted_run
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
@@ -314,11 +315,12 @@ class SiteRun:
             run = self._judged(methods, models)
             write_run_folder(self._folder, run)
         judged = next(iter(run.verdict.sites.sites), None)
-        if (not self._site.limits.scores or min(run.test) < self._site.limits.min_cell
-                or self.experiment.privacy is not None):  # the server has the sums of the scores
-            judged = None
+        limits, algorithms = self._site.limits, map(self.experiment.algorithm, labels)
+        if (not all(scored_splits(limits, algorithm, ["test"]) for algorithm in algorithms)
+                or min(run.test) < limits.min_cell or self.experiment.privacy is not None):
+            judged = None  # with secure sums the server has the sums of the scores
         return {"methods": labels, "judgement": None if judged is None else
-                round_scores(plain_site(judged), self._site.limits.score_digits)}
+                round_scores(plain_site(judged), limits.score_digits)}
 
     def _read_models(self) -> dict[tuple[str, int], tuple[Vector, Vector | None]]:
         """(label, seed) -> the personal and the shared model after the last round."""
