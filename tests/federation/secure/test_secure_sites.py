@@ -55,10 +55,10 @@ def test_models_are_those_of_the_simulation(text, tmp_path):
                for name, leaf in result.server_model.items())
     assert jax.tree.leaves(result.server_model)
     for k, site in enumerate(SITES):
-        own = ModelFolder(tmp_path / site / "mine-1" / "models" / "FedAvg").parameters(site)
+        personal = ModelFolder(tmp_path / site / "mine-1" / "models" / "FedAvg").parameters(site)
         for name, leaf in result.personal_model(k).items():
-            np.testing.assert_allclose(own[name], leaf, atol=1e-6)
-            assert (text == PRIVATE) == (np.abs(own[name] - shared[name]).max() > 1e-3)
+            np.testing.assert_allclose(personal[name], leaf, atol=1e-6)
+            assert (text == PRIVATE) == (np.abs(personal[name] - shared[name]).max() > 1e-3)
 
 
 def test_a_site_requires_secure_sums(tmp_path):
