@@ -8,24 +8,20 @@ the instructions of the processor, and a program of another machine can end the 
 versions, flags and processor has a folder of its own.
 
 JAX writes a file of its cache in several steps, so that another process can read a part of it, and a killed process
-leaves a part. So each process has a folder of links to the common files, and adds its new files to the common folder
-when its tests are over. Processes that the tests start use no cache of programs: some are killed.
+leaves a part. So here a file gets its name when it is whole, and all workers share one folder while they run. Processes
+that the tests start use no cache of programs: some are killed.
 """
 
 import hashlib
 import os
 import platform
-import shutil
 import sys
 import tempfile
-import time
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-_MAX_BYTES = 2**29  # of a folder; programs of code that has changed since are not removed otherwise
+_MAX_BYTES = 2**29  # of a folder, before a run; programs of code that has changed since are not removed otherwise
 _MIN_COMPILE_SECONDS = 0.02  # a smaller program takes as long to read as to compile
-_SECONDS_OF_A_RUN = 86_400  # a folder of links that is older belongs to a process that was killed
 
 
 def root():
@@ -45,41 +41,34 @@ def keep_bytecode():
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-class StoredPrograms:
-    """JAX's persistent cache for this process.
+def enable(folder):
+    """Let JAX keep the programs of this process in the folder for its versions, flags and processor."""
+    import jax  # not at the top: the environment is set before JAX is imported
+    from jax._src.lru_cache import LRUCache
 
-    Attributes:
-        common: the files of all processes.
-        links: the links of this process to them, and its new files.
-    """
+    own = folder / key()
+    own.mkdir(parents=True, exist_ok=True)
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # before the workers start
+        remove_if_large(own)
+    LRUCache.put = put_whole
+    for name, value in {"enable_compilation_cache": True, "compilation_cache_dir": str(own),
+                        "persistent_cache_min_compile_time_secs": _MIN_COMPILE_SECONDS,
+                        "persistent_cache_min_entry_size_bytes": -1}.items():
+        jax.config.update(f"jax_{name}", value)
 
-    def __init__(self, folder):
-        self.common = folder / key()
-        self.common.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("process-*"):
-            with suppress(OSError):  # another process removes it as well
-                if path.stat().st_mtime < time.time() - _SECONDS_OF_A_RUN:
-                    shutil.rmtree(path)
-        self.links = Path(tempfile.mkdtemp(prefix="process-", dir=folder))
-        for path in self.common.iterdir():
-            _link(path, self.links)
 
-    def enable(self):
-        import jax  # not at the top: the environment is set before JAX is imported
+def put_whole(cache, key, value):
+    """Store a program: JAX's method writes the file under its name from the beginning."""
+    with tempfile.NamedTemporaryFile(dir=cache.path, delete=False) as file:
+        file.write(value)
+    Path(file.name).rename(cache.path / f"{key}-cache")
 
-        for name, value in {"enable_compilation_cache": True, "compilation_cache_dir": str(self.links),
-                            "persistent_cache_min_compile_time_secs": _MIN_COMPILE_SECONDS,
-                            "persistent_cache_min_entry_size_bytes": -1}.items():
-            jax.config.update(f"jax_{name}", value)
 
-    def close(self):
-        """Add the new files to the common folder."""
-        for path in self.links.iterdir():
-            _link(path, self.common)
-        with suppress(FileNotFoundError):  # another process has removed it
-            if sum(path.stat().st_size for path in self.common.iterdir()) > _MAX_BYTES:
-                shutil.rmtree(self.common, ignore_errors=True)
-        shutil.rmtree(self.links, ignore_errors=True)
+def remove_if_large(folder):
+    files = [*folder.iterdir()]
+    if sum(path.stat().st_size for path in files) > _MAX_BYTES:
+        for path in files:
+            path.unlink(missing_ok=True)
 
 
 def key():
@@ -96,8 +85,3 @@ def processor(path=Path("/proc/cpuinfo")):
     except OSError:
         return [platform.processor()]
     return [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
-
-
-def _link(path, folder):
-    with suppress(FileExistsError, FileNotFoundError):  # another process has added it, or removed all
-        os.link(path, folder / path.name)

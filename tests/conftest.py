@@ -97,9 +97,7 @@ def pytest_configure(config):
     config.pluginmanager.register(_FreedPrograms())
     config.option.loadscopereorder = False  # pytest-xdist would start the files with the most tests first
     if folder := compiled_programs.root():
-        programs = compiled_programs.StoredPrograms(folder)
-        programs.enable()
-        config.add_cleanup(programs.close)
+        compiled_programs.enable(folder)
 
 
 def _memory_maps():

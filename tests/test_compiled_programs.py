@@ -1,48 +1,33 @@
 """The folder of compiled programs: whole files only, one folder for every processor."""
 
-import os
-import time
+from pathlib import Path
 
 import pytest
+from jax._src.lru_cache import LRUCache
 
 import compiled_programs
-from compiled_programs import StoredPrograms
 
 processor = compiled_programs.processor
 
 
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_a_process_reads_the_files_of_earlier_ones_and_adds_its_own(tmp_path):
-    first, meanwhile = StoredPrograms(tmp_path), StoredPrograms(tmp_path)
-    (first.links / "a-cache").write_bytes(b"program")
-    assert names(first.common) == []  # not before it is written whole
-    first.close()
-    (meanwhile.links / "a-cache").write_bytes(b"program")  # compiled by both
-    (meanwhile.links / "b-cache").write_bytes(b"program")
-    meanwhile.close()
-    assert names(StoredPrograms(tmp_path).links) == ["a-cache", "b-cache"]
-
-
-def test_files_of_a_killed_process_are_not_added_and_are_removed_later(tmp_path):
-    killed = StoredPrograms(tmp_path)
-    (killed.links / "a-cache").write_bytes(b"half a pro")
-    assert names(StoredPrograms(tmp_path).links) == []
-    assert killed.links.exists()
-    os.utime(killed.links, times=(time.time() - 100_000,) * 2)
-    StoredPrograms(tmp_path)
-    assert not killed.links.exists()
+def test_a_file_has_its_name_when_it_is_whole(tmp_path, monkeypatch):
+    cache = LRUCache(str(tmp_path), max_size=-1)
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "rename", lambda path, target: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            compiled_programs.put_whole(cache, "a", b"half a pro")
+    assert cache.get("a") is None
+    for content in (b"program", b"program"):  # compiled by both workers
+        compiled_programs.put_whole(cache, "a", content)
+    assert LRUCache(str(tmp_path), max_size=-1).get("a") == b"program"
 
 
 def test_a_folder_above_its_limit_starts_again(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled_programs, "_MAX_BYTES", 20)
-    for name, programs_before in {"a-cache": 0, "b-cache": 1, "c-cache": 2, "d-cache": 0}.items():
-        programs = StoredPrograms(tmp_path)
-        assert len(names(programs.links)) == programs_before
-        (programs.links / name).write_bytes(b"ten bytes!")
-        programs.close()
+    for name, programs in {"a": 1, "b": 2, "c": 0, "d": 1}.items():
+        (tmp_path / name).write_bytes(b"ten bytes!")
+        compiled_programs.remove_if_large(tmp_path)
+        assert len([*tmp_path.iterdir()]) == programs
 
 
 def test_the_key_depends_on_the_flags_and_on_the_processor(tmp_path, monkeypatch):
