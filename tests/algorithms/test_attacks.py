@@ -63,7 +63,7 @@ def test_malicious_updates_by_numpy(attack, malicious_update):
     np.testing.assert_allclose(after, expected.mean(axis=0), atol=1e-12)
 
 
-@pytest.mark.parametrize(("malicious", "parties"), [(3, 10), (9, 20), (1, 10)])
+@nightly.parametrize(("malicious", "parties"), [(3, 10), (9, 20), (1, 10)])
 def test_default_z_of_alie(malicious, parties):
     """Phi(z) = (n - m - s)/(n - m), s = floor(n/2 + 1) - m; z is 0 if that is below one half."""
     is_malicious = jnp.arange(parties) < malicious
@@ -75,6 +75,7 @@ def test_default_z_of_alie(malicious, parties):
     np.testing.assert_allclose(update, honest.mean(axis=0) - z * honest.std(axis=0), atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_gaussian_noise_replaces_the_update():
     (small, before, _), (large, _, _) = (received_models(rv.attacks.Gaussian(std), rounds=1) for std in (1.0, 3.0))
     np.testing.assert_allclose(small[HONEST], honest_models(quadratic(), before)[HONEST], atol=1e-12)
@@ -148,6 +149,7 @@ def test_label_flip_leaves_shapes_unchanged():
 # The draw of malicious parties.
 
 
+@pytest.mark.nightly
 def test_malicious_parties_are_the_same_for_every_method():
     def malicious(algorithm, share, parties=(), seed=0):
         attacked = rv.attacked(algorithm, rv.attacks.SignFlip(), share=share, parties=parties, seed=seed)
@@ -198,7 +200,7 @@ class Without(rv.participation.Full):
         return eqx.tree_at(lambda c: c.alive, super().__call__(key, sizes), ~self.absent)
 
 
-@nightly.parametrize("share", [0.5, 1.0, 0.2, 0.8], per_commit=2)
+@nightly.parametrize("share", [0.5, 1.0, 0.2, 0.8])
 def test_nan_replies_count_as_absent_and_are_reported(share):
     """At any share the trajectory is that without those parties, bit for bit."""
     problem, algorithm = classification(), rv.attacked(rv.fedavg(GD), rv.attacks.NaN(), share=share)

@@ -198,6 +198,7 @@ def test_a_resumed_run_continues_the_chain(memory, tmp_path):
     assert {len(leaf) for leaf in jax.tree.leaves(complete.state.participation)} == {6}
 
 
+@pytest.mark.nightly
 def test_a_network_replays_the_chain(tmp_path):
     participation = rv.participation.MarkovOnOff(on=0.4, off=0.3)
     algorithm = rv.scaffold(rv.solvers.GD(0.05, steps=3))

@@ -153,7 +153,7 @@ SCALES = (2.0**-100, 2.0**100)  # about 1e-30 and 1e30, whose squares float32 ca
     lambda s: rv.aggregators.Krum(0.2), lambda s: rv.aggregators.MultiKrum(0.2),
     lambda s: rv.aggregators.MoreauCentre(rv.penalties.SquaredL2(), 0.5),
     lambda s: rv.aggregators.Bucketing(rv.aggregators.TrimmedMean(0.2)),
-], per_commit=7, ids=lambda of_scale: type(of_scale(1.0)).__name__)
+], per_commit=3, ids=lambda of_scale: type(of_scale(1.0)).__name__)
 def test_the_aggregate_scales_with_the_replies_in_float32(of_scale):
     """Replies, the server's model and the lengths that the aggregator has, times a power of two, which is exact."""
     points, weights, centre = draw(12, 12)
@@ -169,7 +169,7 @@ def test_the_aggregate_scales_with_the_replies_in_float32(of_scale):
 
 @nightly.parametrize("attack", [
     rv.attacks.Adaptive(rv.aggregators.Krum(0.2)), rv.attacks.MinMax(), rv.attacks.Mimic(), rv.attacks.ALIE(),
-    rv.attacks.IPM()], per_commit=3, ids=lambda attack: type(attack).__name__)
+    rv.attacks.IPM()], ids=lambda attack: type(attack).__name__)
 def test_what_malicious_parties_send_scales_with_the_updates_in_float32(attack):
     updates = np.random.default_rng(3).normal(size=(10, 4))
     honest = jnp.arange(10) < 8
@@ -377,8 +377,8 @@ def test_a_share_within_the_breakdown_point_or_no_claim_of_one_is_not_warned_of(
     jax.jit(lambda share: rv.attacked(algorithm, rv.attacks.SignFlip(), share=share).share)(0.99)
 
 
-@pytest.mark.parametrize("aggregator", [
-    rv.aggregators.Krum(0.2), rv.aggregators.MultiKrum(0.2, keep=3), rv.aggregators.Bulyan(0.15)], ids=repr)
+@nightly.parametrize("aggregator", [
+    rv.aggregators.Bulyan(0.15), rv.aggregators.Krum(0.2), rv.aggregators.MultiKrum(0.2, keep=3)], ids=repr)
 def test_the_aggregate_of_few_replies_lies_between_them(aggregator):
     """One to four replies of a cohort of nine: no division by zero, and no effect of absent parties."""
     points, _, _ = draw(9)

@@ -71,6 +71,7 @@ def test_fedavg_reaches_its_own_fixed_point(k, eta):
     assert (np.abs(fixed - optimum()).max() < 1e-10) == (k == 1)
 
 
+@pytest.mark.nightly
 def test_the_product_of_step_and_steps_decides_fedavgs_gap():
     """Around (11): for small eta the fixed point depends on eta*(k-1) alone."""
     points = [shared(rv.fedavg(rv.solvers.GD(0.02 / (k - 1), steps=k)), 20_000) for k in (2, 3, 5)]
@@ -125,6 +126,7 @@ def test_an_absent_party_keeps_its_z_and_is_sent_a_new_u():
     equal(states[3].u, mixed)
 
 
+@pytest.mark.nightly
 def test_example_1_needs_steps_that_vanish_but_not_too_fast():
     """f+ = (w+1)^2/2 and 2 f- = (w-1)^2: the minimiser is 1/3. Source: the paper, Example 1 and Theorem 2."""
     problem = rv.problems.QuadraticProblem(jnp.array([[[1.0]], [[2.0]]]), jnp.array([[-1.0], [2.0]]))
@@ -157,6 +159,7 @@ def test_schedules_say_whether_theorem_2_holds(schedule, diverges, squares):
         assert (sums[-1] - sums[100_000] > 3e-3 * sums[-1]) == expected
 
 
+@pytest.mark.nightly
 def test_without_strong_convexity_fedpi_is_stable_where_fedsplit_is_not():
     """Each of three parties has a loss along one direction of the plane.
 
@@ -207,6 +210,7 @@ def test_anderson_is_exact_after_dimension_plus_one_steps():
     assert errors[dimension + 1] < 1e-7 < 1e-4 < errors[dimension - 1]
 
 
+@pytest.mark.nightly
 def test_anderson_with_a_history_of_one_is_the_plain_method():
     plain = trajectory(rv.fedpi(EXACT, eta=0.7), PROBLEM, 20, UNIFORM)
     anderson = trajectory(rv.combinators.Anderson(rv.fedpi(EXACT, eta=0.7), history_size=1), PROBLEM, 20, UNIFORM)

@@ -278,6 +278,7 @@ def test_saved_comparisons_are_calibrated_in_python(original, tmp_path):
     assert other.calibration is None
 
 
+@pytest.mark.nightly
 def test_a_regression_is_explained_and_not_calibrated():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"site": rng.choice(["a", "b"], 300), "x": rng.normal(0, 5, 300), "z": rng.normal(0, 1, 300)})

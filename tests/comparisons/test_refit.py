@@ -169,17 +169,16 @@ def test_a_method_that_chooses_by_validation_rows_keeps_them():
 
 def test_what_cannot_be_refitted_is_refused(run, call, tmp_path):
     private = rv.solvers.DPSGD(0.1, batch_size=5, steps=2)
-    data = rv.datasets.synthetic(parties=2, features=3)
-    comparison = rv.compare({"FedAvg": rv.fedavg(private)}, rv.models.linear(3), data, rounds=1, progress=False,
-                            out=tmp_path / "program")
     with pytest.raises(rv.InputError, match="FedAvg is differentially private"):
-        comparison.refit(progress=False)
+        check_can_be_refitted("FedAvg", rv.fedavg(private))
     with pytest.raises(rv.InputError, match="server is differentially private"):
         check_can_be_refitted("server", rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), clip=1.0,
                                                                       noise_multiplier=1.0, cohort=2))
+    data = rv.datasets.synthetic(parties=2, features=3)
+    comparison = rv.compare({"alone": rv.local(rv.SGD(0.1))}, rv.models.linear(3), data, rounds=1, progress=False,
+                            out=tmp_path / "program")
     with pytest.raises(rv.InputError, match="another one than this comparison"):
-        rv.compare({"alone": rv.local(rv.SGD(0.1))}, rv.models.linear(3), data, rounds=1, progress=False).refit(
-            folder=tmp_path / "program", progress=False)
+        comparison.refit(folder=run, progress=False)
     outcome = call("refit", tmp_path / "program", cwd=tmp_path)
     assert outcome.code == 2
     assert "comparison.refit(folder=...)" in outcome.err

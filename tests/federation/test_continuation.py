@@ -285,13 +285,13 @@ def mistake_of_the_server(federation):
 
 WAYS = (absent_in_a_round, refused_after_a_round, lost_disk, absent_at_the_start, full_disk_of_a_site_at_the_end,
         full_disk_of_the_server, refused_at_the_start, mistake_of_the_server)
-
-
-# Flower shares all code with NVIDIA FLARE but the link; a refusal stops a run as an absence does.
-AT_NIGHT = (refused_after_a_round, refused_at_the_start, absent_at_the_start)
+# Flower shares all code with NVIDIA FLARE but the link. All ways end a job and start another one; a commit has one in
+# the middle of a run and one at its end, and a test of its own for a lost disk.
+PER_COMMIT = {(absent_in_a_round, "nvflare"), (absent_in_a_round, "flower"),
+              (full_disk_of_a_site_at_the_end, "nvflare")}
 CASES = [pytest.param(engine, stop, id=f"{stop.__name__}-{engine}",
-                      marks=[pytest.mark.nightly] if stop in AT_NIGHT or (engine == "flower" and i > 0) else [])
-         for engine in ("nvflare", "flower") for i, stop in enumerate(WAYS)]
+                      marks=[] if (stop, engine) in PER_COMMIT else [pytest.mark.nightly])
+         for engine in ("nvflare", "flower") for stop in WAYS]
 
 
 @pytest.mark.parametrize(("engine", "stop"), CASES)

@@ -234,7 +234,7 @@ def test_a_refusal_names_the_site_and_nothing_is_trained(tmp_path, files, messag
 
 
 def test_a_table_that_has_changed_is_no_continuation(tmp_path):
-    consortium = Consortium(tmp_path)
+    consortium = Consortium(tmp_path, text=EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", "[local]"))
 
     def stop(event):
         if event["event"] == "round":
@@ -250,7 +250,8 @@ def test_a_table_that_has_changed_is_no_continuation(tmp_path):
 def test_scores_stay_at_sites_that_withhold_them(tmp_path):
     files = {site: {"limits": limits(scores=False)} for site in SITES}
     events = []
-    assert Consortium(tmp_path, files).serve(observe=events.append)["status"] == "complete"
+    text = EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", "[local]").replace("rounds: 3", "rounds: 1")
+    assert Consortium(tmp_path, files, text).serve(observe=events.append)["status"] == "complete"
     assert all(e["mean"] is None and e["withheld"] == list(SITES) for e in events if e["event"] == "scores")
     assert "No site lets its scores out" in read_summary(tmp_path / "out")["finding"]
 

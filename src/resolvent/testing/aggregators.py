@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Replies
@@ -39,6 +38,10 @@ def check_aggregator(aggregator: Aggregator, parties: int = 23) -> None:
         _Case(aggregator, parties).check()
 
 
+def _as_vector(tree: Vector) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)]).astype(np.float64)
+
+
 class _Case:
     """An aggregator, its replies and a server's model, in float64."""
 
@@ -53,17 +56,17 @@ class _Case:
     def aggregate(self, points: Vector, weights: np.ndarray | None = None, centre: Vector | None = None,
                   index: np.ndarray | None = None, key: int | None = None, dtype: Any = None) -> np.ndarray:
         """The aggregate as one vector."""
-        result = self.tree(points, weights, centre, index, key, dtype)
-        return np.asarray(ravel_pytree(result)[0], np.float64)
+        return _as_vector(self.tree(points, weights, centre, index, key, dtype))
 
     def tree(self, points: Vector, weights: np.ndarray | None = None, centre: Vector | None = None,
              index: np.ndarray | None = None, key: int | None = None, dtype: Any = None) -> Vector:
         """The aggregate, with the structure of the points."""
-        w = jnp.asarray(self.weights if weights is None else weights, dtype)
-        points, centre = (jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), x)
+        # NumPy: eager operations of JAX would each be compiled for every dtype.
+        w = np.asarray(self.weights if weights is None else weights, dtype)
+        points, centre = (jax.tree.map(lambda leaf: np.asarray(leaf, dtype), x)
                           for x in (points, self.centre if centre is None else centre))
-        ids = jnp.arange(self.parties) if index is None else jnp.asarray(index)
-        replies = Replies(points, w, ids, w > 0, w / jnp.sum(w))
+        shares = (w / w.sum(dtype=np.float64)).astype(w.dtype)
+        replies = Replies(points, w, np.arange(self.parties) if index is None else index, w > 0, shares)
         result, info = self.call(self.aggregator, replies, centre, None if key is None else jax.random.key(key))
         require(isinstance(info, dict) and all(jnp.shape(value) == () for value in info.values()),
                 f"{self.name} must return the aggregate and a dictionary of numbers")
@@ -87,7 +90,7 @@ class _Case:
         self._same(moved, expected + 1.5, "a shift of all replies and of the server's model does not shift the "
                                           "aggregate")
         equal = jax.tree.map(lambda c: np.repeat(c[None], self.parties, axis=0), self.centre)
-        self._same(self.aggregate(equal), ravel_pytree(self.centre)[0], "equal replies are not the aggregate")
+        self._same(self.aggregate(equal), _as_vector(self.centre), "equal replies are not the aggregate")
         if not self._is_random():
             order = np.random.default_rng(1).permutation(self.parties)
             self._same(self.aggregate(jax.tree.map(lambda p: p[order], self.points), self.weights[order], index=order),

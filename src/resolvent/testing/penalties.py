@@ -36,10 +36,11 @@ def check_penalty(penalty: Penalty, like: Vector | None = None) -> None:
         shapes = {"body": jnp.zeros((2, 2)), "head": jnp.zeros(3)} if like is None else like
         flat, unravel = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), shapes))
         of_vector = jax.jit(lambda x, t: _operations(penalty, unravel(x), t))
+        value = jax.jit(lambda x: penalty.value(unravel(x)))
         points = [rng.normal(size=flat.size) * scale for scale in (0.1, 1.0, 20.0)] + [np.zeros(flat.size)]
         for t in _STEPS:
             for x in points:
-                _check_prox(name, of_vector, jax.jit(lambda x: penalty.value(unravel(x))), x, t, rng)
+                _check_prox(name, of_vector, value, x, t, rng)
             _check_pairs(name, of_vector, points, t)
         _check_bounded_pull(penalty, name, of_vector, points[1])
     for operation in (penalty.prox, penalty.pull, penalty.curvature, penalty.envelope):
