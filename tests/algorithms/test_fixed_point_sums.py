@@ -9,6 +9,7 @@ import optax
 import pytest
 from helpers import classification, equal, personal_models, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.algorithm import Replies
 from resolvent.algorithms.round import server_step
@@ -28,7 +29,7 @@ METHODS = {
 LATE = rv.participation.Stragglers(rv.participation.Uniform(4), share=0.5)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@nightly.parametrize("name", METHODS, per_commit=2)
 def test_the_trajectory_is_the_methods_up_to_rounding(name):
     is_private = name == "private parties"
     weighting = "uniform" if is_private else "size"

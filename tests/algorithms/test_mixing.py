@@ -125,8 +125,8 @@ def crossed(scale):
 
 
 @nightly.parametrize("size", [0.02, 0.5])
-@pytest.mark.parametrize("problem", [quadratic, lambda: crossed(0.1), lambda: crossed(100.0)],
-                         ids=["quadratic", "near", "far"])
+@nightly.parametrize("problem", [quadratic, lambda: crossed(0.1), lambda: crossed(100.0)],
+                     ids=["quadratic", "near", "far"])
 def test_one_shot_bound(problem, size):
     """eps-optimal if max alpha = sqrt(2 eps/L)/D; if all alphas are equal, with sqrt(V) instead of D.
 
@@ -224,7 +224,7 @@ def test_alpha_1_is_the_inner_algorithm(inner):
     equal([s.parties.inner for s in mixed], [s.parties for s in plain])
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8])
+@nightly.parametrize("alpha", [0.3, 0.0, 0.8])
 def test_variance_of_the_personal_models(alpha):
     """V(T_1(x), ..., T_n(x)) = (1-alpha)^2 V(x_1, ..., x_n) for any x."""
     algorithm = rv.fedmix(rv.solvers.GD(0.3, steps=20), alpha=alpha, inner=rv.fedavg(rv.solvers.GD(0.1)), repeats=20)

@@ -8,6 +8,7 @@ import optax
 import pytest
 from helpers import classification, equal, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.aggregators import MoreauCentre
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
@@ -50,7 +51,7 @@ def test_a_solver_without_a_step_size_has_the_papers_sigma(solver):
     assert built(rv.fedavg_plus(solver)).sigma == 0.1
 
 
-@pytest.mark.parametrize("name", sorted(NORMS))
+@nightly.parametrize("name", sorted(NORMS))
 @pytest.mark.parametrize("build", [rv.fedplus, rv.personal_splitting], ids=lambda build: build.__name__)
 def test_other_units_of_the_parameters_give_the_same_models(name, build):
     """f(c w) instead of f(w), and the learning rate over c^2: all parameters and delta are divided by c."""

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.problem.solvers.optimizers import as_optimizer, named_optimizer
 
@@ -23,11 +24,11 @@ def solve(solver):
     return solver(sub, jnp.zeros(2), jax.random.key(0), jnp.array(1.0))[0]
 
 
-@pytest.mark.parametrize("make", [
+@nightly.parametrize("make", [
     lambda rate: rv.solvers.adam(rate, steps=3), lambda rate: rv.solvers.momentum(rate, steps=3),
     lambda rate: rv.solvers.optax_solver("adamw", rate, settings={"weight_decay": rate, "nesterov": True}, steps=3),
     lambda rate: rv.OptaxSolver(rv.solvers.traced_optimizer(optax.lion, rate), steps=3),
-], ids=["adam", "momentum", "by name", "traced"])
+], ids=["adam", "momentum", "by name", "traced"], per_commit=2)
 def test_another_rate_is_the_same_program_and_a_sweep_is_one_vmap(make):
     traces = []
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from convex_sets import Orthants, projection
 
+import nightly
 import resolvent as rv
 from resolvent.math.anderson import mixing_weights
 from resolvent.problem.subproblem import Subproblem
@@ -153,7 +154,7 @@ def test_theorem_4_the_regularised_objective_is_within_eta_m_squared_over_2():
             assert name != "linear" or gaps.min() > 0.99 * eta * m**2 / 2
 
 
-@pytest.mark.parametrize("eta", [0.5, 3.0])
+@nightly.parametrize("eta", [0.5, 3.0])
 @pytest.mark.parametrize("weakest", [0.4, 0.0])
 def test_theorem_5_a_contracting_reflector_bounds_the_strong_convexity(weakest, eta):
     """If R_f is a gamma-contraction, f is (1 - gamma)/((1 + gamma) eta)-strongly convex; here for each user.
