@@ -46,12 +46,12 @@ def enable(folder):
     import jax  # not at the top: the environment is set before JAX is imported
     from jax._src.lru_cache import LRUCache
 
-    own = folder / key()
-    own.mkdir(parents=True, exist_ok=True)
+    programs = folder / key()
+    programs.mkdir(parents=True, exist_ok=True)
     if "PYTEST_XDIST_WORKER" not in os.environ:  # before the workers start
-        remove_if_large(own)
+        remove_if_large(programs)
     LRUCache.put = put_whole
-    for name, value in {"enable_compilation_cache": True, "compilation_cache_dir": str(own),
+    for name, value in {"enable_compilation_cache": True, "compilation_cache_dir": str(programs),
                         "persistent_cache_min_compile_time_secs": _MIN_COMPILE_SECONDS,
                         "persistent_cache_min_entry_size_bytes": -1}.items():
         jax.config.update(f"jax_{name}", value)
