@@ -280,7 +280,6 @@ class Coordinator:
                              {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()})
         del collected  # the replies: writing the record needs memory, too
         jax.block_until_ready(record.state)  # type: ignore[no-untyped-call]
-        gc.collect(0)  # JAX drops its references to memory of NumPy when the collector runs
         is_last = phase + 1 == len(self._description.messages)
         record = record._replace(
             round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,
@@ -380,6 +379,7 @@ class Coordinator:
         record = record._replace(log_bytes=length, bytes_down=record.bytes_down + answers.bytes_down,
                                  bytes_up=record.bytes_up + answers.bytes_up)
         self._store.write(record)
+        gc.collect(0)  # JAX drops its references to memory of NumPy, such as the replies, when the collector runs
         self._reports.append(report)
         self._observe(copy.deepcopy(report))  # an observer that edits it edits no metric
         return record
