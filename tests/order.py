@@ -7,14 +7,15 @@ TESTS = Path(__file__).parent
 LONGEST = (
     "algorithms/test_contract.py", "comparisons/test_regress.py", "comparisons/test_folds.py",
     "algorithms/test_local_objectives.py", "docs/test_doctests.py", "comparisons/test_kill_and_resume.py",
-    "federation/test_continuation.py", "comparisons/test_refit.py", "testing/test_parts.py",
+    "federation/test_continuation.py", "comparisons/test_refit.py",
     "comparisons/test_calibrate_and_explain.py", "simulator/test_simulate.py", "algorithms/test_memory.py",
-    "problem/test_solvers.py", "algorithms/test_splitting.py", "algorithms/test_attacks.py",
+    "algorithms/test_splitting.py", "algorithms/test_attacks.py",
     "algorithms/test_private_parties.py", "simulator/test_cohorts.py", "algorithms/test_availability.py",
     "federation/test_federation_cli.py", "algorithms/test_robust.py", "comparisons/test_run_folder.py",
     "algorithms/test_corrections.py", "comparisons/test_tuning.py", "comparisons/test_other_problems.py",
     "comparisons/test_report.py", "simulator/test_schedulers.py", "simulator/test_host_storage.py",
-    "problem/test_optax_solver.py", "papers/test_portfolio_reproduction.py",
+    "problem/test_optax_solver.py", "papers/test_portfolio_reproduction.py", "testing/test_parts.py",
+    "problem/test_solvers.py",
 )
 _RANKS = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
 

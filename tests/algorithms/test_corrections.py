@@ -73,7 +73,7 @@ def test_feddyn_fedpd_and_fedpi_are_one_algorithm_with_all_parties():
         equal(a.server, b.server.model if hasattr(b.server, "model") else jax.tree.leaves(b.server)[0])
 
 
-@pytest.mark.parametrize("relaxation", [1.0, 1.6])
+@nightly.parametrize("relaxation", [1.6, 1.0])
 def test_admm_by_numpy_with_dual_variables(relaxation):
     """Textbook ADMM with its dual variables: the shared model is z after every round, and the splitting's iterates are
     z - y_k."""

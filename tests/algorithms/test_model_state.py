@@ -96,7 +96,7 @@ def average(trees):
     return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *trees)
 
 
-@nightly.parametrize("policy", ["average", "private", "frozen"], per_commit=2)
+@nightly.parametrize("policy", ["average", "private", "frozen"])
 def test_statistics_by_a_plain_loop(policy):
     algorithm = ModelState(rv.fedavg(SGD), policy)
     trained = trajectory(algorithm, problem(), ROUNDS)
@@ -161,7 +161,7 @@ COMPOSITIONS = {
 }
 
 
-@nightly.parametrize("name", COMPOSITIONS, per_commit=2)
+@nightly.parametrize("name", COMPOSITIONS)
 def test_the_simulator_follows_a_plain_loop(name):
     algorithm, of_all = COMPOSITIONS[name](SMALL), problem((1, 5, 9, 4))
     participation = rv.participation.Stragglers(rv.participation.Uniform(3), share=0.4)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from six_sites import EXPERIMENT, SITES, visits
 
+import nightly
 import resolvent as rv
 from resolvent.comparisons.after import refit_folder
 from resolvent.comparisons.after.refit import refit_run
@@ -247,7 +248,7 @@ def test_a_run_does_not_start_from_a_model_that_has_seen_its_test_rows(run):
         same(load_start(run, None, is_private=False).params, before.params)
 
 
-@pytest.mark.parametrize("name", ["write_model_folder", "sync_to_disk", "write_sealed", "remove_folder"])
+@nightly.parametrize("name", ["write_sealed", "remove_folder", "write_model_folder", "sync_to_disk"], per_commit=2)
 def test_a_refit_that_is_killed_leaves_the_one_before(name, run, monkeypatch):
     """At each step; only the removal of the older models comes after the new ones are in use."""
     refit_run(run, "FedAvg", 2)

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 import pytest
 
+import nightly
 import resolvent as rv
 import resolvent.federation
 from federation.mutations import mutated, resealed
@@ -111,7 +112,7 @@ class DisturbedFirst(InProcess):
         return [(name, reply) for name, reply in self.repeated if reply is not None]
 
 
-@pytest.mark.parametrize("first", [0, 5])
+@nightly.parametrize("first", [0, 5])
 def test_a_wrong_reply_is_not_counted_and_the_phase_is_repeated(first, undisturbed, tmp_path):
     """The replies take turns: to the start, 4 phases, 2 evaluations and the end."""
     with federation(tmp_path, transport=DisturbedFirst, rules=RoundRules(max_bytes=2**19)) as parts:
@@ -400,6 +401,7 @@ def test_a_party_without_its_disk_starts_afresh_where_that_is_configured(tmp_pat
     assert all(len(report.counted) == 3 for report in result.reports if isinstance(report, PhaseReport))
 
 
+@pytest.mark.nightly
 def test_a_party_with_an_older_copy_of_its_disk_starts_afresh_too(tmp_path):
     """Its first state replaces the older one: the result is that of a party that has lost its disk."""
     results = []

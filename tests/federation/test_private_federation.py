@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from federation.parts import SEED, Federation, RecordingStore, quadratic
 from resolvent.algorithms import keys
@@ -145,7 +146,7 @@ def test_a_simulation_says_that_it_cannot_repeat_the_run(tmp_path):
         recorded_participation(result.record, result.reports, SEED, HALF)
 
 
-@pytest.mark.parametrize("rehearsal", [True, False])
+@nightly.parametrize("rehearsal", [True, False])
 def test_a_round_without_parties_releases_noise_over_a_network(tmp_path, rehearsal):
     """A rehearsal has the noise of the simulation."""
     no_party = rv.participation.Bernoulli(1e-6)
@@ -159,7 +160,7 @@ def test_a_round_without_parties_releases_noise_over_a_network(tmp_path, rehears
     assert np.allclose(simulated.server_model, result.shared, atol=1e-6) == rehearsal
 
 
-@pytest.mark.parametrize("rehearsal", [True, False])
+@nightly.parametrize("rehearsal", [False, True])
 def test_the_noise_of_a_site_is_drawn_by_its_operating_system_in_every_step(tmp_path, rehearsal, monkeypatch):
     sizes, draw = [], gaussian_noise.discrete_gaussian
     monkeypatch.setattr(gaussian_noise, "discrete_gaussian", lambda sigma, n: sizes.append(n) or draw(sigma, n))
