@@ -1,12 +1,13 @@
 """Methods for parties with different labels, all tuned with one budget, on images under Dirichlet divisions.
 
     python benchmarks/zoo_methods.py [--seeds 5] [--rounds 20] [--data digits mnist cifar10]
-                                     [--out benchmarks/zoo_methods.json]
+                                     [--concentrations 0.1 0.5] [--out benchmarks/zoo_methods.json]
 
 A problem is a data set whose classes are divided over ten parties by a Dirichlet distribution: scikit-learn's 1,797
 digits, the 10,000 test images of MNIST, or the first 3,000 images of the first batch of CIFAR-10 (``RESOLVENT_DATA`` is
 the folder of the last two). The model is a network with one hidden layer of 64 units; for CIFAR-10 two convolutions of
-10 and 20 filters and 20 hidden units, on images that are reduced to 16x16 pixels. A party makes two local epochs of
+10 and 20 filters and 20 hidden units, on images that are reduced to 16x16 pixels, whose divisions have 2,900 images in
+multiples of ten at a party, so that they all have the same compiled programs. A party makes two local epochs of
 minibatches of 20 in each round. Every method has six trials, on divisions of their own: three learning rates times two
 values of its own parameter; a method without one has six learning rates. The trial with the best validation score runs
 once for each seed, which draws the division, the first model and the minibatches. Rows of other data sets stay in the
@@ -36,7 +37,7 @@ from sklearn.datasets import load_digits
 import resolvent as rv
 from records import as_json
 
-PARTIES, EPOCHS, BATCH, TUNING_SEED = 10, 2, 20, 100
+PARTIES, EPOCHS, BATCH, TUNING_SEED, EVEN_ROWS = 10, 2, 20, 100, 2900
 RATES = (0.05, 0.2, 0.8)
 MORE_RATES = (0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
 HEAD = ("layer 1",)
@@ -66,10 +67,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of a run")
     parser.add_argument("--data", nargs="+", default=["digits", "mnist"], choices=["digits", "mnist", "cifar10"])
+    parser.add_argument("--concentrations", type=float, nargs="+", default=[0.1, 0.5], help="of the Dirichlet divisions")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
     for data in options.data:
-        for concentration in (0.1, 0.5):
+        for concentration in options.concentrations:
             began = time.process_time()
             rows = rows_of(data, concentration, options.rounds, options.seeds)
             jax.clear_caches()
@@ -125,9 +127,18 @@ def divided(data: str, concentration: float, seed: int) -> rv.FederatedData:
     if data == "mnist":
         return rv.datasets.mnist(part="test", partition=partition, validation=0.2, test=0.3, seed=seed)
     x, y = arrays(data)
-    rows = partition(y, seed)
+    rows = even_rows(partition(y, seed)) if data == "cifar10" else partition(y, seed)
     return rv.FederatedData.from_arrays([x[index] for index in rows], [y[index] for index in rows], validation=0.2,
                                         test=0.3, seed=seed, classes=[str(i) for i in range(10)])
+
+
+def even_rows(rows: list[np.ndarray]) -> list[np.ndarray]:
+    """The rows of parties in multiples of ten, ``EVEN_ROWS`` in all, so that every division has the same programs."""
+    rows = [index[:len(index) // 10 * 10] for index in rows]
+    while sum(map(len, rows)) > EVEN_ROWS:
+        largest = max(range(len(rows)), key=lambda k: len(rows[k]))
+        rows[largest] = rows[largest][:-10]
+    return rows
 
 
 @functools.cache

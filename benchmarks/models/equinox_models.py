@@ -141,17 +141,31 @@ class Transformer(eqx.Module):
     blocks: list[TransformerBlock]
     output: nn.Linear
 
-    def __init__(self, key: Array) -> None:
+    def __init__(self, key: Array, outputs: int = 10) -> None:
         keys = jax.random.split(key, 5)
-        self.embedding, self.output = nn.Embedding(1000, 64, key=keys[0]), nn.Linear(64, 10, key=keys[4])
+        self.embedding, self.output = nn.Embedding(1000, 64, key=keys[0]), nn.Linear(64, outputs, key=keys[4])
         self.positions = 0.02 * jax.random.normal(keys[1], (64, 64))
         self.blocks = [TransformerBlock(keys[2]), TransformerBlock(keys[3])]
 
-    def __call__(self, tokens: Array) -> Array:
+    def features(self, tokens: Array) -> Array:
+        """[64, 64] of each token."""
         x = jax.vmap(self.embedding)(tokens) + self.positions
         for block in self.blocks:
             x = block(x)
-        return self.output(x.mean(0))
+        return x
+
+    def __call__(self, tokens: Array) -> Array:
+        return self.output(self.features(tokens).mean(0))
+
+
+class Language(Transformer):
+    """The same with the logits of the next token at each token."""
+
+    def __init__(self, key: Array) -> None:
+        super().__init__(key, 1000)
+
+    def __call__(self, tokens: Array) -> Array:
+        return jax.vmap(self.output)(self.features(tokens))
 
 
 MODELS: dict[str, Callable[[Array], eqx.Module]] = {
@@ -161,4 +175,5 @@ MODELS: dict[str, Callable[[Array], eqx.Module]] = {
     "gru": lambda key: Recurrent(nn.GRUCell, key),
     "lstm": lambda key: Recurrent(nn.LSTMCell, key),
     "transformer": Transformer,
+    "language": Language,
 }

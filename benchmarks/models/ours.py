@@ -27,7 +27,8 @@ def model_of(name: str) -> rv.Model:
     if name in flax_models.MODELS:
         return rv.models.from_flax(*flax_models.MODELS[name])
     if name in equinox_models.MODELS:
-        return rv.models.from_equinox(equinox_models.MODELS[name])
+        return rv.models.from_equinox(equinox_models.MODELS[name],
+                                      loss="token_cross_entropy" if name == "language" else "cross_entropy")
     return rv.models.logistic(SHAPES[name].shape[0], SHAPES[name].classes)
 
 
@@ -56,7 +57,7 @@ def torch_parameters(name: str, params: object) -> list[np.ndarray]:
         if of_state:
             second[-len(of_state[0]):] = of_state[0]
         return [embedding, weight, output_bias, inputs, state, bias, second]
-    if name == "transformer":
+    if name in ("transformer", "language"):
         embedding, positions, *blocks, weight, bias = leaves
         arrays = [positions, embedding, weight, bias]
         for i in range(0, len(blocks), 12):

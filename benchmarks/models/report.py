@@ -12,6 +12,7 @@ _TITLES = {
     "cnn": "CNN of McMahan et al. (Equinox)", "resnet": "ResNet-20, group normalisation (Equinox)",
     "series": "1-D convolutions, 9 x 128 (Equinox)", "gru": "GRU, 80 characters (Equinox)",
     "lstm": "LSTM, 80 characters (Equinox)", "transformer": "transformer, 2 layers, 64 tokens (Equinox)",
+    "language": "language model, 2 layers, 64 tokens of 1,000 (Equinox)",
     "bag": "bag of embeddings, 20,000 x 64 (Flax)"}
 _MAX_LOSS_DIFFERENCE = 0.15
 

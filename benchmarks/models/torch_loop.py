@@ -92,14 +92,25 @@ class TransformerBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, outputs: int = 10) -> None:
         super().__init__()
-        self.embedding, self.output = nn.Embedding(1000, 64), nn.Linear(64, 10)
+        self.embedding, self.output = nn.Embedding(1000, 64), nn.Linear(64, outputs)
         self.positions = nn.Parameter(0.02 * torch.randn(64, 64))
         self.blocks = nn.Sequential(TransformerBlock(), TransformerBlock())
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.output(self.blocks(self.embedding(tokens) + self.positions).mean(1))
+        return self.output(self.features(tokens).mean(1))
+
+    def features(self, tokens: Tensor) -> Tensor:
+        return self.blocks(self.embedding(tokens) + self.positions)
+
+
+class Language(Transformer):
+    def __init__(self) -> None:
+        super().__init__(1000)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.output(self.features(tokens))
 
 
 class Bag(nn.Module):
@@ -133,6 +144,7 @@ MODELS = {
     "gru": lambda: Recurrent(nn.GRU),
     "lstm": lambda: Recurrent(nn.LSTM),
     "transformer": Transformer,
+    "language": Language,
     "bag": Bag,
 }
 
@@ -141,7 +153,7 @@ def loss(outputs: Tensor, y: Tensor) -> Tensor:
     """The mean cross-entropy; with one output, the binary one."""
     if outputs.shape[1] == 1:
         return functional.binary_cross_entropy_with_logits(outputs[:, 0], y.to(outputs.dtype))
-    return functional.cross_entropy(outputs, y)
+    return functional.cross_entropy(outputs.flatten(0, -2), y.flatten())  # of samples, or of their tokens
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor) -> None:

@@ -44,6 +44,7 @@ SHAPES = {
     "gru": Shape((80,), 80, 80, 2000),
     "lstm": Shape((80,), 80, 80, 2000),
     "transformer": Shape((64,), 1000, 10, 1000),
+    "language": Shape((64,), 1000, 1000, 500),
     "bag": Shape((64,), 20000, 10, 4000),
 }
 
@@ -51,9 +52,16 @@ SHAPES = {
 def random_samples(name: str, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels, the same for all contestants.
 
-    Labels depend on the inputs, so that the loss decreases at the rate at which a model learns.
+    Labels depend on the inputs, so that the loss decreases at the rate at which a model learns. Those of the language
+    model are the next tokens of sequences in which a token follows from the one before.
     """
     random, of = np.random.default_rng(0), SHAPES[name]
+    if name == "language":
+        tokens = [random.integers(0, of.tokens, samples)]
+        for _ in range(of.shape[0]):
+            tokens.append((31 * tokens[-1] + 7) % of.tokens)
+        text = np.stack(tokens, axis=1).astype(np.int32)
+        return text[:, :-1], text[:, 1:]
     x = (random.integers(0, of.tokens, (samples, *of.shape)).astype(np.int32) if of.tokens
          else random.normal(size=(samples, *of.shape)).astype(np.float32))
     first = x.reshape(samples, -1)[:, :8].astype(np.float64)

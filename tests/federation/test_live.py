@@ -215,3 +215,87 @@ def test_a_site_that_is_excluded_is_asked_again_when_the_server_starts_again(tmp
     assert ["--lost-state restart" in report.absent.get(2, "") for report in phases] == [False, True, False, False]
     assert phases[2].absent == {2: "it has lost its state and is no longer asked"}
     assert phases[3].counted == (0, 1, 2, 3, 4)
+
+
+class Busy(InProcess):
+    """Sites that work for several broadcasts: the reply to a new message arrives ``duration(round, party)`` later."""
+
+    def __init__(self, handlers):
+        super().__init__(handlers)
+        self.duration, self.working, self.arrived, self.sent = lambda t, name: 0, {}, [], []
+
+    def broadcast(self, messages, *, deadline, quorum, grace):
+        for name, (message, left) in self.working.items():
+            self.working[name] = message, left - 1
+        replies, self.arrived = {}, []
+        for name, encoded in messages.items():
+            header = decode(message := bytes(encoded))
+            if header.kind != "work":
+                replies[name] = self.handlers[name](message)
+                continue
+            if name not in self.working:
+                self.sent.append((name, header.round, identity_of_message(message)))
+                self.working[name] = message, self.duration(header.round, name)
+        for name, (message, left) in [*self.working.items()]:
+            if left <= 0:
+                del self.working[name]
+                reply = self.handlers[name](message)
+                if messages.get(name) is not None and bytes(messages[name]) == message:
+                    replies[name] = reply
+                else:
+                    self.arrived.append((name, reply))
+        return replies
+
+    def late_replies(self):
+        return self.arrived
+
+
+def durations(t, name):
+    """Site 3 is slow, and site 4 once works for so long that its version is forgotten."""
+    return {"site 0": 0, "site 1": 1, "site 2": t % 2, "site 3": 3, "site 4": 9 if t == 1 else 0}[name]
+
+
+@pytest.mark.parametrize("algorithm", [
+    pytest.param(rv.fedasync(GD, max_staleness=12), id="FedAsync"),
+    pytest.param(rv.fedbuff(rv.solvers.SGD(0.05, batch_size=3, steps=2, schedule=rv.schedules.exponential(0.9)),
+                            buffer=3, max_staleness=4), id="FedBuff"),
+    pytest.param(rv.combinators.Asynchronous(rv.scaffold(GD), max_staleness=12), id="Scaffold")])
+@pytest.mark.parametrize("stop", [False, True])
+def test_late_replies_of_an_asynchronous_server_count_and_are_repeated_in_the_simulator(algorithm, stop, tmp_path):
+    """To the bit: states, models and staleness; also if the server was started again in the middle."""
+    def interrupt(report):
+        if stop and isinstance(report, PhaseReport) and report.round == 5:
+            raise KeyboardInterrupt
+
+    with Federation(algorithm, quadratic(), tmp_path, rounds=12, transport=Busy,
+                    rules=RoundRules(quorum=1, retries=0)) as parts:
+        parts.transport.duration = durations
+        if stop:
+            with pytest.raises(KeyboardInterrupt):
+                parts.run(interrupt)
+        result = parts.run()
+        phases = [report for report in result.reports if isinstance(report, PhaseReport)]
+        # Every message was sent once, and a slow site got no new one until it had answered, or its version was gone.
+        assert len(parts.transport.sent) == len({(name, t) for name, t, _ in parts.transport.sent})
+        assert any(report.began for report in phases)
+        assert any(4 in report.stale for report in phases) == (algorithm.max_staleness < 9)
+        replayed = recorded_participation(result.record, result.reports, SEED)
+        simulated = rv.simulate(algorithm, parts.problem, rounds=12, seed=SEED, participation=replayed, progress=False,
+                                evaluate_every=12)
+        assert_close(result.state, simulated.state.server, 1e-13)
+        assert_close(parts.party_states(result.record), simulated.state.parties, 1e-13)
+        for name in ("replies", "staleness"):
+            of_network, of_simulation = (metrics[metrics["metric"] == name]["value"].to_numpy()
+                                         for metrics in (result.metrics, simulated.metrics))
+            assert_close(of_network[:12], of_simulation[:12], 1e-6)
+
+
+@pytest.mark.parametrize(("algorithm", "participation", "reason"), [
+    (rv.fedasync(GD), rv.participation.Uniform(2), "need participation Full, got Uniform"),
+    (rv.combinators.Compressed(rv.fedbuff(GD, buffer=2), rv.codecs.TopK(1)), None,
+     "Compressed around Asynchronous changes the message"),
+    (rv.fedasync(GD, concurrency=2), None, "concurrency=2")])
+def test_late_replies_that_cannot_count_are_refused(algorithm, participation, reason, tmp_path):
+    with Federation(algorithm, quadratic(), tmp_path, participation=participation,
+                    rules=RoundRules(quorum=1)) as parts, pytest.raises(InputError, match=reason):
+        parts.run()

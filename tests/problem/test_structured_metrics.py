@@ -108,9 +108,31 @@ def test_runs_and_fitted_models_of_sequences_and_vectors():
 def test_metrics_of_another_task_are_refused():
     with pytest.raises(InputError, match="accuracy is for classification, and the data are for structured"):
         run("multi_label", [np.ones((20, 2), int)] * 2, (2,), [rv.metrics.Accuracy()])
-    result, _ = run("multi_label", [np.ones((20, 2), int)] * 2, (2,), [])
-    structured = rv.FederatedData.from_arrays([{"a": np.ones((9, 3))}] * 2, [np.ones(9)] * 2)
-    model = rv.models.from_functions(lambda key: jnp.zeros(3), lambda w, x: x["a"] @ w, loss="squared_error")
-    result = rv.simulate(rv.fedavg(rv.SGD(0.1)), model, structured, rounds=1, progress=False)
-    with pytest.raises(InputError, match=r"several arrays, for which there is no encoding.*model\.apply"):
-        result.fitted()
+
+
+def test_fitted_models_of_several_inputs(tmp_path):
+    """Predictions are those of the model on the arrays, also from a folder; other rows are refused."""
+    x = [{"a": RNG.normal(size=(9, 3)), "meta": {"group": RNG.integers(0, 4, 9)}} for _ in range(2)]
+    data = rv.FederatedData.from_arrays(x, [RNG.integers(0, 2, 9) for _ in range(2)], classes=["no", "yes"], seed=0)
+    model = rv.models.from_functions(
+        lambda key: {"w": jnp.zeros((3, 2)), "group": jnp.zeros((4, 2))},
+        lambda p, x: x["a"] @ p["w"] + p["group"][x["meta"]["group"]], loss="cross_entropy")
+    result = rv.simulate(rv.fedavg(rv.SGD(0.5)), model, data, rounds=2, progress=False)
+    rows = {"a": RNG.normal(size=(5, 3)), "meta": {"group": RNG.integers(0, 4, 5)}}
+    result.save(tmp_path / "run")
+    for fitted in (result.fitted("party 1"), rv.load(tmp_path / "run", model=model).fitted("party 1")):
+        expected = np.asarray(model.apply(result.personal_model("party 1"), rows))
+        np.testing.assert_allclose(fitted.outputs(rows), expected, rtol=1e-5)
+        predicted = fitted.predict(rows)
+        np.testing.assert_array_equal(predicted, np.where(expected[:, 1] > expected[:, 0], "yes", "no"))
+        assert fitted.evaluate(rows, predicted)["accuracy"] == 1
+        for wrong, reason in [
+                (rows["a"], "have the arrays without a name, and the model was fitted to a, meta.group"),
+                ({"a": rows["a"]}, "have the arrays a, and"),
+                (rows | {"a": rows["a"][:4]}, r"'meta.group' has shape \[5\]"),
+                (rows | {"a": rows["a"] * np.nan}, "'a' has a value that is not finite"),
+                (rows | {"meta": {"group": np.zeros(5)}}, "'meta.group' has type float64, and .* integers")]:
+            with pytest.raises(InputError, match=reason):
+                fitted.predict(wrong)
+    with pytest.raises(InputError, match=r"several arrays .*use Fitted.predict"):
+        fitted.to_onnx(tmp_path / "model.onnx")

@@ -24,6 +24,8 @@ class Cohort(eqx.Module):
         effort: [C] fraction of the solver's budget that the party does, in (0, 1].
         late: [C] whether the effort is less than planned: the work is partial, and the algorithm may drop it.
         info: name -> number of the round that a run records, such as the seconds of a virtual clock.
+        began: [C] number of the round whose random keys and learning rates each party works with, such as that in which
+            an asynchronous server sent its message; None: the present round.
 
     Example:
         >>> cohort = Cohort.from_parties(jnp.array([2, 0]), jnp.array([0.25, 0.25, 0.5]))
@@ -38,6 +40,7 @@ class Cohort(eqx.Module):
     effort: Float[Array, " C"]
     late: Bool[Array, " C"]
     info: dict[str, Array] = eqx.field(default_factory=dict)
+    began: Int[Array, " C"] | None = None
 
     @classmethod
     def from_parties(cls, index: Int[Array, " C"], shares: Float[Array, " N"]) -> "Cohort":

@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, UnusualRowsWarning
+from resolvent.data.images_text.array_encoding import ArrayEncoding
 from resolvent.data.tables.drift import TrainingRows, with_drift
 from resolvent.errors import DivergedError, InputError, quote, shorten
 from resolvent.math import tree
@@ -82,6 +83,8 @@ class Fitted:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "params", jax.tree.map(np.asarray, self.params))  # which keep their precision anywhere
+        if isinstance(self.encoding, ArrayEncoding) and self.encoding.arrays:
+            return  # the structure of the inputs is not stored
         x = jax.ShapeDtypeStruct((2, *self.encoding.input_shape),  # type: ignore[no-untyped-call]
                                  np.int32 if self.encoding.vocabulary else np.float32)
         with self._precision():
@@ -144,7 +147,7 @@ class Fitted:
 
         Args:
             rows: a data frame with the columns of the table that the model was trained on, in any order; for other data
-                an array [n, ...], images of 0 to 255, or texts.
+                an array [n, ...], images of 0 to 255, texts, or a dict or named tuple as that of the training rows.
 
         Raises:
             InputError: the rows cannot be encoded. The message names the row and the column.
@@ -235,28 +238,29 @@ class Fitted:
         """[n, ...] the outputs for rows that were encoded."""
         return self.outputs_of_inputs(encoded.x)
 
-    def outputs_of_inputs(self, x: NDArray[Any]) -> NDArray[Any]:
+    def outputs_of_inputs(self, x: PyTree[NDArray[Any]]) -> NDArray[Any]:
         """[n, ...] the outputs for inputs of the model.
 
         Raises:
             DivergedError: a parameter, or an output for one of these inputs, is not finite.
         """
         self.check_parameters()
-        size = min(_MAX_BLOCK, 1 << (len(x) - 1).bit_length())
+        count = tree.count_rows(x)
+        size = min(_MAX_BLOCK, 1 << (count - 1).bit_length())
         with self._precision():
-            dtype = x.dtype if self.encoding.vocabulary else np.result_type(*jax.tree.leaves(self.params))
+            dtype = np.result_type(*jax.tree.leaves(self.params))
             blocks = []
-            for start in range(0, len(x), size):
-                block = x[start:start + size]
-                filled = np.concatenate([block, np.repeat(block[-1:], size - len(block), axis=0)])
-                outputs = jax.tree.map(np.asarray, _apply(self.model, self.params, jnp.asarray(filled, dtype)))
-                blocks.append(tree.rows(outputs, slice(len(block))))
+            for start in range(0, count, size):
+                block = tree.rows(x, np.minimum(np.arange(start, start + size), count - 1))  # repeats the last row
+                filled = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if leaf.dtype.kind == "f" else None), block)
+                outputs = jax.tree.map(np.asarray, _apply(self.model, self.params, filled))
+                blocks.append(tree.rows(outputs, slice(count - start)))
         outputs = tree.concatenate(blocks)
-        is_finite = np.stack([np.isfinite(leaf).reshape(len(x), -1).all(axis=1) for leaf in jax.tree.leaves(outputs)])
+        is_finite = np.stack([np.isfinite(leaf).reshape(count, -1).all(axis=1) for leaf in jax.tree.leaves(outputs)])
         if not is_finite.all():
             row = int(np.argmin(is_finite.all(axis=0)))
             raise DivergedError(f"{self._title()} has outputs that are not finite, first for row {row + 1} of "
-                                f"{len(x)}: look for extreme values in this row, or train again with a smaller "
+                                f"{count}: look for extreme values in this row, or train again with a smaller "
                                 "learning rate")
         return outputs if self.calibration is None else self.calibration.apply(outputs)
 
@@ -362,6 +366,6 @@ class Fitted:
 
 
 @jax.jit
-def _apply(model: Model, params: PyTree[Any], x: Array) -> Array:
+def _apply(model: Model, params: PyTree[Any], x: PyTree[Array]) -> Array:
     outputs: Array = model.rewritten(model.apply)(params, x)
     return outputs

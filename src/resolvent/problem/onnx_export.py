@@ -31,6 +31,9 @@ def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch:
         from jax2onnx import to_onnx
     except ImportError as error:
         raise InputError("writing ONNX needs the packages of the extra onnx: pip install 'resolvent[onnx]'") from error
+    if isinstance(encoding, ArrayEncoding) and encoding.arrays:
+        raise InputError(f"the inputs are several arrays ({shorten(', '.join(name for name, *_ in encoding.arrays))}), "
+                         "and the file has one: use Fitted.predict")
     output = "probabilities" if encoding.classes else "prediction"
     scale = _input_function(encoding)
     calibration = calibration or Calibration()

@@ -62,10 +62,13 @@ class Asynchronous(Combinator):
     them, and the version increases by one. A party that has replied begins at once with the present version. Replies
     with tau > ``max_staleness`` do not count, and leave the party's state as it was.
 
+    The norms of updates are not compared, because they began at different versions.
+
     What a party does is the inner algorithm's: FedAvg inside is FedAsync (anchor current, buffer 1) or FedBuff (anchor
     start). With buffer 1 and mixing 1, a single party makes the steps of the inner algorithm. The server stores the
     last ``max_staleness`` + 1 versions. Run it with ``rv.participation.Arrivals`` and the same concurrency; each round
-    records ``staleness``. With a synchronous participation, a party works with the version after its last reply.
+    records ``staleness``. With a synchronous participation, a party works with the version after its last reply. Over a
+    network with a quorum, a site that has not answered keeps its message, and its late reply counts.
 
     Source: Xie, Koyejo, Gupta: Asynchronous Federated Optimization, 2019, Algorithm 1; Nguyen, Malik, Zhan,
     Yousefpour, Rabbat, Malek, Huba: Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022,
@@ -99,6 +102,7 @@ class Asynchronous(Combinator):
     max_staleness: int = eqx.field(static=True, kw_only=True, default=100)
     concurrency: int | None = eqx.field(static=True, kw_only=True, default=None)
     needs_individual_replies: ClassVar[bool] = True
+    norm_multiple: ClassVar[None] = None
     steps_without_replies: ClassVar[bool] = True  # so that the history is not copied; such a round changes nothing
 
     def __check_init__(self) -> None:

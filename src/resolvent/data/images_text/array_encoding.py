@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
@@ -15,7 +16,8 @@ from resolvent.data.sample_trees import sample_of
 from resolvent.data.samples import Task
 from resolvent.data.tables.column_encodings import is_far
 from resolvent.data.tables.columns import RowNames, check_once
-from resolvent.errors import InputError, nearest, shorten
+from resolvent.errors import InputError, nearest, quote, shorten
+from resolvent.math.tree import count_rows, named_leaves
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +58,7 @@ class PixelScaling:
 
 @dataclass(frozen=True)
 class ArrayEncoding(Encoding):
-    """How arrays, images or texts become inputs.
+    """How arrays, images or texts become inputs; inputs of several arrays, such as a dict, stay as they are.
 
     Attributes:
         shape: shape of one input.
@@ -69,6 +71,7 @@ class ArrayEncoding(Encoding):
         pixels: how images of 0 to 255 are scaled; None if inputs are not made from such images.
         text: what a token stands for, if texts can be encoded; None if only sequences of tokens can.
         targets: number of real targets of a row, for regression.
+        arrays: of inputs of several arrays, the path, the shape and the kind of each: ``floating`` or ``integer``.
     """
 
     shape: tuple[int, ...]
@@ -81,6 +84,7 @@ class ArrayEncoding(Encoding):
     pixels: PixelScaling | None = None
     text: TextUnit | None = None
     targets: int = 1
+    arrays: tuple[tuple[str, tuple[int, ...], str], ...] = ()
 
     @property
     @override
@@ -118,13 +122,17 @@ class ArrayEncoding(Encoding):
 
         Args:
             rows: [n, ...] numbers; of images with a ``PixelScaling`` integers of 0 to 255; of data with a vocabulary
-                the tokens, or a list of n texts; of inputs with names also a data frame with these columns.
+                the tokens, or a list of n texts; of inputs with names also a data frame with these columns; of inputs
+                of several arrays a structure as that of the training rows.
 
         Raises:
             InputError: the rows have another shape or type, or a number is not finite or not a token.
         """
         import pandas as pd
 
+        if self.arrays:
+            x = self._checked_structure(rows)
+            return EncodedRows(x, pd.RangeIndex(count_rows(x)), Remarks(count_rows(x)))
         index: pd.Index[Any] = pd.RangeIndex(len(rows))
         unused: tuple[str, ...] = ()
         if isinstance(rows, pd.DataFrame):
@@ -137,12 +145,38 @@ class ArrayEncoding(Encoding):
             values = np.asarray(rows)
         self._check(values, RowNames(index))
         if self.pixels is not None:
-            x: NDArray[Any] = self.pixels.standardise(self.pixels.to_unit(values))
+            x = self.pixels.standardise(self.pixels.to_unit(values))
         else:
             x = values if self.tokens else values.astype(np.float32)
         far = count_far(is_far(x, self.low, self.high), x, self.low, self.high)
         remarks = Remarks(len(x), unused=unused, far=() if far is None else (("input", far),), unknown=unknown)
         return EncodedRows(x, index, remarks)
+
+    def _checked_structure(self, rows: Any) -> Any:
+        """Several arrays, with floating numbers in single precision."""
+        x = sample_of(rows, "the rows", "of new rows")
+        leaves = dict(named_leaves(x))
+        expected = {name: (shape, kind) for name, shape, kind in self.arrays}
+        if leaves.keys() != expected.keys():
+            names = ", ".join(name or "without a name" for name in leaves)
+            raise InputError(f"the rows have the arrays {shorten(names)}, and the model was fitted to "
+                             f"{shorten(', '.join(expected))}: give these")
+        count = len(next(iter(leaves.values())))
+        for name, leaf in leaves.items():
+            shape, kind = expected[name]
+            if leaf.shape != (count, *shape) or not count:
+                raise InputError(f"{quote(name)} has shape {list(leaf.shape)}, and the model was fitted to "
+                                 f"[n{''.join(f', {size}' for size in shape)}], with n at least 1 and the same for all "
+                                 "arrays")
+            if leaf.dtype.kind not in ("biuf" if kind == "floating" else "biu"):
+                raise InputError(f"{quote(name)} has type {shorten(leaf.dtype)}, and the model needs "
+                                 f"{'numbers' if kind == 'floating' else 'integers'}: convert it")
+            if not np.isfinite(leaf).all():
+                raise InputError(f"{quote(name)} has a value that is not finite: correct it, or leave the row out")
+        is_floating = [expected[name][1] == "floating" for name in leaves]
+        return jax.tree.unflatten(jax.tree.structure(x), [
+            leaf.astype(np.float32) if of_floats else leaf
+            for leaf, of_floats in zip(leaves.values(), is_floating, strict=True)])
 
     def _from_frame(self, frame: "pd.DataFrame") -> tuple[NDArray[Any], tuple[str, ...]]:
         """The columns that have the names of the inputs, and the names of the other columns."""
@@ -201,9 +235,9 @@ class ArrayEncoding(Encoding):
         if self.task == "structured":
             structured: NDArray[Any] = sample_of(labels, "the labels", "of the rows")
             return structured
-        values = np.asarray(labels)
-        if values.shape != (len(rows),) and (self.targets == 1 or values.shape != (len(rows), self.targets)):
-            raise InputError(f"the labels have shape {shorten(values.shape)} for {len(rows)} rows: give one per row")
+        values, count = np.asarray(labels), count_rows(rows) if self.arrays else len(rows)
+        if values.shape != (count,) and (self.targets == 1 or values.shape != (count, self.targets)):
+            raise InputError(f"the labels have shape {shorten(values.shape)} for {count} rows: give one per row")
         if self.task == "regression":
             if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
                 raise InputError("the labels must be finite numbers: correct them")

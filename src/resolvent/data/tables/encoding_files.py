@@ -12,7 +12,8 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import DamagedFileError, read_sealed, write_sealed
 from resolvent.data.images_text.array_encoding import ArrayEncoding
 from resolvent.data.tables.encoding import TableEncoding
-from resolvent.errors import InputError, quote, shorten
+from resolvent.errors import InputError, shorten
+from resolvent.math.tree import named_leaves
 
 __all__ = ["encoding_of", "from_plain", "read_encoding", "to_plain", "write_encoding"]
 
@@ -22,20 +23,21 @@ _ADVICE = "write it again, by running the experiment again"
 
 
 def encoding_of(data: FederatedData) -> Encoding:
-    """The encoding of data: the fitted one, or for plain arrays the shape, the names and the range of their inputs.
+    """The encoding of data: the fitted one, or for plain arrays the shapes, the names and the range of their inputs.
 
     The range is that of the training rows. It is not known for data on the disk.
     """
     if data.encoding is not None:
         return data.encoding
+    targets = data.outputs if data.task == "regression" else 1
     if not hasattr(data.x, "dtype"):
-        raise InputError(f"the inputs of {quote(data.name)} are several arrays, for which there is no encoding of new "
-                         "rows: use model.apply(result.server_model, inputs), or personal_model of a party")
+        arrays = tuple((name, tuple(leaf.shape[1:]), "floating" if leaf.dtype.kind == "f" else "integer")
+                       for name, leaf in named_leaves(data.x))
+        return ArrayEncoding((), data.task, data.classes, targets=targets, arrays=arrays)
     low = high = None
     if not data.vocabulary and isinstance(data.x, np.ndarray):
         parts = [x for k in range(len(data)) if (x := data.party(k)[0]).size]
         low, high = float(min(x.min() for x in parts)), float(max(x.max() for x in parts))
-    targets = data.outputs if data.task == "regression" else 1
     return ArrayEncoding(data.input_shape, data.task, data.classes, data.features, data.vocabulary, low, high,
                          targets=targets)
 

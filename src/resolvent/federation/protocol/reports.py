@@ -55,6 +55,10 @@ class PhaseReport(NamedTuple):
         late: ids of parties whose reply to an earlier message arrived during the phase; it did not count.
         norms: party id -> norm of its update (``admission.update_norm``), also if it did not count; None if the norm is
             too large for a number.
+        began: party id -> round of the message that it has answered, if it is an earlier one.
+        stale: ids of parties whose message is of a version that the server has forgotten; they get a new one.
+        staleness: mean number of versions since the message, over the replies that counted and the stale parties; None:
+            the server is not asynchronous.
     """
 
     round: int
@@ -66,6 +70,9 @@ class PhaseReport(NamedTuple):
     absent: Mapping[int, str]
     late: tuple[int, ...]
     norms: Mapping[int, float | None] = {}
+    began: Mapping[int, int] = {}
+    stale: tuple[int, ...] = ()
+    staleness: float | None = None
 
 
 class EvaluationReport(NamedTuple):

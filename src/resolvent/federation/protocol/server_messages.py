@@ -73,14 +73,17 @@ def start_message(run: str, party: str, model: Vector, key: Array, experiment: M
     return EncodedMessage(Message("start", run, facts=facts, arrays=arrays), like)
 
 
-def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, round_key: Array,
+def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any, root: Array,
                  asked: Sequence[str] | None = None, like: EncodedMessage | None = None) -> EncodedMessage:
-    """The message of a phase to party k; with secure sums it names the asked sites. ``like`` is an earlier message."""
-    payload, key = _phase_payload(algorithm, record.state, jnp.array(k), round_key, record.round,
-                                  phase=record.phase)
+    """The message of a phase to party k, or the one that it has not answered.
+
+    With secure sums it names the asked sites. ``root`` is the key of the run, ``like`` an earlier message.
+    """
+    t = record.unanswered.get(k, record.round)
+    payload, key = _phase_payload(algorithm, record.state, jnp.array(k), root, t, phase=record.phase)
     arrays = arrays_of({"payload": payload, "key": key, "effort": effort})
     facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
-    return EncodedMessage(Message("work", record.run, record.round, record.phase, facts, arrays), like)
+    return EncodedMessage(Message("work", record.run, t, record.phase, facts, arrays), like)
 
 
 def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int,
@@ -162,9 +165,9 @@ def _is_name(value: Any) -> bool:
 
 
 @partial(jax.jit, static_argnames="phase")
-def _phase_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""], round_key: Array, t: int, *,
+def _phase_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""], root: Array, t: int, *,
                    phase: int) -> tuple[Payload, Array]:
-    key = keys.party_key(keys.phase_key(round_key, phase), k)
+    key = keys.party_key(keys.phase_key(keys.round_key(root, jnp.asarray(t)), phase), k)
     of_round = algorithm_of_round(algorithm, jnp.asarray(t))
     return of_round.phases[phase].message(state, k), jax.random.key_data(key)
 

@@ -90,6 +90,7 @@ class ServerRecord(NamedTuple):
         working: ids of the parties that take part in the next phase; None at the beginning of a round.
         counted: party id -> (round, phase) of its last reply that counted.
         refused: party id -> (round, phase) of its last reply that arrived and did not count.
+        unanswered: party id -> round of the message that it has still to answer; with asynchronous servers.
         members: (first round, ids of the parties that are asked from this round on), in the order of the rounds.
         evaluated: the number of rounds after which the last evaluation was made; -1 before the first evaluation.
         restarted: ids of parties that lost their state and restarted.
@@ -114,6 +115,7 @@ class ServerRecord(NamedTuple):
     working: tuple[int, ...] | None = None
     counted: Mapping[int, tuple[int, int]] = {}
     refused: Mapping[int, tuple[int, int]] = {}
+    unanswered: Mapping[int, int] = {}
     members: tuple[tuple[int, tuple[int, ...]], ...] = ()
     evaluated: int = -1
     restarted: tuple[int, ...] = ()
@@ -246,11 +248,7 @@ class PartyStore(_Store):
             self._restore(message, "pending.", like) if has_pending else None, message.fact("number", int))
 
     def read_reply(self) -> bytes:
-        """The reply that was written with the record; it stays on the disk, because it can be as large as a model.
-
-        Raises:
-            InputError: the record is damaged or absent.
-        """
+        """The reply that was written with the record; it stays on the disk, because it can be as large as a model."""
         message = self._read_record()
         if message is None:
             raise DamagedFileError(f"{self.folder / self._record_name} is missing: it was there before")
@@ -342,8 +340,8 @@ class ServerStore(_Store):
         if (message := self._read_record()) is None:
             return None
         facts: dict[str, Any] = {name: _as_tuples(value) for name, value in message.facts.items()}
-        for name in ("counted", "refused"):  # JSON has no numbers as keys
-            facts[name] = {int(k): position for k, position in facts[name].items()}
+        for name in ("counted", "refused", "unanswered"):  # JSON has no numbers as keys
+            facts[name] = {int(k): position for k, position in facts.get(name, {}).items()}
         state = self._restore(message, "state.", like(len(facts["parties"])))
         record = ServerRecord(run=message.run, state=state, round=message.round, phase=message.phase, **facts)
         self._truncate_log(record.log_bytes)

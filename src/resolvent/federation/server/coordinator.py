@@ -29,7 +29,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
 from resolvent.algorithms.combinators.persistent_memory import prepare
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.round import collect_replies, working_parties
+from resolvent.algorithms.round import working_parties
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing, encode_all
 from resolvent.federation.protocol.exchange import Answers, FederationStoppedError, RoundRules, exchange
@@ -46,7 +46,6 @@ from resolvent.federation.protocol.reports import (
 from resolvent.federation.protocol.server_messages import (
     Ready,
     model_message,
-    norm_of_reply,
     read_ready,
     read_reply,
     read_stored,
@@ -59,6 +58,7 @@ from resolvent.federation.protocol.wire import Message
 from resolvent.federation.secure.answers import count_of
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.evaluation import evaluate
+from resolvent.federation.server.late_replies import LateReplies
 from resolvent.federation.server.membership import (
     change_members,
     check_change_of_members,
@@ -140,6 +140,7 @@ class Coordinator:
             parties=np.arange(len(transport.parties), dtype=np.int32), diagnostics=(), clock=None).every
         facts = {"algorithm": fingerprint_of(algorithm), "precision": jnp.result_type(float).name}
         self._experiment = {**facts, "rounds": rounds}
+        self._late = LateReplies(self._algorithm, self._participation, len(transport.parties), self._rules)
         self._identity = {**facts, "participation": fingerprint_of(self._participation), "seed": str(seed),
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
         if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only
@@ -258,49 +259,48 @@ class Coordinator:
         t, phase = record.round, record.phase
         members = members_of_round(record.members, t)
         own_key, cohort = draw_cohort(self._participation, members, record.sizes, self._own_root(record), t)
-        (asked, left), answers = self._asked(record, cohort), Answers()
+        stale = self._late.stale(record)
+        (asked, left), answers = self._asked(record, cohort, stale), Answers()
         has_left = dict.fromkeys(left, "it has left the federation")
         if asked and not (self._secure is not None and self._secure.stored((t, phase + 1))):
-            public_key = keys.round_key(keys.root_key(self._seed), jnp.asarray(t))
-            answers, record = self._ask(record, asked, cohort, public_key)
+            answers, record = self._ask(record, asked, cohort)
         if self._secure is not None and self._sums_replies:
             collected = self._secure.collect(record, answers, self._description.replies[phase], cohort, self._samples)
         else:
-            collected = collect_replies(
-                {record.parties.index(name): answers.values.pop(name) for name in [*answers.values]},
-                self._description.replies[phase], cohort,
-                partial(norm_of_reply, self._algorithm, record.state, t, phase=phase), self._algorithm.norm_multiple)
-        counted = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
-        if counted or self._algorithm.steps_without_replies:
+            collected = self._late.collect(record, answers.values, self._description.replies[phase], cohort, stale)
+        alive = tuple(np.asarray(cohort.index)[np.asarray(collected.replies.alive)].tolist())
+        counted = tuple(k for k in alive if k not in stale)
+        late = self._late.facts(record, alive, collected.refused, stale)
+        if alive or self._algorithm.steps_without_replies:
             state = next_state(self._algorithm, record.state, collected.replies, own_key, t, phase=phase)
             record = record._replace(state=state)
         report = PhaseReport(t, phase, answers.attempts, tuple(asked), counted,
                              {k: shorten(reason) for k, reason in collected.refused.items()},
                              _by_id(record, answers.absent) | has_left, _ids(record, answers.late),
-                             {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()})
+                             {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()}, *late)
         del collected  # the replies: writing the record needs memory, too
         jax.block_until_ready(record.state)  # type: ignore[no-untyped-call]
         is_last = phase + 1 == len(self._description.messages)
         record = record._replace(
             round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,
-            counted={**record.counted, **dict.fromkeys(report.counted, (t, phase))},
-            refused={**record.refused, **dict.fromkeys(report.refused, (t, phase))})
+            **{name: {**getattr(record, name), **{k: (record.unanswered.get(k, t), phase) for k in ids}}
+               for name, ids in (("counted", report.counted), ("refused", report.refused))},
+            unanswered=self._late.unanswered(record, (*report.absent,)))
         return self._stored(record, report, answers)
 
     def _own_root(self, record: ServerRecord) -> Array:
         """The key of cohorts and of the server's random numbers: its secret if the run protects parties."""
         return system_key(self._store.read_secret()) if record.protects else keys.root_key(self._seed)
 
-    def _asked(self, record: ServerRecord, cohort: Cohort) -> tuple[list[int], list[int]]:
+    def _asked(self, record: ServerRecord, cohort: Cohort, stale: Sequence[int]) -> tuple[list[int], list[int]]:
         """The ids of the parties that work in the phase, and of those that have left since the round was drawn."""
         index = np.asarray(cohort.index)
         working = (index[np.asarray(working_parties(self._algorithm, cohort))].tolist() if record.working is None
                    else [k for k in index.tolist() if k in record.working])
         left = [k for k in working if record.parties[k] not in self._transport.parties]
-        return [k for k in working if k not in left], left
+        return [k for k in working if k not in (*left, *stale)], left
 
-    def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort,
-             round_key: Array) -> tuple[Answers, ServerRecord]:
+    def _ask(self, record: ServerRecord, asked: list[int], cohort: Cohort) -> tuple[Answers, ServerRecord]:
         """Send the messages of a phase and collect enough replies."""
         effort = dict(zip(np.asarray(cohort.index).tolist(), np.asarray(cohort.effort), strict=True))
         may_restart = self._secure is None and (  # with the folder, the keys of secure sums are lost
@@ -310,7 +310,7 @@ class Coordinator:
                             has_party_states=self._description.has_party_states)
 
         def message(k: int, like: EncodedMessage | None = None) -> EncodedMessage:
-            return work_message(self._algorithm, recovery.record, k, effort[k], round_key,
+            return work_message(self._algorithm, recovery.record, k, effort[k], keys.root_key(self._seed),
                                 names if self._sums_replies else None, like)
 
         def recover(name: str) -> EncodedMessage | None:
@@ -362,6 +362,7 @@ class Coordinator:
         if any(isinstance(report, FinishReport) and not report.absent and report.rounds == record.round
                for report in self._reports):
             return record
+        record = record._replace(unanswered={})  # if the run is extended, the messages are new
         answers = exchange(self._transport, self._model_messages("finish", record), read_stored,
                            replace(self._rules, quorum=None))
         report = FinishReport(record.round, _ids(record, answers.values), _by_id(record, answers.absent))

@@ -1,6 +1,7 @@
 """The record of a federation as metrics, and as a participation with which ``simulate`` repeats the run."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax
@@ -26,7 +27,7 @@ __all__ = ["RecordedCohorts", "metrics_of_reports", "recorded_participation"]
 
 
 def metrics_of_reports(method: str, reports: Iterable[Report], record: ServerRecord) -> "pd.DataFrame":
-    """The metrics of a run: the scores of evaluations, ``replies`` of each round, and ``refused`` replies.
+    """The metrics of a run: the scores of evaluations, ``replies`` of each round, ``staleness``, ``refused`` replies.
 
     Args:
         method: the value of the column ``method``.
@@ -37,6 +38,8 @@ def metrics_of_reports(method: str, reports: Iterable[Report], record: ServerRec
         if isinstance(report, PhaseReport):
             if report.phase == last_phase:
                 table.add(report.round + 1, None, None, "replies", len(report.counted))
+            if report.staleness is not None:
+                table.add(report.round + 1, None, None, "staleness", report.staleness)
             ids = np.array(sorted(report.refused), int)
             table.add(report.round + 1, ids, None, "refused", np.ones(len(ids)))
         elif isinstance(report, EvaluationReport):
@@ -107,6 +110,7 @@ def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed
         raise InputError("the server drew cohorts and noise from a secret of its own, which a simulation cannot repeat")
     participation, rounds = Full() if participation is None else participation, max(record.round, 1)
     absent: dict[int, set[int]] = {t: set() for t in range(rounds)}
+    began: dict[int, Mapping[int, int]] = {}
     for report in reports:
         if isinstance(report, PhaseReport) and report.round < record.round:
             if report.phase and report.absent:
@@ -114,10 +118,15 @@ def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed
                     f"in round {report.round + 1}, {record.parties[min(report.absent)]} answered the first phase and "
                     f"not phase {report.phase + 1}: a simulation has one cohort for all phases of a round")
             absent[report.round] |= {*report.absent}
+            if report.began:
+                began[report.round] = report.began
     drawn = [draw_cohort(participation, members_of_round(record.members, t), record.sizes, keys.root_key(seed), t)
              for t in range(rounds)]
     capacity = max(len(cohort.index) for _, cohort in drawn)
     cohorts = [_padded(cohort, absent[t], capacity, len(record.parties)) for t, (_, cohort) in enumerate(drawn)]
+    if began:
+        cohorts = [replace(cohort, began=jnp.asarray([began.get(t, {}).get(k, t) for k in cohort.index.tolist()]))
+                   for t, cohort in enumerate(cohorts)]
     of_rounds = jnp.stack([jax.random.key_data(keys.cohort_key(key)) for key, _ in drawn])
     return RecordedCohorts(of_rounds, jax.tree.map(lambda *rows: jnp.stack(rows), *cohorts), participation)
 

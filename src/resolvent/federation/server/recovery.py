@@ -43,10 +43,12 @@ class Recovery:
         if ready.samples != self.record.sizes[k]:
             return self._exclude(k, f"{LOST}, and has {ready.samples} training samples instead of "
                                     f"{self.record.sizes[k]}")
-        counted, refused = ({i: position for i, position in positions.items() if i != k}
-                            for positions in (self.record.counted, self.record.refused))
+        counted, refused, unanswered = (
+            {i: position for i, position in positions.items() if i != k}
+            for positions in (self.record.counted, self.record.refused, self.record.unanswered))
         restarted = {*self.record.restarted, k} if self._has_party_states else {*self.record.restarted}
-        self.record = self.record._replace(counted=counted, refused=refused, restarted=tuple(sorted(restarted)))
+        self.record = self.record._replace(counted=counted, refused=refused, unanswered=unanswered,
+                                           restarted=tuple(sorted(restarted)))
         self._store.write(self.record)  # first: a party that has answered a phase refuses another message for it
         return True
 

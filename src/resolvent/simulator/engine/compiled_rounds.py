@@ -176,7 +176,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
                 t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     round_key = keys.round_key(key, t)
     cohort, drawn = participation.draw(state.participation, keys.cohort_key(round_key), t, problem.sizes)
-    algorithm, of_round = algorithm_of_round(algorithm, t), problem.at(t)
+    plain, algorithm, of_round = algorithm, algorithm_of_round(algorithm, t), problem.at(t)
     part = part_of_cohort(problem, cohort)
     working = counted = working_parties(algorithm, cohort)
     server_before = state.server
@@ -184,7 +184,9 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
     server_info: Info = {**cohort.info}
     for number in range(len(algorithm.phases)):
         phase_key = keys.phase_key(round_key, number)
-        phase = _run_phase(algorithm, number, of_round, cohort, part, counted, phase_key, state, static)
+        # What a party works with is of the round in which it began.
+        work = (algorithm, of_round, phase_key) if cohort.began is None else (plain, problem, key)
+        phase = _run_phase(algorithm, number, of_round, cohort, part, counted, phase_key, state, static, work)
         state, counted = phase.state, phase.counted
         party_info |= phase.party_info
         server_info |= phase.server_info
@@ -215,8 +217,12 @@ def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> No
 
 
 def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, part: CohortPart,
-               working: Bool[Array, " C"], key: Array, state: Federation, static: _Static) -> _PhaseResult:
+               working: Bool[Array, " C"], key: Array, state: Federation, static: _Static,
+               of_work: tuple[Algorithm, Problem, Array]) -> _PhaseResult:
     """Message, party and server of one phase.
+
+    ``of_work`` has what parties work with: that of the round and the key of the phase, or with ``Cohort.began`` that of
+    all rounds and the root key.
 
     Absent parties keep their states, and the server keeps its own if no reply counts, see ``server_step``. A reply that
     does not count, such as one that is not finite, does not count in the following phases of the round either.
@@ -228,6 +234,9 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
     def work(shared: tuple[Algorithm, Problem, ServerState, Array],
              job: Jobs) -> tuple[PartyState, tuple[Reply, Array], Info]:
         algorithm, problem, server, key = shared
+        if job.began is not None:
+            algorithm, problem = algorithm_of_round(algorithm, job.began), problem.at(job.began)
+            key = keys.phase_key(keys.round_key(key, job.began), number)
         phase, k = algorithm.phases[number], job.index
         message = phase.message(server, k)
         oracle = recording(problem.oracle(k), static.record)
@@ -239,7 +248,8 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
         return row, (payload, norm), {name: info[name] for name in info if name in ("model", *static.record)}
 
     new_rows, replies, info = scheduler_named(static.scheduler)(
-        work, (algorithm, problem, state.server, key), Jobs(part.index, rows, effort),
+        work, (*of_work[:2], state.server, of_work[2]),
+        Jobs(part.index, rows, effort, None if cohort.began is None else part.select(cohort.began)),
         effort * estimated_work(algorithm, problem.sizes[part.index]))
     models = {"model": info.pop("model")} if "model" in info else {}  # they stay where they are
     (payload, norms), info = part.exchange((replies, info))

@@ -42,6 +42,7 @@ class Jobs(eqx.Module):
         index: ids of the parties.
         rows: states of the parties.
         effort: fraction of the solver's budget that each party does; 0 is no work.
+        began: see ``Cohort``.
 
     Example:
         >>> jobs = rv.schedulers.Jobs(jnp.arange(2), rows=jnp.zeros((2, 3)), effort=jnp.array([1.0, 0.5]))
@@ -50,6 +51,7 @@ class Jobs(eqx.Module):
     index: Int[Array, " C"]
     rows: PartyState
     effort: Float[Array, " C"]
+    began: Int[Array, " C"] | None = None
 
 
 Shared: TypeAlias = PyTree[Any]

@@ -77,7 +77,7 @@ def released_replies(run: SiteRun, name: str, number: int, sites: int) -> Iterat
     read_ready(name, decode(handle(bytes(start_message(_RUN, name, model, first_key, facts)))))
 
     def ask(record: ServerRecord, round_key: Array) -> PyTree[Any]:
-        message = work_message(prepared.algorithm, record, 0, jnp.ones(()), round_key)
+        message = work_message(prepared.algorithm, record, 0, jnp.ones(()), keys.root_key(experiment.seed))
         return read_reply(name, decode(handle(bytes(message))), prepared.description.replies[record.phase])
 
     yield from _rounds(prepared, model, name, int(problem.sizes[0]), experiment.seed, sites,
