@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of a run")
     parser.add_argument("--data", nargs="+", default=["digits", "mnist"], choices=["digits", "mnist", "cifar10"])
-    parser.add_argument("--concentrations", type=float, nargs="+", default=[0.1, 0.5], help="of the Dirichlet divisions")
+    parser.add_argument("--concentrations", type=float, nargs="+", default=[0.1, 0.5], help="of the divisions")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
     for data in options.data:

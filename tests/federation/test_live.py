@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import resolvent as rv
-from federation.parts import SEED, Federation, quadratic
+from federation.parts import SEED, Federation, classification, quadratic
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules, exchange
@@ -255,19 +255,21 @@ def durations(t, name):
     return {"site 0": 0, "site 1": 1, "site 2": t % 2, "site 3": 3, "site 4": 9 if t == 1 else 0}[name]
 
 
-@pytest.mark.parametrize("algorithm", [
-    pytest.param(rv.fedasync(GD, max_staleness=12), id="FedAsync"),
-    pytest.param(rv.fedbuff(rv.solvers.SGD(0.05, batch_size=3, steps=2, schedule=rv.schedules.exponential(0.9)),
-                            buffer=3, max_staleness=4), id="FedBuff"),
-    pytest.param(rv.combinators.Asynchronous(rv.scaffold(GD), max_staleness=12), id="Scaffold")])
+@pytest.mark.parametrize(("algorithm", "make_problem"), [
+    pytest.param(rv.fedasync(GD, max_staleness=12), quadratic, id="FedAsync"),
+    # Minibatches and learning rates are of the round in which a site began.
+    pytest.param(rv.fedbuff(rv.SGD(0.05, batch_size=3, epochs=2, schedule=rv.schedules.Exponential(factor=0.5)),
+                            buffer=3, max_staleness=4), classification, id="FedBuff"),
+    pytest.param(rv.combinators.Asynchronous(rv.scaffold(GD), max_staleness=12), quadratic, id="Scaffold")])
 @pytest.mark.parametrize("stop", [False, True])
-def test_late_replies_of_an_asynchronous_server_count_and_are_repeated_in_the_simulator(algorithm, stop, tmp_path):
+def test_late_replies_of_an_asynchronous_server_count_and_are_repeated_in_the_simulator(algorithm, make_problem, stop,
+                                                                                        tmp_path):
     """To the bit: states, models and staleness; also if the server was started again in the middle."""
     def interrupt(report):
         if stop and isinstance(report, PhaseReport) and report.round == 5:
             raise KeyboardInterrupt
 
-    with Federation(algorithm, quadratic(), tmp_path, rounds=12, transport=Busy,
+    with Federation(algorithm, make_problem(), tmp_path, rounds=12, transport=Busy,
                     rules=RoundRules(quorum=1, retries=0)) as parts:
         parts.transport.duration = durations
         if stop:
@@ -278,21 +280,20 @@ def test_late_replies_of_an_asynchronous_server_count_and_are_repeated_in_the_si
         # Every message was sent once, and a slow site got no new one until it had answered, or its version was gone.
         assert len(parts.transport.sent) == len({(name, t) for name, t, _ in parts.transport.sent})
         assert any(report.began for report in phases)
-        assert any(4 in report.stale for report in phases) == (algorithm.max_staleness < 9)
+        assert any(4 in report.stale for report in phases)
         replayed = recorded_participation(result.record, result.reports, SEED)
         simulated = rv.simulate(algorithm, parts.problem, rounds=12, seed=SEED, participation=replayed, progress=False,
                                 evaluate_every=12)
         assert_close(result.state, simulated.state.server, 1e-13)
         assert_close(parts.party_states(result.record), simulated.state.parties, 1e-13)
-        for name in ("replies", "staleness"):
-            of_network, of_simulation = (metrics[metrics["metric"] == name]["value"].to_numpy()
-                                         for metrics in (result.metrics, simulated.metrics))
-            assert_close(of_network[:12], of_simulation[:12], 1e-6)
+        of_network, of_simulation = (metrics[metrics["metric"] == "staleness"]["value"].to_numpy()
+                                     for metrics in (result.metrics, simulated.metrics))
+        assert_close(of_network, of_simulation, 1e-6)
 
 
 @pytest.mark.parametrize(("algorithm", "participation", "reason"), [
     (rv.fedasync(GD), rv.participation.Uniform(2), "need participation Full, got Uniform"),
-    (rv.combinators.Compressed(rv.fedbuff(GD, buffer=2), rv.codecs.TopK(1)), None,
+    (rv.combinators.Compressed(rv.fedbuff(GD, buffer=2), rv.codecs.TopK(1), step=0.0), None,
      "Compressed around Asynchronous changes the message"),
     (rv.fedasync(GD, concurrency=2), None, "concurrency=2")])
 def test_late_replies_that_cannot_count_are_refused(algorithm, participation, reason, tmp_path):

@@ -113,7 +113,7 @@ def test_metrics_of_another_task_are_refused():
 def test_fitted_models_of_several_inputs(tmp_path):
     """Predictions are those of the model on the arrays, also from a folder; other rows are refused."""
     x = [{"a": RNG.normal(size=(9, 3)), "meta": {"group": RNG.integers(0, 4, 9)}} for _ in range(2)]
-    data = rv.FederatedData.from_arrays(x, [RNG.integers(0, 2, 9) for _ in range(2)], classes=["no", "yes"], seed=0)
+    data = rv.FederatedData.from_arrays(x, [RNG.choice(["no", "yes"], 9) for _ in range(2)], seed=0)
     model = rv.models.from_functions(
         lambda key: {"w": jnp.zeros((3, 2)), "group": jnp.zeros((4, 2))},
         lambda p, x: x["a"] @ p["w"] + p["group"][x["meta"]["group"]], loss="cross_entropy")

@@ -182,7 +182,8 @@ class Asynchronous(Combinator):
         is_fresh = alive & (staleness <= self.max_staleness)
         entering = self._entering(state.inner, before, reply, staleness)
         buffer = jax.tree.map(
-            lambda rows, row: rows.at[extra.waiting].set(jnp.where(is_fresh, row[0], rows[extra.waiting])),
+            lambda rows, row: rows.at[extra.waiting].set(
+                jnp.where(is_fresh, row[0].astype(rows.dtype), rows[extra.waiting])),
             extra.buffer, entering)
         waiting = extra.waiting + is_fresh
         is_step = waiting == self.buffer
