@@ -27,13 +27,13 @@ _INPUT = "rows"
 def write_onnx(path: Path, model: Model, params: Any, encoding: Encoding, batch: int | None = None,
                calibration: Calibration | None = None) -> None:
     """Write a model with its parameters and the encoding of its rows as an ONNX file, see ``Fitted.to_onnx``."""
+    if isinstance(encoding, ArrayEncoding) and encoding.arrays:
+        raise InputError(f"the inputs are several arrays ({shorten(', '.join(name for name, *_ in encoding.arrays))}), "
+                         "and the file has one: use Fitted.predict")
     try:
         from jax2onnx import to_onnx
     except ImportError as error:
         raise InputError("writing ONNX needs the packages of the extra onnx: pip install 'resolvent[onnx]'") from error
-    if isinstance(encoding, ArrayEncoding) and encoding.arrays:
-        raise InputError(f"the inputs are several arrays ({shorten(', '.join(name for name, *_ in encoding.arrays))}), "
-                         "and the file has one: use Fitted.predict")
     output = "probabilities" if encoding.classes else "prediction"
     scale = _input_function(encoding)
     calibration = calibration or Calibration()
