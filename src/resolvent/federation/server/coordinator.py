@@ -280,11 +280,12 @@ class Coordinator:
                              {k: norm if math.isfinite(norm) else None for k, norm in collected.norms.items()}, *late)
         del collected  # the replies: writing the record needs memory, too
         jax.block_until_ready(record.state)  # type: ignore[no-untyped-call]
+        positions = {k: (record.unanswered.get(k, t), phase) for k in (*report.counted, *report.refused)}
         is_last = phase + 1 == len(self._description.messages)
         record = record._replace(
             round=t + is_last, phase=0 if is_last else phase + 1, working=None if is_last else report.counted,
-            **{name: {**getattr(record, name), **{k: (record.unanswered.get(k, t), phase) for k in ids}}
-               for name, ids in (("counted", report.counted), ("refused", report.refused))},
+            counted={**record.counted, **{k: positions[k] for k in report.counted}},
+            refused={**record.refused, **{k: positions[k] for k in report.refused}},
             unanswered=self._late.unanswered(record, (*report.absent,)))
         return self._stored(record, report, answers)
 

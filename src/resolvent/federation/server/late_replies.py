@@ -7,10 +7,10 @@ simulation repeats the run. A site whose version the server has forgotten gets a
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm, Reply
@@ -81,7 +81,7 @@ class LateReplies:
         replies = {record.parties.index(name): values.pop(name) for name in [*values]}
         replies |= {k: jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), expected) for k in stale}
 
-        def norm_of(k: int, reply: Reply) -> Array:
+        def norm_of(k: int, reply: Reply) -> Any:
             return norm_of_reply(self._algorithm, record.state, record.unanswered.get(k, record.round), k, reply,
                                  phase=record.phase)
 
