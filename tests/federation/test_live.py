@@ -256,12 +256,13 @@ def durations(t, name):
 
 
 @pytest.mark.parametrize(("algorithm", "make_problem"), [
-    pytest.param(rv.fedasync(GD, max_staleness=12), quadratic, id="FedAsync"),
+    pytest.param(rv.fedasync(GD, max_staleness=12), quadratic, id="FedAsync", marks=pytest.mark.nightly),
     # Minibatches and learning rates are of the round in which a site began.
     pytest.param(rv.fedbuff(rv.SGD(0.05, batch_size=3, epochs=2, schedule=rv.schedules.Exponential(factor=0.5)),
                             buffer=3, max_staleness=4), classification, id="FedBuff"),
-    pytest.param(rv.combinators.Asynchronous(rv.scaffold(GD), max_staleness=12), quadratic, id="Scaffold")])
-@pytest.mark.parametrize("stop", [False, True])
+    pytest.param(rv.combinators.Asynchronous(rv.scaffold(GD), max_staleness=12), quadratic, id="Scaffold",
+                 marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("stop", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_late_replies_of_an_asynchronous_server_count_and_are_repeated_in_the_simulator(algorithm, make_problem, stop,
                                                                                         tmp_path):
     """To the bit: states, models and staleness; also if the server was started again in the middle."""
