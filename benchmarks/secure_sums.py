@@ -209,6 +209,16 @@ def ms(seconds):
     return round(value, max(0, 2 - math.floor(math.log10(value)))) if value > 0 else 0.0
 
 
+def table_of(rows):
+    """The rows as the table of docs/secure-sums-protocol.md."""
+    titles = ("plain", "secure", "all sites", "all sites, 32 bits", "SecAgg+")
+    for row in rows:
+        cells = [f"{row[f'{title}: ms site']:g}, {row[f'{title}: ms server']:g}" if f"{title}: ms site" in row
+                 else "not measured" for title in titles]
+        traffic = row["secure: bytes site"] / row["plain: bytes site"]
+        yield f"| {row['sites']} | {row['parameters']:,} | {' | '.join(cells)} | {traffic:.2f} |"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sites", type=int, nargs="+", default=[3, 10, 30, 100])
@@ -227,6 +237,7 @@ def main():
                 rows.append(measured(count, parameters, 1 if count * parameters > 3e6 else options.repeats,
                                      with_flower and count <= options.flower_sites))
                 print(rows[-1], flush=True)
+    print(*table_of(rows), sep="\n")
     if options.out is not None:
         facts = {"command": "python benchmarks/secure_sums.py", "unit": "CPU ms and bytes of one phase; a site: mean",
                  "repeats": options.repeats, "of_more_than_3e6_numbers": 1, "threshold": RULES.threshold}
