@@ -12,7 +12,7 @@ from helpers import SEED, classification, equal, quadratic, trajectory
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.combinators.adaptive import MuRule
-from resolvent.simulator.record.diagnostics import pooled_optimum
+from resolvent.simulator.record.diagnostics import dissimilarity, pooled_optimum
 
 UNIFORM = rv.participation.Full("uniform")
 
@@ -117,6 +117,28 @@ def test_paired_losses_are_of_the_same_parties():
         changes.add(grew)
     assert len(cohorts) > 3
     assert changes == {True, False}
+
+
+def test_mu_follows_the_dissimilarity_of_the_updates():
+    """Every round in closed form by NumPy. For one gradient step without a penalty, B is the diagnostic's."""
+    problem = quadratic()
+    algorithm = rv.fedprox_adaptive(rv.solvers.ClosedForm(), mu=0.2, per_dissimilarity=0.3)
+    h, g, w, mu = np.asarray(problem.hessians), np.asarray(problem.linears), np.zeros(4), 0.2
+    for after in trajectory(algorithm, problem, 6, UNIFORM)[1:]:
+        updates = np.array([np.linalg.solve(h[k] + mu * np.eye(4), g[k] + mu * w) for k in range(6)]) - w
+        mean = updates.mean(axis=0)
+        w, mu = w + mean, 0.3 * ((updates**2).sum(axis=1).mean() / (mean @ mean) - 1)
+        np.testing.assert_allclose(after.server.inner, w, atol=1e-11)
+        np.testing.assert_allclose(after.server.extra.rule.mu, mu, rtol=1e-9)
+    assert mu > 0.2
+    step = rv.fedprox_adaptive(rv.solvers.GD(0.1), per_dissimilarity=1.0)
+    first = trajectory(step, problem, 1, rv.participation.Full())[-1]
+    b = dissimilarity(problem, jnp.zeros(4)).b
+    np.testing.assert_allclose(first.server.extra.rule.mu, b**2 - 1, rtol=1e-9)
+    same = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(4)] * 3), jnp.ones((3, 4)))
+    assert float(trajectory(step, same, 2, UNIFORM)[-1].server.extra.rule.mu) < 1e-12
+    with pytest.raises(rv.InputError, match="paired=True, per_dissimilarity"):
+        rv.fedprox_adaptive(rv.solvers.GD(0.1), paired=True, per_dissimilarity=1.0)
 
 
 def test_adaptive_mu_refuses_algorithms_without_a_proximal_weight():

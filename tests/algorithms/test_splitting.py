@@ -71,6 +71,26 @@ def test_fedavg_reaches_its_own_fixed_point(k, eta):
     assert (np.abs(fixed - optimum()).max() < 1e-10) == (k == 1)
 
 
+def test_users_who_take_different_numbers_of_steps_weigh_by_them():
+    """FedAvg with k_i steps of user i: (10) without the factor 1/k; for small steps the minimiser of sum_i k_i f_i."""
+    steps = np.array([5, 4, 3, 2, 1, 1])
+    work = rv.participation.FixedEffort(jnp.asarray(steps / 5), UNIFORM)
+
+    def fixed_point(eta):
+        sums = [sum(np.linalg.matrix_power(np.eye(4) - eta * a.T @ a, j) for j in range(k))
+                for a, k in zip(A, steps, strict=True)]
+        return np.linalg.solve(sum(s @ a.T @ a for s, a in zip(sums, A, strict=True)),
+                               sum(s @ a.T @ b for s, a, b in zip(sums, A, B, strict=True)))
+
+    algorithm = rv.fedavg(rv.solvers.GD(0.1, steps=5))
+    model = np.asarray(algorithm.server_model(limit(algorithm, PROBLEM, 3000, work).server))
+    np.testing.assert_allclose(model, fixed_point(0.1), atol=1e-10)
+    roots = np.sqrt(steps)[:, None]
+    weighted = np.linalg.lstsq((roots[..., None] * A).reshape(-1, 4), (roots * B).ravel(), rcond=None)[0]
+    gap = [np.linalg.norm(fixed_point(eta) - weighted) for eta in (1e-2, 1e-3)]
+    assert gap[1] < 0.11 * gap[0] < 0.1 * np.linalg.norm(weighted - optimum())
+
+
 @pytest.mark.nightly
 def test_the_product_of_step_and_steps_decides_fedavgs_gap():
     """Around (11): for small eta the fixed point depends on eta*(k-1) alone."""

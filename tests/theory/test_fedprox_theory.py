@@ -8,11 +8,15 @@ averaged with equal weights (``BySize``). For quadratic f, with C the covariance
 Source: Li et al., Federated Optimization in Heterogeneous Networks, sections 4 and A.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array
 
 import resolvent as rv
 from resolvent.algorithms import keys
@@ -211,3 +215,46 @@ def test_theorem_6_the_mean_squared_gradient_falls_as_one_over_the_rounds():
         after, weights = one_round(quadratics, rv.fedprox(rv.solvers.ClosedForm(), mu=mu), BY_SIZE, w, t)
         np.testing.assert_allclose(after, weights @ (maps @ w), atol=1e-12)
         w = after
+
+
+class BregmanProximal(rv.problems.LocalObjective):
+    """The loss plus mu times the Bregman divergence of ``potential`` from the shared model."""
+
+    potential: Callable[..., Array] = eqx.field(static=True)
+    mu: float
+
+    def __call__(self, params, batch, context):
+        at, slope = jax.value_and_grad(lambda w: self.potential(w, batch))(context.shared)
+        linear = sum(jnp.vdot(s, p - q) for s, p, q in zip(*map(jax.tree.leaves, (slope, params, context.shared)),
+                                                         strict=True))
+        return context.losses(context.outputs(params, batch), batch) + self.mu * (
+            self.potential(params, batch) - at - linear)
+
+
+def test_fedprox_with_a_bregman_divergence():
+    """The divergence of the squared norm is FedProx's penalty; that of the log-partition is the outputs' KL divergence.
+
+    The divergence between the parties' models and the shared model falls as its weight grows.
+    """
+    rng = np.random.default_rng(2)
+    data = rv.FederatedData.from_arrays(list(rng.normal(size=(3, 20, 4)) + np.arange(3)[:, None, None] / 2),
+                                        list(rng.integers(0, 3, (3, 20))), validation=0, test=0, classes=list("012"))
+    problem = rv.problems.LearningProblem(rv.models.logistic(4, 3), data)
+    solver = rv.solvers.GD(0.1, steps=20, proximal="explicit")
+
+    def squared(w, batch):
+        return 0.5 * sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(w))
+
+    def log_partition(w, batch):
+        return batch.mean(jax.nn.logsumexp(problem.model.apply(w, batch.x), axis=-1))
+
+    def models(algorithm, rounds=3):
+        state = run_rounds(algorithm, problem, rv.participation.Full(), rounds=rounds)
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(algorithm.server_model(state.server))])
+
+    def bregman(potential, mu):
+        return rv.combinators.WithObjective(rv.fedavg(solver), BregmanProximal(potential, mu))
+
+    np.testing.assert_allclose(models(bregman(squared, 0.7)), models(rv.fedprox(solver, mu=0.7)), atol=1e-5)
+    from_start = [np.linalg.norm(models(bregman(log_partition, mu), rounds=1)) for mu in (0.0, 1.0, 10.0)]
+    assert from_start[0] > 1.3 * from_start[1] > 1.69 * from_start[2] > 0

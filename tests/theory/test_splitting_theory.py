@@ -114,6 +114,23 @@ def test_theorem_3_with_strong_convexity_the_plain_iterates_converge():
     assert far < 0.2 * near < 0.02 * np.linalg.norm(optimum)
 
 
+def test_definable_losses_need_no_averages():
+    """Semialgebraic losses whose solutions are a line: Theorem 3 needs interior points or strong convexity.
+
+    The paper remarks that for definable losses the averages of Theorem 2 are not needed. The plain iterates converge to
+    a minimiser, and stay in the plane of the users' data.
+    """
+    rng = np.random.default_rng(7)
+    a, b = rng.normal(size=(PARTIES, 2)), rng.normal(size=PARTIES)
+    rows = np.pad(a, ((0, 0), (0, 1)))  # no loss depends on the third parameter
+    problem = problem_of(np.einsum("ki,kj->kij", rows, rows), rows * b[:, None])
+    optimum = np.append(np.linalg.lstsq(a, b, rcond=None)[0], 0)
+    algorithm = rv.splitting(EXACT, eta=rv.schedules.InversePower(30.0))
+    distances = [np.linalg.norm(run_rounds(algorithm, problem, UNIFORM, rounds=t).server.mean - optimum)
+                 for t in (400, 4000)]
+    assert distances[1] < 0.2 * distances[0] < 0.05 * np.linalg.norm(optimum)
+
+
 @pytest.mark.nightly
 def test_theorem_4_the_regularised_objective_is_within_eta_m_squared_over_2():
     """0 <= f - f~ <= sum_i lambda_i eta M_i^2 / 2 for Lipschitz losses: logistic ones, and nonconvex ones on a grid.
@@ -256,6 +273,31 @@ def test_the_dual_form_of_fedpi():
         np.testing.assert_allclose(states[t].u.mean(axis=0), w, atol=1e-12)
         only_w = proximal(np.tile(only_w, (PARTIES, 1))).mean(axis=0)
         np.testing.assert_allclose(prox[t], only_w, atol=1e-12)
+
+
+def test_anderson_acceleration_has_the_rate_of_momentum_without_the_condition_number():
+    """Gradient descent, the server's momentum with the constants of the condition number, and Anderson acceleration.
+
+    On a quadratic their best factors per round are (k - 1)/(k + 1) and (sqrt(k) - 1)/(sqrt(k) + 1), for condition
+    number k. Acceleration of rounds that have momentum already does not add to it.
+    """
+    rng, condition = np.random.default_rng(0), 100.0
+    frame = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    h, g = (frame * np.linspace(1 / condition, 1, 40)) @ frame.T, rng.normal(size=40)
+    problem, optimum = problem_of(h[None], g[None]), np.linalg.solve(h, g)
+    root = np.sqrt(condition)
+    slow, fast = (condition - 1) / (condition + 1), (root - 1) / (root + 1)
+    step = rv.solvers.GD(1.0)
+    methods = {"plain": rv.fedavg(rv.solvers.GD(2 / (1 + 1 / condition))),
+               "momentum": rv.fedavgm(step, server_rate=4 / (1 + 1 / root)**2, momentum=fast**2),
+               "anderson": rv.combinators.Anderson(rv.fedavg(step), history_size=6),
+               "both": rv.combinators.Anderson(rv.fedavgm(step, momentum=0.5), history_size=6)}
+    distances = {name: np.linalg.norm(shared_models(method, problem, 120) - optimum, axis=1)
+                 for name, method in methods.items()}
+    rates = {name: (of_method[120] / of_method[60])**(1 / 60) for name, of_method in distances.items()}
+    assert rates["plain"] == pytest.approx(slow, abs=1e-3)
+    assert rates["momentum"] == pytest.approx(fast, abs=0.02)
+    assert distances["anderson"][120] < distances["momentum"][120] < 1e-6 * distances["both"][120]
 
 
 def test_anderson_acceleration_of_the_local_steps_computes_the_proximal_map():

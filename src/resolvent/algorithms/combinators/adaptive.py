@@ -68,7 +68,9 @@ class MuReply(NamedTuple):
     """A party's reply."""
 
     model: Vector  # w_k
-    losses: tuple[Float[Array, ""], ...]  # f_k at the shared model and, if losses are paired, at the last round's model
+    # f_k at the shared model and, if losses are paired, at the last round's model; or |w_k - w~|^2, if mu follows the
+    # dissimilarity
+    numbers: tuple[Float[Array, ""], ...]
 
 
 class AdaptiveMu(Combinator):
@@ -86,13 +88,23 @@ class AdaptiveMu(Combinator):
     ``paired`` instead compares f_k at this round's and at the last round's model in the same parties, and sends one
     more model to them.
 
-    Source: FedProx (Li et al.), section 5.3.2, Figure 3 and appendix C.3.3.
+    With ``per_dissimilarity`` mu follows the measured dissimilarity instead, as the theory has it (mu = 6 L B^2 after
+    Theorem 4), but is 0 where the parties' updates agree:
+
+    .. code-block:: text
+
+        B^2 = sum_k weight_k |w_k - w~|^2 / |sum_k weight_k w_k - w~|^2;   mu <- per_dissimilarity * (B^2 - 1)
+
+    For one gradient step this is the paper's B of the cohort. It sends no second model, and reads no loss.
+
+    Source: FedProx (Li et al.), section 5.3.2, Figure 3 and appendix C.3.3; Definition 3 and Theorem 4.
 
     Attributes:
         inner: a ``ModelAggregation``: fedprox, with any aggregator.
         step: change of mu, at least 0.
         patience: number of consecutive decreases after which mu falls, at least 1.
         paired: compare the losses of this and the last round's model in the same parties.
+        per_dissimilarity: mu divided by B^2 - 1; None: mu follows the loss.
 
     Raises:
         InputError: the inner algorithm has no proximal weight.
@@ -105,11 +117,17 @@ class AdaptiveMu(Combinator):
     step: ArrayLike = 0.1
     patience: ArrayLike = 5
     paired: bool = eqx.field(static=True, default=False)
+    per_dissimilarity: ArrayLike | None = None
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         check_range(self, "[0, inf)", step=self.step)
         check_range(self, "[1, inf)", patience=self.patience)
+        if self.per_dissimilarity is not None:
+            check_range(self, "[0, inf)", per_dissimilarity=self.per_dissimilarity)
+            if self.paired:
+                raise InputError("AdaptiveMu(paired=True, per_dissimilarity=...): the dissimilarity needs no losses: "
+                                 "leave one of the two out")
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> AdaptiveMuState:
@@ -126,14 +144,22 @@ class AdaptiveMu(Combinator):
               effort: Float[Array, ""], phase: int) -> tuple[PartyState, MuReply, Info]:
         with_mu = replace(self.inner, mu=message.mu)
         state, w, info = with_mu.party(state, message.model, oracle, key, effort)
+        if self.per_dissimilarity is not None:
+            return state, MuReply(w, (tree.norm(tree.sub(w, message.model)) ** 2,)), info
         return state, MuReply(w, tuple(oracle.value(v) for v in (message.model, *message.last))), info
 
     @override
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
                phase: int) -> tuple[CombinatorState, Info]:
         after, info = inner(state.inner, replace(replies, payload=replies.payload.model), key)
-        loss, *paired = map(replies.mean, replies.payload.losses)
+        loss, *paired = map(replies.mean, replies.payload.numbers)
         rule, _ = state.extra
+        if self.per_dissimilarity is not None:
+            step = tree.norm(tree.sub(replies.mean(replies.payload.model), self.inner.server_model(state.inner))) ** 2
+            b = jnp.sqrt(jnp.where(step > 0, jnp.maximum(loss / step, 1), 1))  # rounding can make it smaller than 1
+            mu = (self.per_dissimilarity * (b**2 - 1)).astype(rule.mu.dtype)
+            return (CombinatorState(after, AdaptiveMuState(replace(rule, mu=mu), ())),
+                    {**info, "mu": rule.mu, "dissimilarity": b})
         for last_loss in paired:
             rule = replace(rule, loss=jnp.where(jnp.isinf(rule.loss), rule.loss, last_loss))
         rule = rule.update(loss, self.step, self.patience)

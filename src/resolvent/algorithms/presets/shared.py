@@ -120,7 +120,8 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
 
 @checked
 def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1, patience: int = 5,
-                     paired: bool = False, stragglers: StragglerPolicy = "keep") -> Algorithm:
+                     paired: bool = False, per_dissimilarity: float | None = None,
+                     stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedProx adaptive: FedProx whose mu increases when the training loss increases, and decreases after a success run.
 
     The rule of the paper's experiments chooses mu without validation data. Here mu follows the loss one round later
@@ -143,10 +144,12 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
         patience: number of successive decreases of the loss after which mu decreases.
         paired: compare the losses of this and the last round's model in the same parties; a party then receives a
             second model.
+        per_dissimilarity: mu is this number times B^2 - 1 instead, with B the dissimilarity of the cohort's updates in
+            the round before; a party then sends |w_k - w~|^2 and no loss.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
-        InputError: ``mu`` or ``step`` is negative, or ``patience`` is less than 1.
+        InputError: ``mu``, ``step`` or ``per_dissimilarity`` is negative, or ``patience`` is less than 1.
 
     Example:
         >>> algorithm = rv.fedprox_adaptive(rv.SGD(0.1, batch_size=20, epochs=1), mu=1.0, paired=True)
@@ -156,7 +159,7 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
         section 5.3.2 and appendix C.3.3.
     """
     return AdaptiveMu(inner=ModelAggregation(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers), step=step,
-                      patience=patience, paired=paired)
+                      patience=patience, paired=paired, per_dissimilarity=per_dissimilarity)
 
 
 @checked

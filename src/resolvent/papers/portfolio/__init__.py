@@ -21,6 +21,7 @@ from resolvent.papers.portfolio.baseline_strategies import (
     ucrp,
     uniform_with_cash,
 )
+from resolvent.papers.portfolio.corporate_actions import Action, Actions, read_actions
 from resolvent.papers.portfolio.evaluation import (
     Difference,
     deflated_sharpe_ratio,
@@ -53,6 +54,8 @@ __all__ = [
     "OLMAR",
     "ONS",
     "VMM",
+    "Action",
+    "Actions",
     "Augmenter",
     "Backtest",
     "BuyAndHold",
@@ -92,6 +95,7 @@ __all__ = [
     "prices",
     "probabilistic_ratio",
     "problem",
+    "read_actions",
     "read_prices",
     "sharpe_ratio",
     "traded_share",

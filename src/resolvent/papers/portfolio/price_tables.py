@@ -16,7 +16,7 @@ from resolvent.data.tables.text_formats import TextFormat, find_separator, itera
 from resolvent.errors import InputError, nearest, shorten
 from resolvent.papers.portfolio.price_checks import check_prices
 
-__all__ = ["Prices", "read_prices"]
+__all__ = ["Prices", "parse_date", "parse_price", "read_prices"]
 
 Dates = NDArray[np.datetime64]
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -83,8 +83,8 @@ class Prices:
         Raises:
             InputError: a date is wrong, there are no prices between the dates, or fewer than ``preceding`` before them.
         """
-        start = 0 if first is None else int(np.searchsorted(self.dates, _to_date(first, "first")))
-        stop = len(self.dates) if last is None else int(np.searchsorted(self.dates, _to_date(last, "last"), "right"))
+        start = 0 if first is None else int(np.searchsorted(self.dates, parse_date(first, "first")))
+        stop = len(self.dates) if last is None else int(np.searchsorted(self.dates, parse_date(last, "last"), "right"))
         if start >= stop:
             raise InputError(f"{self.name} has no prices from {first} to {last}: its days are {self._span()}")
         if not 0 <= preceding <= start:
@@ -174,7 +174,7 @@ def read_prices(prices: str, *, tickers: list[str] | None = None, date: str = "D
         day = fields[date_column].strip()
         _check_date(day, f"{title}, column {shorten(repr(date))}", dates)
         previous = rows[-1] if rows else [math.nan] * len(columns)
-        rows.append([_price(fields[j], f"{title}, column {shorten(repr(header[j]))}") for j in columns])
+        rows.append([parse_price(fields[j], f"{title}, column {shorten(repr(header[j]))}") for j in columns])
         for j, before, price in zip(columns, previous, rows[-1], strict=True):
             if math.isnan(price) and not math.isnan(before):
                 missing[j] = f"{title}, column {shorten(repr(header[j]))}"
@@ -212,7 +212,8 @@ def _choose_tickers(header: list[str], date: str, tickers: list[str] | None, nam
     return chosen
 
 
-def _to_date(text: str, title: str) -> np.datetime64:
+def parse_date(text: str, title: str) -> np.datetime64:
+    """A day, written like 2019-12-31."""
     try:
         if not _ISO_DATE.fullmatch(text):
             raise ValueError
@@ -223,13 +224,13 @@ def _to_date(text: str, title: str) -> np.datetime64:
 
 def _check_date(day: str, title: str, earlier: list[str]) -> None:
     """Raise an error unless a date is right and later than the one of the row before."""
-    _to_date(day, title)
+    parse_date(day, title)
     if earlier and day <= earlier[-1]:  # dates of this form ascend as text
         advice = "leave one of the rows out" if day == earlier[-1] else "sort the rows by date"
         raise InputError(f"{title}: {day} must be later than {earlier[-1]}, the date of the row before: {advice}")
 
 
-def _price(text: str, title: str) -> float:
+def parse_price(text: str, title: str) -> float:
     """A price, or NaN if it is missing."""
     value = text.strip()
     if value.lower() in _MISSING:

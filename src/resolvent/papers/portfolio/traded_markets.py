@@ -7,9 +7,11 @@ from typing_extensions import override
 
 from resolvent.arguments import checked
 from resolvent.papers.portfolio.augmentation import Augmentation
+from resolvent.papers.portfolio.corporate_actions import Actions, read_actions
 from resolvent.papers.portfolio.federation import MemoryKind, PortfolioProblem, problem
 from resolvent.papers.portfolio.market_data import MarketData, draw_markets
 from resolvent.papers.portfolio.policies import Policy
+from resolvent.papers.portfolio.price_checks import check_prices
 from resolvent.papers.portfolio.price_tables import read_prices
 from resolvent.problem.problem_data import ProblemData
 
@@ -53,7 +55,7 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
            validate_until: str | None = None, test_until: str | None = None, tickers: list[str] | None = None,
            date: str = "Date", separator: str = "auto", encoding: str = "auto", check: bool = True,
            rate: float = 0.002, lag: int = 0, discount: float = 1.0, memory: MemoryKind = "stored",
-           augmentation: Augmentation | None = None) -> TradedMarkets:
+           augmentation: Augmentation | None = None, actions: str = "", universe_on: str = "") -> TradedMarkets:
     """Daily closing prices from a CSV file, on which each party trades a random universe of assets.
 
     Args:
@@ -75,6 +77,9 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
         memory: ``stored``: each party keeps the last output of each day; ``recomputed``: a minibatch computes the
             weights before it from 5 days.
         augmentation: synthetic years of prices on which the parties also train.
+        actions: path of a table of splits, dividends, delistings, members and closed days, see ``read_actions``; the
+            prices are then those at which assets were traded, and are adjusted and checked for missing days.
+        universe_on: universes are drawn from the members on this day, such as 2006-12-29, instead of all assets.
 
     Raises:
         InputError: the file is wrong, or a number or a date is out of range.
@@ -82,7 +87,16 @@ def prices(*, prices: str, parties: int = 50, assets: int = 9, seed: int = 0, tr
     Example:
         >>> data = rv.portfolio.prices(prices="closes.csv", parties=10, train_until="2018-12-31")  # doctest: +SKIP
     """
-    table = read_prices(prices, tickers=tickers, date=date, separator=separator, encoding=encoding, check=check)
+    table = read_prices(prices, tickers=tickers, date=date, separator=separator, encoding=encoding,
+                        check=check and not actions)
+    events = read_actions(actions) if actions else Actions(())
+    if actions:
+        table = events.adjusted(table)
+        if check:
+            events.check_days(table)
+            check_prices(table.dates, table.closes, table.tickers, range(2, len(table.dates) + 2), table.name)
+    if universe_on:
+        table = table.select(events.members(table, universe_on))
     data = draw_markets(table, parties=parties, assets=assets, seed=seed, train_until=train_until,
                         validate_until=validate_until, test_until=test_until)
     return TradedMarkets(data.prices, data.filled, data.universes, data.periods, rate, lag, discount, memory,
