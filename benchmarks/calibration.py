@@ -44,8 +44,8 @@ import resolvent as rv
 from calibration_models import as_predictions, trained_federation
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.row_values import RowValues
-from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
-from resolvent.problem.metrics.intervals import Interval
+from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, measured_sites
+from resolvent.problem.metrics.intervals import Interval, interval_of
 
 SITES, TRUTH_ROWS = 10, 20_000
 METRICS = {"accuracy": rv.metrics.Accuracy(), "balanced_accuracy": rv.metrics.BalancedAccuracy(),
@@ -109,17 +109,18 @@ def drawn_federation(rng, kind, metrics, n, rate, seeds):
     return true, [[(np.arange(n), predictions, predictions) for predictions in of_site] for of_site in both]
 
 
-def federation(cell, index):
+def federation(cell, index, names=tuple(METRICS)):
     """One federation: metric -> for each site its true gain, what its rows say, and the variance of its gain."""
+    metrics = {name: METRICS[name] for name in names}
     rng = np.random.default_rng([number_of(cell), index])
     kind, n, rate, seeds, folds = cell
     if folds is None:
-        true, sites = drawn_federation(rng, kind, METRICS, n, rate, seeds)
+        true, sites = drawn_federation(rng, kind, metrics, n, rate, seeds)
     else:
         fresh = TRUTH_ROWS if seeds * folds <= 5 else TRUTH_ROWS // 5  # for each of the models
-        true, sites = trained_federation(rng, kind, METRICS, n, rate, seeds, folds, SITES, fresh)
+        true, sites = trained_federation(rng, kind, metrics, n, rate, seeds, folds, SITES, fresh)
     evidence = {}
-    for name, metric in METRICS.items():
+    for name, metric in metrics.items():
         parts = []
         for k, of_seeds in enumerate(sites):
             for s, (rows, *of_run) in enumerate(of_seeds):
@@ -128,11 +129,17 @@ def federation(cell, index):
                 if np.isfinite(values["alone"]).all():  # both classes are among the test rows
                     parts.append(RowValues(np.full(len(rows), s), np.full(len(rows), k), rows, values, metric.sampling,
                                            None if metric.sampling == "rows" else predictions[0].labels))
-        judged = judge_sites(evidence_of(name, seeds, folds, RowValues.concatenate(parts))).sites if parts else ()
-        evidence[name] = [[float(true[name][site.party]), site.party, site.test_rows, site.rarest_class,
-                           site.scores["alone"].value, *site.gains["method"], site.variances["method"]]
-                          for site in judged]
+        evidence[name] = [] if not parts else [
+            [float(true[name][party]), party, rows.is_tested.shape[1], rows.rarest_class, site.intervals[0].value,
+             *site.intervals[-1], float(site.variances[-1]), resampled_low(site)]
+            for party, rows, site in measured_sites(evidence_of(name, seeds, folds, RowValues.concatenate(parts)),
+                                                    ("alone", "method"), "alone")]
     return evidence
+
+
+def resampled_low(site):
+    """The lower end of the interval by resampled rows with a row of -1 and +1, by which sites once joined."""
+    return interval_of(site.sample, np.random.default_rng(0), site.limits)[-1].low
 
 
 def number_of(cell):
@@ -146,17 +153,17 @@ def file_of(task, cache):
     return cache / f"{number_of(cell)}-{index}.json"
 
 
-def measure(task, cache=None):
+def measure(task, cache=None, names=tuple(METRICS)):
     """The decisions of a federation by metric, see ``decided``; its measurements are in a file if it has one."""
     cell, index = task
     file = None if cache is None else file_of(task, cache)
-    if file is not None and file.exists():
-        measured = json.loads(file.read_text())
-    else:
-        measured = federation(cell, index)
+    measured = json.loads(file.read_text()) if file is not None and file.exists() else {}
+    missing = [name for name in names if name not in measured]
+    if missing:
+        measured |= federation(cell, index, missing)
         if file is not None:
             file.write_text(json.dumps(measured))
-    return {metric: decided(metric, *cell[3:], of_metric) for metric, of_metric in measured.items() if of_metric}
+    return {metric: decided(metric, *cell[3:], measured[metric]) for metric in names if measured[metric]}
 
 
 def evidence_of(metric, seeds, folds, rows=None):
@@ -167,19 +174,19 @@ def evidence_of(metric, seeds, folds, rows=None):
 
 
 def decided(metric, seeds, folds, measured):
-    """For each site of a federation: the true gain, the interval on own rows, the advice and its probability."""
+    """For each site: the true gain, the interval on own rows, the advice, its probability, and the former lower end."""
     sites = tuple(SiteJudgement(party, "", rows, rarest, {"alone": Interval(alone, alone, alone)},
                                 {"method": Interval(*gain)}, variances={"method": variance})
-                  for _, party, rows, rarest, alone, *gain, variance in measured)
+                  for _, party, rows, rarest, alone, *gain, variance, _ in measured)
     decisions = decide(Sites(sites, None), evidence_of(metric, seeds, folds)).sites
-    return [[true[0], *true[5:8], site.decision.advice, float(site.decision.probability)]
+    return [[true[0], *true[5:8], site.decision.advice, float(site.decision.probability), true[9]]
             for true, site in zip(measured, decisions, strict=True)]
 
 
 def row_of(metric, cell, sites):
     """The rates of a cell, by one metric."""
     kind, n, rate, seeds, folds = cell
-    true, value, low, high, p = np.array([[s[i] for i in (0, 1, 2, 3, 5)] for s in sites], dtype=float).T
+    true, value, low, high, p, former = np.array([[s[i] for i in (0, 1, 2, 3, 5, 6)] for s in sites], dtype=float).T
     sign = (low > 0).astype(int) - (high < 0)
     advice = np.array([s[4] for s in sites])
     joins, probably = np.isin(advice, ["join", "probably join"]), advice == "probably join"
@@ -191,6 +198,7 @@ def row_of(metric, cell, sites):
             "covered": float(np.mean((low <= true + 1e-12) & (true <= high + 1e-12))),
             "bias": float(np.mean(value - true)), "found": float((sign > 0).mean()), "joined": float(joins.mean()),
             "gains": float(gains.mean()), "found_gains": int((sign > 0)[gains].sum()),
+            "former_gains": int((former > 0)[gains].sum()) if metric == "accuracy" else None,
             "joined_gains": int(joins[gains].sum()), "true_gains": int(gains.sum()),
             "pairs": [[round(float(q), 3), bool(t)] for q, t in zip(p, gains, strict=True)] if kind == "mixed" else [],
             "joined_right": float(gains[joins].mean()) if joins.any() else None,
@@ -228,14 +236,23 @@ def failures(table):
 
 
 def power(table):
-    """Of the sites that gain: the share advised to join, and the share whose whole interval is above zero."""
+    """Of the sites that gain: the share advised to join, and the shares whose whole interval is above zero.
+
+    ``found`` is by the present interval, ``former`` for the accuracy by that of resampled rows, see ``resampled_low``.
+    """
     frame = pd.DataFrame(table)
     frame = frame[frame["kind"].isin(["gain", "mixed"])]
     frame["family"] = frame["folds"].map(lambda folds: "drawn" if pd.isna(folds) else f"folds {folds:.0f}")
-    sums = frame.groupby(["family", "metric"])[["true_gains", "found_gains", "joined_gains"]].sum()
-    return pd.DataFrame({"found": sums["found_gains"] / sums["true_gains"],
-                         "joined": sums["joined_gains"] / sums["true_gains"],
-                         "ratio": sums["joined_gains"] / sums["found_gains"].clip(lower=1)}).reset_index()
+    sums = frame.groupby(["family", "metric"])[["true_gains", "former_gains", "found_gains", "joined_gains"]].sum(
+        min_count=1)
+    shares = sums.drop(columns="true_gains").div(sums["true_gains"], axis=0).rename(columns=lambda c: c.split("_")[0])
+    return shares.assign(ratio=sums["joined_gains"] / sums["found_gains"].clip(lower=1)).reset_index()
+
+
+def as_records(frame):
+    """The rows of a table for a JSON file, with four decimals; None is a value that is not known."""
+    return [{key: (round(v, 4) if np.isfinite(v) else None) if isinstance(v, float) else v for key, v in row.items()}
+            for row in frame.astype(object).to_dict("records")]
 
 
 def shares_that_gain(arguments):
@@ -265,6 +282,7 @@ def main():
     parser.add_argument("--rates", type=float, nargs="+", default=[0.02, 0.1, 0.5])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--folds", type=int, nargs="*", default=[0, 1, 5], help="0: drawn scores; 1: one split")
+    parser.add_argument("--metrics", nargs="+", default=list(METRICS), choices=METRICS)
     parser.add_argument("--cache", type=Path, help="a folder that stores each federation, to run in several parts")
     parser.add_argument("--stored", action="store_true", help="only the federations that the folder has")
     parser.add_argument("--processes", type=int, default=1)
@@ -280,8 +298,8 @@ def main():
     sites = {}
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
         compute = pool.map if arguments.processes > 1 else map
-        for done, ((cell, _), measured) in enumerate(zip(tasks, compute(partial(measure, cache=arguments.cache), tasks),
-                                                         strict=True), start=1):
+        work = partial(measure, cache=arguments.cache, names=arguments.metrics)
+        for done, ((cell, _), measured) in enumerate(zip(tasks, compute(work, tasks), strict=True), start=1):
             for metric, of_metric in measured.items():
                 sites.setdefault((cell, metric), []).extend(of_metric)
             if done % 20 == 0:
@@ -294,13 +312,11 @@ def main():
     print(ratios.to_string(float_format=lambda v: f"{v:.3f}"))
     print("\n".join(broken or ["no cell breaks a promise"]))
     if arguments.out:
-        cells = [{key: (round(v, 4) if np.isfinite(v) else None) if isinstance(v, float) else v
-                  for key, v in cell.items() if key != "pairs"} for cell in table]
-        lines = ",\n".join(json.dumps(cell) for cell in cells)
+        lines = ",\n".join(json.dumps(cell) for cell in as_records(frame))
         folds = " ".join(map(str, arguments.folds))
         arguments.out.write_text(f'{{"command": "python benchmarks/calibration.py --folds {folds} --federations '
                                  f'{arguments.federations}",\n"bins": {json.dumps(bins)},\n"power": '
-                                 f'{json.dumps(ratios.round(4).to_dict("records"))},\n"failures": '
+                                 f'{json.dumps(as_records(ratios))},\n"failures": '
                                  f'{json.dumps(broken)},\n"cells": [\n{lines}\n]}}\n')
 
 

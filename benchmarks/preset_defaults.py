@@ -186,7 +186,7 @@ def draw(rows: list[Mapping[str, Any]]) -> Figure:
             values = np.full((len(presets), len(problems)), np.nan)
             for row in rows:
                 cell = presets.index(row["preset"]), problems.index(row["problem"])
-                values[cell] = sign * (row["default"] - row[low])
+                values[cell] = sign * (row["default"] - row[low]) + 0.0  # + 0.0: no negative zero
             axes.imshow(values, cmap="RdBu" if sign == 1 else "cividis_r",
                         norm=mpl.colors.SymLogNorm(2, vmin=-50 if sign == 1 else 0, vmax=50), aspect="auto")
             for (i, j), value in np.ndenumerate(values):

@@ -123,6 +123,8 @@ def test_file_that_is_not_there_or_not_text_is_refused(mine, tmp_path):
     assert refused("yours.yaml") == "there is no file yours.yaml"
     (tmp_path / "image.yaml").write_bytes(b"\x89PNG\xff\xfe")
     assert refused("image.yaml").startswith("image.yaml:1: the file is not text in UTF-8: ")
+    (tmp_path / "visits.csv").write_text("hospital,outcome\n")
+    assert "is no experiment file. If it is a table, name it in one" in refused(str(tmp_path / "visits.csv"))
     message = refused("digit")
     assert "there is no experiment 'digit'; did you mean 'digits'? There are digits" in message
 

@@ -50,7 +50,7 @@ def check(experiment: Source, *, set: Changes = (), json: bool = False) -> None:
         shown, more = shorten_groups(checked.findings)
         if shown:
             terminal.print_table(terminal.findings_table(shown), is_wide=True)
-        terminal.print_line(f"{checked.title}{f' ({more} are not shown: --json)' if more else ''}")
+        terminal.print_line(f"{checked.title}{f' ({more} not shown: --json)' if more else ''}")
     if checked.has_errors:
         sys.exit(FAILURE)
 

@@ -34,12 +34,12 @@ FedPlusMethod: TypeAlias = FedPlus | PersonalSplitting
 Aggregated = Literal["active", "all"]
 
 
-def default_sigma(solver: LocalSolver, sigma: float | None) -> float:
-    """Sigma, by default that for which kappa = 1/(1 + step size * sigma) is 0.95."""
+def default_sigma(solver: LocalSolver, sigma: float | None, kappa: float = _KAPPA) -> float:
+    """Sigma, by default that for which 1/(1 + step size * sigma) is kappa."""
     if sigma is not None:
         return sigma
     step_size = solver.step_size
-    return _SIGMA if step_size is None else (1 / _KAPPA - 1) / step_size  # type: ignore[return-value]
+    return _SIGMA if step_size is None else (1 / kappa - 1) / step_size  # type: ignore[return-value]
 
 
 def is_papers(solver: LocalSolver, sigma: float | None) -> bool:

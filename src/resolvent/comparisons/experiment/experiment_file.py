@@ -145,6 +145,10 @@ class ExperimentFile:
             return cls.parse(read_text(path), source, path.stem, changes)
         shipped = experiments()
         if source not in shipped:
+            if path.is_file():
+                raise InputError(f"{quote(source)} is no experiment file. If it is a table, name it in one, by data: "
+                                 f"{{table: {path}, party: COLUMN, label: COLUMN}}; `resolvent new experiment mine` "
+                                 "writes mine.yaml to start from")
             raise InputError(f"there is no experiment {quote(source)}{alternatives(source, shipped)}; or give a "
                              "file whose name ends in .yaml")
         return cls.parse(shipped[source], f"{source}.yaml", source, changes)

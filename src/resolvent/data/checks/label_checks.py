@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.checks.finding import Finding, excluding, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
+from resolvent.errors import count_of
 
 __all__ = ["check_classes", "check_leaks"]
 
@@ -37,8 +38,9 @@ def check_classes(view: TableView) -> Iterator[Finding]:
         rarest = present[np.argmin(test[k][present])]
         if test[k][rarest] < _MIN_TEST_ROWS:
             of_class = f" of class {text_of(names[rarest])}" if view.is_classification else ""
-            yield Finding("few test rows", "warning", f"{text_of(site)} has only {test[k][rarest]} test rows{of_class}"
-                          ", so that its score is uncertain", "folds: 5, which tests every row once, or more rows",
+            yield Finding("few test rows", "warning", f"{text_of(site)} has only "
+                          f"{count_of(int(test[k][rarest]), 'test row')}{of_class}, so that its score is uncertain",
+                          "folds: 5, which tests every row once, or more rows",
                           view.label.name, site, int(test[k][rarest]))
 
 

@@ -18,7 +18,7 @@ from resolvent.data.tables.columns import (
     is_text,
     read_feature,
 )
-from resolvent.errors import InputError
+from resolvent.errors import InputError, count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,8 +127,8 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
         if is_wrong.any():
             rows = np.flatnonzero(np.append(is_wrong, False)[codes])
             first = examples(column.index[rows[:4]].tolist())
-            findings.append(Finding("magnitude", "error", f"column {text_of(name)} has {len(rows)} values that are "
-                                    f"infinite, or too large for a 32-bit float (rows {first})",
+            findings.append(Finding("magnitude", "error", f"column {text_of(name)} has "
+                                    f"{count_of(len(rows), 'value')} outside the range of 32-bit floats (rows {first})",
                                     "correct them, or leave the rows out", name, value=len(rows)))
         codes = np.where(np.append(np.isnan(read), True)[codes], -1, codes)
         return TableColumn(name, codes, np.where(is_wrong, np.nan, read)), findings
