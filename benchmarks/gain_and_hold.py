@@ -2,12 +2,15 @@
 
     python benchmarks/gain_and_hold.py [--seeds 5] [--problems "30 parties" ...] --out benchmarks/gain_and_hold.json
     python benchmarks/gain_and_hold.py --continue --out benchmarks/gain_and_hold.json    # only the rows that it lacks
+    python benchmarks/gain_and_hold.py --equal --continue --problems network --out FILE  # what chance alone would show
 
-Problems are those of ``preset_defaults.py``, with the same solvers and rounds. 20 % of the parties are malicious; which
+Problems are those of ``preset_defaults.py``, with the same solvers and rounds, and ``convolutions, 1000 test images``,
+which has as many images for training and validation as ``convolutions``. 20 % of the parties are malicious; which
 ones is drawn from the seed. Attacks are those of ``defences.py`` and ``scaled``; ``none`` is without one. A column
 has the mean test accuracy of the honest parties in percent over the seeds, and that of the worst honest party.
 ``mean_lost`` and ``worst_lost`` are the largest losses of a column against training alone, in points; negative numbers
-are gains.
+are gains. With ``--equal`` it measures the ``worst_lost`` of models that are as good as those alone: only which test
+rows they predict rightly is drawn anew.
 """
 
 import argparse
@@ -30,6 +33,13 @@ from resolvent.algorithms.presets.scale_free import default_sigma
 
 SHARE, SCALED = 0.2, "scaled"
 COLUMNS = ("none", SCALED, *ATTACKS, ADAPTIVE)
+def many_test_images(seed: int) -> rv.FederatedData:
+    """Ten parties with 48 images of MNIST for training, 12 for validation and 1,000 for testing; one is inverted."""
+    return rv.datasets.mnist(partition=rv.partitions.FixedSizes((1060,) * 10), shift=rv.shifts.Negative(share=0.1),
+                             part="train", validation=12 / 1060, test=1000 / 1060, seed=seed)
+
+
+PROBLEMS = CASES | {"convolutions, 1000 test images": CASES["convolutions"]._replace(data=many_test_images)}
 METHODS: dict[str, Callable[[Any], rv.Algorithm]] = {
     "alone": rv.local,
     "robust_interpolation": rv.robust_interpolation,
@@ -44,30 +54,32 @@ def main() -> None:
     """Measure, print, and write the file that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=5, help="number of divisions of the data and draws of attackers")
-    parser.add_argument("--problems", nargs="+", choices=list(CASES), default=["30 parties"], help="problems")
+    parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=["30 parties"], help="problems")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="methods")
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS), help="attacks")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--continue", action="store_true", dest="continues", help="measure only the missing rows")
+    parser.add_argument("--equal", action="store_true", help="only the loss of the worst party by chance")
     options = parser.parse_args()
     known = json.loads(options.out.read_text()) if options.continues and options.out.exists() else {"rows": []}
-    rows = known["rows"]
+    rows = known.pop("rows")
     facts = {"seeds": options.seeds, "malicious": SHARE, "jax": jax.__version__,
              "command": f"python benchmarks/gain_and_hold.py --seeds {options.seeds} --out {options.out}"}
     for problem in options.problems:
-        rows_of_problem = {row["method"]: row for row in known["rows"] if row["problem"] == problem}
-        for row in measured_rows(problem, options.methods, options.columns, options.seeds, rows_of_problem):
+        rows_of_problem = {row["method"]: row for row in rows if row["problem"] == problem}
+        for row in ([loss_by_chance(problem, options.seeds)] if options.equal else
+                    measured_rows(problem, options.methods, options.columns, options.seeds, rows_of_problem)):
             rows = [*(old for old in rows if (old["problem"], old["method"]) != (problem, row["method"])), row]
             print(json.dumps(row), flush=True)
             if options.out:
-                options.out.write_text(as_json(facts, rows=rows))
+                options.out.write_text(as_json(facts | known, rows=rows))
         jax.clear_caches()
 
 
 def measured_rows(problem: str, methods: list[str], attacks: list[str], seeds: int,
                   known: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The rows of training alone and of methods, with their losses against it; known cells are not measured again."""
-    case = CASES[problem]
+    case = PROBLEMS[problem]
     data = [case.data(seed) for seed in range(seeds)]
     for name in ("alone", *(name for name in METHODS if name in methods and name != "alone")):
         algorithm = METHODS[name](case.solver)
@@ -83,6 +95,27 @@ def measured_rows(problem: str, methods: list[str], attacks: list[str], seeds: i
         yield row
 
 
+def loss_by_chance(problem: str, seeds: int, draws: int = 4000) -> dict[str, Any]:
+    """A row with median and 95 % quantile of ``worst_lost`` where every model is as accurate as the party's own alone.
+
+    The accuracies are those that are measured, drawn to their mean by the share of their variance that the number of
+    test rows explains. Numbers of right predictions are binomial, independent of each other.
+    """
+    case, rng = PROBLEMS[problem], np.random.default_rng(0)
+    worst = np.zeros((draws, 1 + len(COLUMNS)))  # of training alone, and of a method in each column
+    for seed in range(seeds):
+        data = case.data(seed)
+        accuracy = honest_accuracies(rv.local(case.solver), case, data, seed)
+        rows = data.sizes("test")[is_honest(len(data), seed, case)]
+        noise = (accuracy * (1 - accuracy) / rows).mean()
+        share = max(0.0, 1 - noise / accuracy.var(ddof=1))
+        rate = accuracy.mean() + share * (accuracy - accuracy.mean())
+        worst += (rng.binomial(rows, rate, (*worst.shape, len(rows))) / rows).min(axis=2) / seeds
+    lost = 100 * (worst[:, :1] - worst[:, 1:]).max(axis=1)
+    quantiles = {name: round(float(np.quantile(lost, q)), 1) for name, q in (("median", 0.5), ("95 %", 0.95))}
+    return {"problem": problem, "seeds": seeds, "method": "equal models", "worst_lost": quantiles}
+
+
 def honest_scores(algorithm: rv.Algorithm, attack: str, case: Case, data: list[rv.FederatedData]) -> list[float]:
     """Mean accuracy of the honest parties and accuracy of the worst one, in percent, means over the seeds."""
     scores = []
@@ -91,11 +124,16 @@ def honest_scores(algorithm: rv.Algorithm, attack: str, case: Case, data: list[r
         if attack != "none":
             kind = rv.attacks.Scaled() if attack == SCALED else attack_on(algorithm, attack)
             attacked = rv.attacked(algorithm, kind, share=SHARE, seed=seed)
-        result = rv.simulate(attacked, case.model, of_seed, rounds=case.rounds, seed=seed, evaluate_every=case.rounds,
-                             progress=False)
-        values = np.nan_to_num(result.scores().iloc[-1].to_numpy())[is_honest(len(of_seed), seed, case)]
+        values = honest_accuracies(attacked, case, of_seed, seed)
         scores.append([values.mean(), values.min()])
     return [round(100 * float(value), 1) for value in np.mean(scores, axis=0)]
+
+
+def honest_accuracies(algorithm: rv.Algorithm, case: Case, data: rv.FederatedData, seed: int) -> np.ndarray:
+    """The test accuracy of each honest party after the last round."""
+    result = rv.simulate(algorithm, case.model, data, rounds=case.rounds, seed=seed, evaluate_every=case.rounds,
+                         progress=False)
+    return np.nan_to_num(result.scores().iloc[-1].to_numpy())[is_honest(len(data), seed, case)]
 
 
 def is_honest(parties: int, seed: int, case: Case) -> np.ndarray:
