@@ -116,6 +116,12 @@ def test_a_frame_an_experiment_and_its_file_give_the_same_findings(folder):
     assert not rv.check(visits(), party="site", label="ill", test=0.4).findings
 
 
+def test_with_folds_no_test_rows_are_few(folder):
+    visits(60).to_csv("visits.csv", index=False)
+    assert "few test rows" in {f.kind for f in rv.check("mine.yaml").findings}
+    assert not {"few test rows", "power"} & {f.kind for f in rv.check("mine.yaml", ["folds=5"]).findings}
+
+
 def test_sites_have_the_rows_of_the_run(folder):
     data = rv.datasets.from_frame(visits(), "site", "ill", test=0.4)
     for k, site in enumerate(rv.check("mine.yaml").sites):

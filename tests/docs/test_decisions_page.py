@@ -43,11 +43,11 @@ def advice_rows(record, folds):
             if b["folds"] == folds]
 
 
-def told_and_gained(chosen):
+def stated_and_gained(chosen):
     """Of the sites that should probably join: their number, the mean stated probability, and the share that gains."""
-    told = [cell for cell in chosen if cell["probably"]]
-    sites = np.array([cell["probably"] for cell in told])
-    return sites.sum(), *(sites @ [cell[key] for cell in told] / sites.sum() for key in ("told", "gained"))
+    advised = [cell for cell in chosen if cell["probably"]]
+    sites = np.array([cell["probably"] for cell in advised])
+    return sites.sum(), *(sites @ [cell[key] for cell in advised] / sites.sum() for key in ("told", "gained"))
 
 
 def test_statements_on_own_rows():
@@ -59,9 +59,9 @@ def test_statements_on_own_rows():
 
 def test_advice():
     assert [row[1:] for row in ADVICE[2:]] == advice_rows(DRAWN, None)
-    one, five = (advice_rows(TRAINED, folds) for folds in (1, 5))
+    families = (advice_rows(TRAINED, folds) for folds in (1, 5))
     assert [row[1:] for row in FOLDS_ADVICE[2:]] == [[a[0], ", ".join(a[1:]), b[0], ", ".join(b[1:])]
-                                                     for a, b in zip(one, five, strict=True)]
+                                                     for a, b in zip(*families, strict=True)]
 
 
 def test_power():
@@ -71,12 +71,12 @@ def test_power():
         counts = np.array([cell[key] for key in ("found_gains", "joined_gains", "true_gains")])
         sums[cell["metric"]] += counts
         few[cell["metric"]] += counts[:2] * (cell["rows"] <= 100)
-    for name, own, joined, ratio, ratio_few in POWER[2:]:
-        found, advised, gain = sums[metric(name)]
-        assert [own, joined, ratio, ratio_few] == [
-            percent(found / gain, 0), percent(advised / gain, 0),
-            *(f"{b / a:.1f}" if b < 20 * a else "above 20" for a, b in ((found, advised), few[metric(name)]))]
-    assert all(advised >= 3 * found for found, advised in few.values())
+    for name, share, joined, ratio, ratio_few in POWER[2:]:
+        better, advised, gain = sums[metric(name)]
+        assert [share, joined, ratio, ratio_few] == [
+            percent(better / gain, 0), percent(advised / gain, 0),
+            *(f"{b / a:.1f}" if b < 20 * a else "above 20" for a, b in ((better, advised), few[metric(name)]))]
+    assert all(advised >= 3 * better for better, advised in few.values())
 
 
 def test_folds():
@@ -95,6 +95,6 @@ def test_no_cell_breaks_a_promise():
 
 
 @pytest.mark.parametrize("folds", FAMILIES)
-def test_of_sites_told_that_they_probably_gain_this_share_gains(folds):
-    _, told, gained = told_and_gained(cells(folds, kinds=("mixed",)))
-    assert abs(told - gained) <= 0.05
+def test_of_the_sites_that_probably_gain_the_stated_share_gains(folds):
+    _, stated, gained = stated_and_gained(cells(folds, kinds=("mixed",)))
+    assert abs(stated - gained) <= 0.05

@@ -70,6 +70,22 @@ def test_what_the_page_says_of_the_other_problems():
         "convolutions": 4.3}
 
 
+def test_with_many_test_images_no_worst_party_is_below_alone():
+    rows = json.loads((ROOT / "benchmarks" / "gain_and_hold_images.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == ["alone", "robust_interpolation", "fedgeomed_plus"]
+    assert max(row["worst_lost"] for row in rows[1:]) < 0
+    for row in rows:
+        assert all(f"{row[column][1]:.1f} %" in OTHERS for column in ("none", "min-max") if column in row)
+    equal = {row["problem"]: row["worst_lost"] for row in PROBLEMS if row["method"] == "equal models"}
+    network, images = equal["network"], equal["convolutions"]
+    assert f"would lose {network['median']} points in the median with the network and more" in OTHERS
+    assert f"more than {network['95 %']} in 5 %" in OTHERS
+    assert f"with convolutions {images['median']} and {images['95 %']}" in OTHERS
+    lost = {(row["problem"], row["method"]): row["worst_lost"] for row in PROBLEMS if "worst_lost" in row}
+    assert all(lost[problem, method] <= chance["95 %"] for problem, chance in equal.items()
+               for method in ("robust_interpolation", "fedgeomed_plus"))
+
+
 def test_the_defaults_of_fed_plus_are_near_the_best_pair_and_never_far_below_training_alone():
     rows = json.loads((ROOT / "benchmarks" / "preset_defaults.json").read_text("utf-8"))["rows"]
     plus = [row for row in rows if row["preset"] in {"fedavg_plus", "fedgeomed_plus", "fedcomed_plus"}]
