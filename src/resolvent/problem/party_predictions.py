@@ -30,7 +30,6 @@ class PartyPredictions(NamedTuple):
 
     Attributes:
         position: the party's position among those that were asked for.
-        predictions: the predictions of its model.
     """
 
     position: int

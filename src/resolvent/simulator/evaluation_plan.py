@@ -26,7 +26,6 @@ class EvaluationPlan:
     """When, on which parties and how models are evaluated.
 
     Attributes:
-        every: number of rounds between evaluations.
         parties: [M] ids of the evaluated parties, ascending.
         diagnostics: what is measured in addition to losses and scores.
         clock: measures simulated seconds and bytes of each round, or None.

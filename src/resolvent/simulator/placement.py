@@ -28,7 +28,6 @@ class Placement(NamedTuple):
 
     Attributes:
         storage: the data and the states.
-        run_chunk: runs chunks of rounds, with the chosen scheduler.
         message: bytes of a party's messages in a round.
         scheduler_seconds: the seconds of a round with each candidate, if the schedulers were measured.
     """

@@ -55,7 +55,6 @@ class Plan:
         name: name of the method, for metrics and errors.
         task: what is learned.
         participation: draws the cohorts.
-        seed: seed of all random numbers.
         scheduler: how the work of a cohort is distributed on the machine.
         memory: where the parties' data and states are.
         evaluation: when and how models are evaluated.

@@ -123,9 +123,7 @@ class _Run:
     """One of the runs.
 
     Attributes:
-        storage: its state.
         runner: its algorithm and what a compiled call is specialised to.
-        measurements: its metrics.
     """
 
     def __init__(self, plan: Plan) -> None:

@@ -17,9 +17,6 @@ class FallbackJit(Generic[Result]):
     The function is compiled with ``plain=False``. If that fails, it is compiled with ``plain=True``, a warning says so,
     and later calls of the same program use the second form at once. An error that both forms have, and an error of the
     running program, are raised unchanged. A program that compiles costs nothing more than with ``jax.jit``.
-
-    Attributes:
-        function: the function itself.
     """
 
     def __init__(self, function: Callable[..., Result], *, static_argnames: Sequence[str] = (),

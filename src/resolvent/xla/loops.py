@@ -138,7 +138,6 @@ class _Lanes(NamedTuple):
         is_active: [width] whether the lane has a loop.
         consts: leaves [width, ...], the constants of the lanes' loops.
         state: leaves [width, ...], the states of the lanes' loops.
-        steps: steps of all lanes together.
         results: leaves [size, ...], the last states of the loops that are done.
     """
 

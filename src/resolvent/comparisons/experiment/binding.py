@@ -25,7 +25,6 @@ class Parameter:
     """One parameter of a function: a plain value, a component, or a mapping from labels to components.
 
     Attributes:
-        name: the parameter's name.
         type: the type of a plain value in a file; None if a file cannot hold it.
         default: its default, or ``inspect.Parameter.empty``.
         help: its description in the docstring.

@@ -60,7 +60,6 @@ class Registry:
         title: the kind's name in messages.
         plural: the kind's name in ``resolvent list``.
         namespaces: the modules whose ``__all__`` lists the parts.
-        default: the part that a file means when it names none.
         by_key: a setting, and the part that a file means when it names none and has this setting.
         supplied: parameters that the experiment supplies. A file may set those that are components (an algorithm's own
             solver), but not plain values (a model's number of features, which the data determine).
@@ -116,7 +115,6 @@ class Component:
     """What an annotation says about a parameter that takes parts.
 
     Attributes:
-        registry: the parts of its kind.
         is_mapping: whether it is a mapping from labels to parts.
         is_optional: whether it may be None.
     """

@@ -20,7 +20,6 @@ class DecisiveMetric(NamedTuple):
     """The choice of the metric that compares methods.
 
     Attributes:
-        name: name of the metric in the table of metrics.
         metrics: all metrics that a run must compute, including this one.
         note: why the metric was chosen, for the reader of a report; empty if it is the score of the model.
     """

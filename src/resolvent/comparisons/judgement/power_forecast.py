@@ -37,7 +37,6 @@ class Forecast(NamedTuple):
     """The number of further test rows that would show a gain.
 
     Attributes:
-        gain: the gain that would be seen.
         rows: number of further test rows; 0 if there are enough.
         rarest: number of these in the rarest class, if the score is computed by class; otherwise 0.
     """

@@ -40,7 +40,6 @@ class Score(NamedTuple):
     """The number that compares methods.
 
     Attributes:
-        name: name in the table of metrics.
         higher_is_better: whether larger values are better.
         metric: computes the score from all samples of a party; None for the mean of the loss or of the loss's score.
     """
@@ -134,7 +133,6 @@ class RunPredictions(NamedTuple):
         rows: for each of them the numbers of its test rows.
         methods: labels of the methods and of a baseline that needs no training.
         of_method: function from such a label to position of a party of this process -> predictions for its rows.
-        task: the task of the data.
         total: function from values of this process's parties, 0 elsewhere, to those of all processes.
     """
 

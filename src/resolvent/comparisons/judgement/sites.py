@@ -33,13 +33,10 @@ class Evidence:
     """The measurements by which methods are judged.
 
     Attributes:
-        score: the metric that compares the methods.
         higher_is_better: whether larger values are better.
-        methods: labels of the methods.
         alone: the label of training alone, or None.
         parties: the names of the sites, by id.
         metrics: all metrics; with the columns seed, method, round, party, split, metric and value.
-        seeds: the seeds of the runs.
         rows: the values of single test rows; None if the problem has none.
         baseline: the label of the predictions that need no training, if the rows have it.
         train: number of training rows of each party, if they are known.

@@ -29,10 +29,8 @@ class RowsReport:
     """What a site says about its rows before a regression.
 
     Attributes:
-        rows: number of complete rows.
         left_out: number of rows with a missing value in a column that is used.
         levels: column of categories -> its levels, in their order -> number of rows.
-        numbers: the columns of numbers.
         classes: class -> number of rows, if the label is or could be one of classes; for times, of ``0`` and ``1``.
         total: sum of the label, if it is a number.
     """
@@ -70,7 +68,6 @@ class RowsAgreement:
         levels: column of categories -> its levels, base first.
         family: the distribution of the label.
         classes: class -> number of rows of all sites, base first; for times, of ``0`` and ``1``.
-        mean: mean label.
         sites: site -> its number of rows.
         left_out: number of rows with missing values.
     """

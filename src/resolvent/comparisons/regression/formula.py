@@ -49,9 +49,7 @@ class Formula:
     """A formula that has been checked.
 
     Attributes:
-        text: the formula as written.
         response: its left side.
-        right: its right side.
         variables: the columns of the right side.
         categories: those in ``C()``.
     """

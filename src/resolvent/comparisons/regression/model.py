@@ -34,7 +34,6 @@ class RegressionModel:
         classes: the names of the label's classes, base first; () if it has none.
         counts: rows of each class; of a Cox model, rows without and with an event; otherwise ().
         mean: mean label, from which the fit begins.
-        left_out: number of rows with missing values.
     """
 
     formula: str

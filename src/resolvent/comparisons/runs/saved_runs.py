@@ -28,7 +28,6 @@ class _Run(NamedTuple):
     """A run in a folder.
 
     Attributes:
-        metrics: its table of metrics.
         rows: the values of its test rows, sorted by seed, party and row; None if it has none.
     """
 

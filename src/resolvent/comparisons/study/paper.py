@@ -38,9 +38,7 @@ class Paper(NamedTuple):
         paragraph: what the study shows.
         reference: the method that gains and differences are over.
         command: the command that makes the files again; None: see ``command_of``.
-        scores: the table of scores.
         score_texts: the same in each language.
-        numbers: the other tables, by name.
     """
 
     parts: Mapping[str, StudyPart]

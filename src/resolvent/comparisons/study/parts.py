@@ -17,7 +17,6 @@ class StudyPart(NamedTuple):
     """The comparison on one data set of a study.
 
     Attributes:
-        evidence: its measurements.
         settings: how they were made, as text: the experiment file, or a description of the parts of the program.
         source: the run folders, or nothing if the comparison is in memory.
     """

@@ -96,11 +96,9 @@ class FoldSearch(NamedTuple):
     """A search that runs inside each fold of a comparison, on its training and validation samples.
 
     Attributes:
-        search: the settings.
         methods: the methods with values to choose, by label.
         criterion: the metric by which trials are compared.
         experiment: the experiment, whose samples are replaced by those of a fold.
-        identity: a text that is the same for the same search.
     """
 
     search: Search

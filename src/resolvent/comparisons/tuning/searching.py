@@ -38,11 +38,7 @@ ProgressOfSearch = Callable[[str, int, int], None]  # label, rounds done, rounds
 
 
 class TunableMethod(NamedTuple):
-    """A method with parameters to choose.
-
-    Attributes:
-        space: the values of its parameters.
-    """
+    """A method with parameters to choose."""
 
     space: Space
     make: Callable[[Point], Algorithm]

@@ -52,7 +52,6 @@ class Rung(NamedTuple):
     """A step of successive halving.
 
     Attributes:
-        trials: number of trials that run to this rung.
         rounds: rounds of each trial at its end.
     """
 

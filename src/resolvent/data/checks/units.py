@@ -60,7 +60,6 @@ class Shift(NamedTuple):
 
     Attributes:
         factor: ratio of the site's median to that of the others; NaN if they have different signs.
-        offset: difference of the medians.
         is_offset: whether it is an offset and not a factor: by the likely change of units, or by the spread.
         unit: the likely change of units; None if none fits.
     """

@@ -34,7 +34,6 @@ class RowArray:
     """An array [total, ...] whose rows are not all in memory.
 
     Attributes:
-        dtype: dtype of the rows that are read.
         digest: a text that identifies the content of the whole array.
     """
 

@@ -155,7 +155,6 @@ class FileStatus:
     """The result of checking a file.
 
     Attributes:
-        data_set: the data set that the file belongs to.
         path: the path of the file, or the path it would be downloaded to.
         state: ``whole``, ``damaged`` or ``missing``.
         detail: the reason, for the reader.

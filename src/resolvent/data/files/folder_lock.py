@@ -18,11 +18,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)  # the 
 
 
 class RunningError(InputError):
-    """Another process writes into the folder.
-
-    Attributes:
-        holder: the number of the process, and its machine.
-    """
+    """Another process writes into the folder."""
 
     def __init__(self, message: str, holder: str) -> None:
         super().__init__(message)

@@ -153,7 +153,6 @@ class _Writer(contextlib.ExitStack):
         arrays: a writer for each array, in the order of the tree (inputs, labels).
         x: the structure of the inputs, as JSON can hold it, with the name of its file for each array.
         y: the structure of the labels in the same way; None if there are none.
-        first: inputs and labels of the first party.
     """
 
     def __init__(self, folder: Path) -> None:

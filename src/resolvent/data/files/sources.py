@@ -15,7 +15,6 @@ class Download:
     """A file at an official address.
 
     Attributes:
-        url: an https address.
         sha256: SHA-256 of the file.
         path: path in the data folder; for an archive, the folder for its members.
         members: the files to extract from an archive; empty for a plain file.

@@ -288,7 +288,6 @@ class UnencodedRows:
 
     Attributes:
         columns: [n] values of each feature, see ``TableEncoding.fit``.
-        names: the names of the rows, for errors.
         order: [total] the row of the table that each packed sample is.
         fit: function from the columns and the training rows of the table to an encoding.
     """

@@ -33,7 +33,6 @@ class TextFormat:
 
     Attributes:
         separator: the character between two values.
-        decimal: the decimal mark of numbers.
         encoding: a name that Python knows, such as utf-8 or cp1252.
     """
 

@@ -146,7 +146,6 @@ class _Progress(NamedTuple):
     """A new or an unfinished run.
 
     Attributes:
-        job: the order to run it.
         jobs: ids of the jobs of the run so far.
         earlier: the order of the last job; None if there is none.
     """

@@ -32,7 +32,6 @@ class RefitOrder:
     Attributes:
         plan: the chosen method, the numbers of rounds, and the method of each site as far as the lead knows it.
         experiment: the experiment of the run, of which these methods are trained again.
-        sites: the sites of the run, in the order of the parties.
     """
 
     def __init__(self, run: Path, method: str | None = None, rounds: int | None = None) -> None:

@@ -65,7 +65,6 @@ class Parity(NamedTuple):
     """The difference between the models of a federation and those of the simulation.
 
     Attributes:
-        method: label of the method.
         difference: the largest absolute difference of a parameter, over the shared and all personal models.
         largest: the largest absolute value of a parameter of the simulation.
     """
@@ -86,7 +85,6 @@ class Rehearsal(Generic[_Plan]):
 
     Attributes:
         experiment: the experiment, as the lead sends it.
-        frame: the table with the rows of all sites.
         sites: name of a site -> name of its party in the table, in the order of the parties.
     """
 

@@ -27,7 +27,6 @@ class HiddenNumbers(NamedTuple):
     """The first numbers of the last reply of a site.
 
     Attributes:
-        method: label of the method.
         received: what the server got, read as fixed-point numbers.
         hidden: what the site computed: w_k x_k.
     """

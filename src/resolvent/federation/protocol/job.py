@@ -31,8 +31,6 @@ class FederationJob:
     Attributes:
         run: name of the run. If the server has a run of this name, it is resumed. The lead's command names new runs,
             except refits, whose name says which run they belong to.
-        experiment: the text of the experiment.
-        sites: names of the sites, in the order of the parties.
         quorum: number of sites that must answer in a phase; None: all.
         grace: seconds for which the server waits for further replies after the quorum.
         deadline: longest wait for replies in seconds.

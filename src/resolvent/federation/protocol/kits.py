@@ -31,10 +31,8 @@ class KitNote:
     """What a kit says about its participant.
 
     Attributes:
-        kit: the kit's folder.
         engine: ``nvflare`` or ``flower``.
         kind: ``server``, ``site`` or ``person``.
-        name: the participant's name.
         address: host and port of the server.
     """
 

@@ -29,7 +29,6 @@ class RefusalCode(StrEnum):
         FAILED: the model, the solver or another part has raised an exception.
         LIMITS: the experiment is beyond the site's limits.
         LOST_STATE: the party has no state of the run, or an old one.
-        OTHER_RUN: the message is of another run.
         OLD: the message is of an earlier round or phase.
         CONFLICT: the message does not fit the experiment, or an earlier message.
         PLAN: the lead's plan does not contain what the message asks for.

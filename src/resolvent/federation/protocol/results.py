@@ -77,12 +77,10 @@ class FederationRun:
         train: number of training rows of each site.
         test: number of test rows of each site.
         methods: label -> method.
-        verdict: the judgement of the methods.
         notes: facts for the reader of the report.
         warnings: facts that the report shows first.
         party: number of the site whose folder it is, from which the split of its rows follows; None for the lead.
         digest: digest of the site's samples without weights; empty for the lead.
-        name: the name of the run in the folders of the server and the sites.
     """
 
     experiment: FederatedExperiment

@@ -54,9 +54,6 @@ class RunStatus:
 
     Attributes:
         state: ``running``, ``complete``, ``refused``, ``stopped``, or ``lost``: its process has ended.
-        method: label of the method.
-        rounds: number of rounds that the method will have.
-        phases_done: number of phases of all methods that this process has completed.
         waits_for: what the run waits for: ``replies``, ``server``, ``sites``, ...
         bytes_down: bytes of all messages to sites.
         bytes_up: bytes of all replies.

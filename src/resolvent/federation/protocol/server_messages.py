@@ -31,7 +31,6 @@ class Ready(NamedTuple):
     """A party's answer to the first message.
 
     Attributes:
-        samples: number of training samples.
         splits: names of the sample sets.
         split_sizes: number of samples of each sample set.
         protected: whether the site clips its replies or adds noise.

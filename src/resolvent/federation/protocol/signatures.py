@@ -17,7 +17,6 @@ class Signer(NamedTuple):
     """Whose certificate a signature has.
 
     Attributes:
-        name: the participant.
         role: the role of a person, which only the engine NVIDIA FLARE has.
         key: the id of the key, see ``revocation.key_id``.
     """

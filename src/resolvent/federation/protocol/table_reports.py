@@ -55,7 +55,6 @@ class TableReport:
     Attributes:
         rows: number of rows in each split.
         columns: the features, in the order of the table.
-        dates: names of the columns of dates, which became columns of numbers.
         more_labels: the other label columns, if there are several.
     """
 

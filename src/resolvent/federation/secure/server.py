@@ -27,7 +27,6 @@ class SecureSum:
         cards: site -> its public keys.
 
     Attributes:
-        asked: the asked sites.
         listed: the sites whose replies are in the sum.
         shares: listed site -> other site -> sealed share.
         signatures: listed site -> its valid signature of the list.

@@ -64,7 +64,6 @@ class _Tables(NamedTuple):
     Attributes:
         founders: the sites with which the run began; their reports determine the encoding.
         reports: site -> its report, in the order in which the sites joined; with secure sums, names and kinds only.
-        total: the pooled report of the founders.
     """
 
     founders: tuple[str, ...]

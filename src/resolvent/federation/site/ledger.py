@@ -36,8 +36,6 @@ class Usage(NamedTuple):
     Attributes:
         rounds: number of rounds of all methods and seeds.
         replies: number of replies; a round has one for each phase.
-        jobs: number of runs.
-        scores: number of evaluations.
         epsilon: sum of the privacy losses of a training row, each at the delta of ``budgets``; infinite without bound.
     """
 
@@ -54,9 +52,6 @@ class Ledger:
     Args:
         table: path of the table, whose rounds are counted.
         lead: the lead of the plan to which new lines belong.
-
-    Attributes:
-        entries: the lines.
     """
 
     def __init__(self, path: Path, table: str = "", lead: str = "", plan: str = "") -> None:

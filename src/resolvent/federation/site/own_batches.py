@@ -35,7 +35,6 @@ class OwnBatches(Batches):
     """The minibatches of a rule with random numbers of the site.
 
     Attributes:
-        rule: the rule of the experiment.
         secret: the key data of a system key that only the site knows.
     """
 

@@ -32,7 +32,6 @@ class StoredPlan(NamedTuple):
         digest: SHA-256 of the plan.
         lead: name of the lead who has signed it.
         received: time of its arrival.
-        experiment: text of the experiment.
         decision: what the site has decided.
         reason: by whom or by what it was decided.
     """
@@ -53,11 +52,7 @@ class StoredPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Plans:
-    """The plans of a site.
-
-    Attributes:
-        folder: the folder in which they are stored.
-    """
+    """The plans of a site."""
 
     folder: Path
 

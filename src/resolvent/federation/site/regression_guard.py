@@ -33,11 +33,7 @@ _NONE = 1e-12  # weights of a cell whose sum is smaller, relative to the number 
 
 @dataclass(frozen=True, eq=False)
 class RegressionGuard:
-    """Checks the sums of one site's rows.
-
-    Attributes:
-        problem: their objective.
-    """
+    """Checks the sums of one site's rows."""
 
     rows: RegressionRows
     problem: RegressionProblem

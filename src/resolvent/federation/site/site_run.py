@@ -74,8 +74,6 @@ class _SeedRows(NamedTuple):
     """The rows of the site in the run of one seed, which splits them again.
 
     Attributes:
-        data: the samples.
-        problem: the problem of the site alone.
         rows: [total] the number of each sample with the first seed.
     """
 
@@ -90,7 +88,6 @@ class SiteRun:
 
     Attributes:
         experiment: the experiment, bound with the parts that are installed at the site.
-        table: the site's table.
         sums: answers the messages of the secure sum of the table's numbers, after ``description``; None without one.
     """
 

@@ -66,7 +66,6 @@ class VoteState(NamedTuple):
     """State of a strategy with votes.
 
     Attributes:
-        day: number of the next decision.
         previous: the last weights, cash first.
     """
 
@@ -78,7 +77,6 @@ class VoteStrategy(Strategy):
     """``PolicyStrategy`` whose votes of all days were computed together, which is much faster.
 
     Attributes:
-        params: its parameters.
         votes: [days, m] of each decision, each from the prices before it.
     """
 

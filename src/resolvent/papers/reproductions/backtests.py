@@ -41,7 +41,6 @@ class Backtests:
 
     Attributes:
         problem: the problem, whose parties have the universes.
-        results: the results, by label.
     """
 
     def __init__(self, problem: PortfolioProblem, data: MarketData, results: Mapping[str, Result]) -> None:

@@ -67,7 +67,6 @@ class Item:
     """One number that a claim is about.
 
     Attributes:
-        name: what the number is.
         holds: whether it is as claimed.
         parts: the numbers whose mean it is, by panel or by method; empty if it is no mean.
     """

@@ -26,18 +26,14 @@ class Reproduction(pydantic.BaseModel):
 
     Attributes:
         name: its name on the command line.
-        title: its subject.
         measure: see ``View``, also for the next six.
-        split: the split of the samples.
         over: how the parties become one number.
-        axis: the title of the vertical axis.
         log: whether the vertical axis is logarithmic.
         columns: panels in a row of the picture; 0: all in one row.
         notes: notes for the reader: what the paper leaves open, and what was chosen.
         seeds: number of seeds at the paper's scale.
         experiment: the settings that all panels share.
         search: the choice of parameters before the seeds run.
-        claims: the paper's claims.
         middle: a setting between the paper's scale and the quick one, which decides all claims in hours on two cores.
         tiny: the smallest setting that runs, for tests; its changes are added to those of the quick setting.
     """

@@ -200,11 +200,9 @@ class StatedClaim(NamedTuple):
     """A claim with its verdict, for a reader.
 
     Attributes:
-        says: the statement.
         source: whose it is, with the paper's number.
         verdict: one of ``VERDICTS``, or ``NOT_DECIDED``.
         details: whether it is borderline, in how many readings the claim holds, and what decides it.
-        readings: the numbers that contribute to the verdict, by reading.
         headline: the name of the claim among the paper's most important numbers, if it is one.
         changed: the verdict of an earlier version and the reason of the change, if there is one.
     """

@@ -24,7 +24,6 @@ class RunMetrics:
     """The metrics of an experiment that has run.
 
     Attributes:
-        metrics: the metrics of all methods.
         points: the point of the sweep that each label stands for.
         sizes: for each split, [N] the parties' numbers of samples.
         restored_cpu_seconds: CPU seconds of the rounds that were restored from the checkpoints.

@@ -16,12 +16,7 @@ from resolvent.xla.shuffle import Shuffle
 
 
 class Minibatch(NamedTuple):
-    """The samples of a step, or with leaves [S, ...] of several steps.
-
-    Attributes:
-        positions: positions of the samples among the party's.
-        mask: which of the positions belong to the minibatch.
-    """
+    """The samples of a step, or with leaves [S, ...] of several steps."""
 
     positions: Int[Array, " B"]
     mask: Bool[Array, " B"]

@@ -33,8 +33,6 @@ class ChunkRunner:
     """Runs chunks of rounds.
 
     Attributes:
-        seed: seed of all random numbers.
-        capacity: the maximum number of rounds in a chunk.
         record: names of what each round records, see ``engine.run_chunk``.
     """
 

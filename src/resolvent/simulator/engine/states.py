@@ -13,7 +13,6 @@ class Federation(eqx.Module):
     """The state of a federation: everything that the next round needs.
 
     Attributes:
-        server: the server's state.
         parties: the parties' states, leaves [N, ...]; of a ``PartySubset``, a row for each of its slots.
         participation: the participation's state; () if it has none.
     """
@@ -49,7 +48,6 @@ class Snapshot(NamedTuple):
 
     Attributes:
         models: the cohort's models before the aggregation, leaves [C, ...].
-        server_before: the server's state before the round.
     """
 
     record: RoundRecord
@@ -61,7 +59,6 @@ class Chunk(NamedTuple):
     """The result of a chunk of rounds.
 
     Attributes:
-        state: the state after the last round.
         record: the records, leaves [capacity, ...]; rows beyond the number of rounds are zero.
         snapshot: the last aggregation.
     """

@@ -50,7 +50,6 @@ class SavedModels(NamedTuple):
     """The models of one method.
 
     Attributes:
-        rounds: number of rounds that they were trained for.
         personal: the personal models, leaves [N, ...].
         shared: the shared model, or None.
         model: the predictor, or None for a problem without samples.

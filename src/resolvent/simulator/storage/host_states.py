@@ -42,9 +42,6 @@ class HostStates:
 
     Args:
         folder: folder of the file; None: a temporary folder, which is removed with this object.
-
-    Attributes:
-        shapes: shapes and dtypes of one party's state.
     """
 
     def __init__(self, algorithm: Algorithm, shapes: PyTree[jax.ShapeDtypeStruct], parties: int, seed: int,

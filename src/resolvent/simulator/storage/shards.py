@@ -40,7 +40,6 @@ class PartyShard(PartySubset):
         sizes: [N] number of training samples of every party, on every device: cohorts are drawn from them.
         device_of: [N] number of the device to which each party belongs, on every device.
         smallest: [1] id of the device's party with the fewest training samples; it occupies slots without work.
-        mesh: the devices of all processes.
     """
 
     device_of: Int[Array, " N"]
@@ -75,7 +74,6 @@ class ShardLayout(NamedTuple):
     Attributes:
         mesh: the devices of all processes, along one axis.
         device_of: [N] number of the device of each party.
-        slots: number of parties of the device that has most of them.
     """
 
     mesh: Mesh

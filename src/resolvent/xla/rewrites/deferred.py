@@ -24,7 +24,6 @@ class Faster(NamedTuple):
     """How an operation is compiled instead.
 
     Attributes:
-        rule: its replacement.
         change: what is compiled, in a few words.
     """
 

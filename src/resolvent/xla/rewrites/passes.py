@@ -40,7 +40,6 @@ class Pass:
     """A rearrangement of a program; the program itself if there is nothing to change.
 
     Attributes:
-        find: finds the operations that are changed.
         rule: (the program, its arguments) -> the rule for its equations.
         operation: name of the operations in reports; empty: they are not reported.
         change: what is compiled instead, in a few words.

@@ -43,8 +43,6 @@ class _Sum:
     Attributes:
         number: position of the value among the carried values.
         chain: the product and the transpositions of its result, in order.
-        addition: the equation that adds the product.
-        factors: the factors of the product, before they are transposed.
         dimensions: the contracted dimensions and the batch dimensions of each factor.
     """
 
@@ -60,7 +58,6 @@ class _Result:
     """A result of each step that no step reads: a product with one factor that is the same in all steps.
 
     Attributes:
-        number: position of the result among the results of a step.
         chain: the product and the transpositions of its result, in order.
         constant: position of the factor that is the same in all steps, 0 or 1.
     """

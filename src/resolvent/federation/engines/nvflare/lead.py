@@ -36,7 +36,6 @@ class JobProgress(NamedTuple):
     """What a running job reports.
 
     Attributes:
-        events: the events since a number.
         waiting: what the job waits for; empty if it does not say so, such as before it is running.
     """
 

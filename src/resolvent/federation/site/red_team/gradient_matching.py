@@ -112,7 +112,6 @@ class Target(NamedTuple):
         problem: the problem of the site; the search replaces the inputs of its training rows, and labels.
         state: the party's state before the work.
         message: the payload of the server.
-        key: the key of the work.
     """
 
     algorithm: Algorithm
@@ -130,7 +129,6 @@ class Matching(NamedTuple):
 
     Attributes:
         guesses: [G, ...] inputs of rows, of all searches.
-        searches: number of searches from different first guesses.
         residual: the smallest value of the objective.
         is_exact: whether the local work was repeated step by step.
     """

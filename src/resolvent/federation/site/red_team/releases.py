@@ -45,7 +45,6 @@ class Release(NamedTuple):
     Attributes:
         round: number of the round, from 0.
         message: the payload that the server has sent.
-        reply: the reply, decoded.
         update: the reply minus the model that was sent, if replies are models.
         key: the key of the local work, which the server sends.
     """

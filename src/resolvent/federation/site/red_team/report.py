@@ -14,8 +14,6 @@ class MethodAttack:
     """What comes back from the updates and models of one method.
 
     Attributes:
-        method: label of the method.
-        rounds: number of rounds of the plan.
         attacked_rounds: number of rounds whose replies were attacked in closed form; 0 if the method sends none.
         closed_form: number of training rows that come back in closed form.
         searched: number of training rows that come back from the first reply by a search.

@@ -25,7 +25,6 @@ class RecurrentNetwork(eqx.Module):
         inputs: weights of the inputs, for the gates input, forget, output and the candidate.
         recurrent: weights of the last day's output, for the same gates.
         bias: biases of these gates.
-        readout: weights of the linear layer.
     """
 
     inputs: Float[Array, "n 4*units"]
