@@ -19,9 +19,6 @@ from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["DEFAULT_NORM_MULTIPLE", "AlgorithmFunctions", "Info", "Message", "PartyState", "Phase", "Replies", "Reply",
-           "ServerState", "StragglerPolicy"]
-
 DEFAULT_NORM_MULTIPLE = 10_000.0
 
 ServerState: TypeAlias = Any

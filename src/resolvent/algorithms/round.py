@@ -28,10 +28,6 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["CollectedReplies", "Private", "collect_replies", "commit_party", "commit_rows", "counted_parties",
-           "first_party_state", "initial_party", "initial_server", "reply_shapes", "server_step", "stacked_replies",
-           "summed_replies", "working_parties"]
-
 
 class Private(eqx.Module):
     """A part of a party's state that the server does not mirror.

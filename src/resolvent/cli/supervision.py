@@ -21,8 +21,6 @@ from resolvent.federation.protocol.job import Observer
 from resolvent.federation.protocol.kits import KitNote, started_once
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
 
-__all__ = ["clean", "lead_page", "show_status", "supervise"]
-
 _POLL = 0.5  # seconds between two checks of a process
 _RESTART_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a process that has ended is started again
 _LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly

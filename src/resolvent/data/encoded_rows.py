@@ -17,8 +17,6 @@ from resolvent.errors import shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Drift", "EncodedRows", "Encoding", "Far", "Remarks", "UnusualRowsWarning", "count_far", "list_levels"]
-
 
 class UnusualRowsWarning(UserWarning):
     """Rows can be encoded, but differ from the training rows in a way that a reader of predictions should know."""

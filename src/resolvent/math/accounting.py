@@ -11,8 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 from resolvent.errors import InputError, check_range
 
-__all__ = ["Accountant", "Releases", "gaussian_epsilon", "noise_within", "steps_within"]
-
 Accountant = Literal["pld", "rdp"]
 _MAX_STEPS = 1_000_000
 _MAX_NOISE = 1e6

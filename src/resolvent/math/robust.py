@@ -15,8 +15,6 @@ from resolvent.math import centres, tree
 from resolvent.math.penalties import L2Norm
 from resolvent.math.tree import Vector
 
-__all__ = ["bucket_means", "bulyan", "clipped_mean", "distances", "krum", "nearest_neighbour_means", "trimmed_mean"]
-
 
 def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLike) -> Vector:
     """The mean of each coordinate without the lowest and the highest ``fraction`` of the weight.

@@ -14,9 +14,6 @@ from scipy.special import expit, logit, logsumexp
 
 from resolvent.errors import InputError
 
-__all__ = ["KINDS", "POOLED_ROWS", "Calibration", "CalibrationChoice", "CalibrationKind", "LabelledOutputs",
-           "choose_calibration", "fit_calibration", "log_losses", "probabilities_of"]
-
 CalibrationKind = Literal["none", "temperature", "platt", "isotonic"]
 KINDS: tuple[CalibrationKind, ...] = ("none", "temperature", "platt", "isotonic")
 

@@ -20,8 +20,6 @@ from resolvent.problem.party_predictions import predicted_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Evaluation", "evaluate_outputs"]
-
 
 class Evaluation(dict[str, float]):
     """Scores of a model on rows with known labels, as a dictionary from names to values.

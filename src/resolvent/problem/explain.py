@@ -13,8 +13,6 @@ from resolvent.problem.models.model import Model
 from resolvent.xla.rewrites import Replacement, rewrite
 from resolvent.xla.versions import supports_rewrites
 
-__all__ = ["Explanation", "explain"]
-
 
 @dataclass(frozen=True)
 class Explanation:

@@ -17,8 +17,6 @@ from resolvent.problem.models.model import LinearModel
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["blocks_of_columns", "coefficients", "differing_sites", "importance_values"]
-
 _SEED = 20_240_306
 _MAX_PARTNERS = 50  # rows whose value each row gets in turn
 _MIN_PARTNERS = 4

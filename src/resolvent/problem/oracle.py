@@ -20,8 +20,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.objective import Batch, LocalObjective
 
-__all__ = ["Oracle", "PartyMemory", "Recording", "ShapeOracle", "recording", "remembering"]
-
 
 class PartyMemory(NamedTuple):
     """The memory that a party's local work hands on from one round to the next; () if there is none.

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from resolvent.errors import InputError
 
-__all__ = ["Goal", "Threshold", "choose_threshold", "goal_of"]
-
 Array = NDArray[np.float64]
 
 

@@ -34,8 +34,6 @@ from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
 from resolvent.simulator.task import Task
 
-__all__ = ["groups_of_one_structure", "simulate_together", "structure_of"]
-
 
 def structure_of(algorithm: Algorithm) -> tuple[Any, ...]:
     """A key that two algorithms have in common if they differ in traced numbers only."""

@@ -17,8 +17,6 @@ from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
 from resolvent.xla.small_call import convert_closure, repeat
 
-__all__ = ["QueueResult", "fori_loop", "fori_loop_with_prefetch", "lane_queue", "run_queue", "while_loop"]
-
 State = TypeVar("State")
 Inputs = TypeVar("Inputs")
 _width: ContextVar[int | None] = ContextVar("width", default=None)

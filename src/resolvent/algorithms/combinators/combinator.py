@@ -22,9 +22,6 @@ from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Combinator", "CombinatorState", "InnerMessage", "InnerParty", "InnerServer", "contains", "innermost",
-           "layers"]
-
 InnerMessage: TypeAlias = Callable[[ServerState, Int[Array, ""]], Message]
 InnerParty: TypeAlias = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]],
                                  tuple[PartyState, Reply, Info]]

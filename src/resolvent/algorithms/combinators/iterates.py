@@ -30,9 +30,6 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["PartyIterate", "ServerIterate", "advice_for_own", "one_phase_iterate", "party_iterate", "server_centre",
-           "server_iterate", "server_mean"]
-
 
 class ServerIterate(NamedTuple):
     """How to read and replace the point in the server's state.

@@ -17,8 +17,6 @@ from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["FederatedNewton", "FederatedNewtonState", "NewtonReply"]
-
 _TOLERANCE_POWER = 1.5  # of the rounding error; that of the predicted decrease is about its square
 
 

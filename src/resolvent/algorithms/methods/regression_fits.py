@@ -17,8 +17,6 @@ from resolvent.problem.regression.objective import FitSums, RegressionOracle
 from resolvent.problem.solvers.newton import Newton
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["FitReply", "FitReport", "SumsOfFit", "fit_of_party"]
-
 
 class FitReply(NamedTuple):
     """A party's reply.

@@ -33,8 +33,6 @@ from resolvent.simulator.record.model_folder import CALIBRATION_FILE
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Bin", "Calibrations", "Change", "ReachedShares", "SiteCalibration", "calibrate", "plain_interval"]
-
 _MIN_BINS, _MAX_BINS = 3, 10
 _ROWS_PER_BIN = 10
 _METRICS = (LogLoss(), BrierScore(), CalibrationError())

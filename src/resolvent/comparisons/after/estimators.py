@@ -33,8 +33,6 @@ except ImportError:  # scikit-learn before 1.6
         """The checked inputs."""
         return estimator._validate_data(*args, **options)
 
-__all__ = ["FederatedClassifier", "FederatedRegressor"]
-
 _ROWS_MULTIPLE = 64  # rows are padded to a multiple, so that the folds of a cross-validation share compiled programs
 
 

@@ -27,8 +27,6 @@ from resolvent.problem.models.losses import Loss
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Explanations", "SiteExplanation", "explain_models"]
-
 _MIN_ROWS = 2  # with fewer test rows no column can be exchanged
 
 ProgressOfColumns = Callable[[int, int], None]  # columns done, columns in total

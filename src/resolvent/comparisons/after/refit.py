@@ -30,8 +30,6 @@ from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["Refit", "refit_comparison", "refit_run"]
-
 
 @dataclass(frozen=True, repr=False)
 class Refit:

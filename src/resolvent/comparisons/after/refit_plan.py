@@ -16,8 +16,6 @@ from resolvent.errors import InputError, alternatives, quote, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RefitPlan", "best_round", "check_can_be_refitted", "plan_refit", "use_of_sites"]
-
 
 class RefitPlan(NamedTuple):
     """What is trained again.

@@ -26,8 +26,6 @@ from resolvent.errors import InputError, alternatives, count_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DataCheck", "SiteRows", "check", "check_file", "first_lines"]
-
 _TEST = SPLITS.index("test")
 _MAX_LINES = 5
 _MAX_ERRORS = 30  # that a run prints before it refuses the data

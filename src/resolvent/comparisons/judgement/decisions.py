@@ -31,8 +31,6 @@ from resolvent.comparisons.judgement.sites import (
 from resolvent.math.population import Posterior, population_posterior
 from resolvent.problem.metrics.intervals import LEVEL, Interval
 
-__all__ = ["choose_method", "decide"]
-
 _CERTAIN = 0.95  # from this probability on, the advice is "join" without "probably"
 _Z = 1.959963984540054  # half the width of an interval in standard deviations
 _UNIT_SCALE, _RELATIVE_SCALE = 0.1, 0.2  # size of a typical gain: of shares, and relative to the score of alone

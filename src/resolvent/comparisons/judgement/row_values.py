@@ -25,9 +25,6 @@ from resolvent.simulator.record.party_metrics import uninformative
 from resolvent.simulator.record.result import Result
 from resolvent.xla.shapes import shapes_of
 
-__all__ = ["RowValues", "RunPredictions", "Score", "baseline_name", "centred", "measure_models", "measure_rows",
-           "read_predictions"]
-
 _SPLIT = "test"
 _MAX_BYTES = 2**28  # size of the personal models that are evaluated at a time
 _KEYS = ("seed", "party", "row")

@@ -17,9 +17,6 @@ from resolvent.problem.metrics.site_values import SEED, SiteRows, SiteValues, di
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CHOSEN", "FEW_ROWS", "Advice", "Decision", "Evidence", "Means", "MethodChoice", "SiteJudgement", "Sites",
-           "judge_sites", "measured_sites"]
-
 FEW_ROWS = 20  # a site with fewer test rows is marked, and one with less than half as many of a class
 
 CHOSEN = "the method that each fold chooses"  # label of its values among those of the test rows

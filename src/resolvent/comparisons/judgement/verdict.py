@@ -21,8 +21,6 @@ from resolvent.problem.metrics.intervals import Interval
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Verdict", "columns_of", "finding", "judge", "refusals", "score_table"]
-
 _MAX_NAMED = 10  # parties that a warning names
 
 

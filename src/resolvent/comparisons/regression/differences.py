@@ -19,8 +19,6 @@ from resolvent.problem.regression.objective import RegressionProblem
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Differences", "sparse_differences"]
-
 _WEIGHTS = np.geomspace(1, 0.02, 15)  # of the smallest weight at which all sites are the same
 _ROUNDS = 60
 _ZERO = 1e-8  # a difference below this many of the scale's units is zero

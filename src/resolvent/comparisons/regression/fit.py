@@ -19,8 +19,6 @@ from resolvent.problem.regression.objective import FitSums
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Fit", "rows_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Fit:

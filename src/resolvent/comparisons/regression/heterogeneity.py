@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-__all__ = ["Heterogeneity", "heterogeneity"]
-
-
 @dataclass(frozen=True, eq=False)
 class Heterogeneity:
     """Differences between sites.

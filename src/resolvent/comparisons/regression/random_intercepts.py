@@ -20,8 +20,6 @@ from resolvent.simulator.run import simulate
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RandomInterceptFit", "fit_random_intercept"]
-
 _ROUNDS = 60
 _SMALL = 1e-3  # a deviation tau below this one is zero: its logarithm has no maximum
 

@@ -12,8 +12,6 @@ from resolvent.comparisons.regression.wording import summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Regression"]
-
 
 class Regression(Fit):
     """A regression that was fitted over all sites by sums; its numbers are those of ``Fit``.

@@ -6,8 +6,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from resolvent.errors import InputError, alternatives, check_range, quote
 
-__all__ = ["Errors", "FamilyName", "RegressionSettings"]
-
 Errors: TypeAlias = Literal["model", "robust", "clustered"]
 FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
                                 "cox"]

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from resolvent.comparisons.judgement.verdict import Verdict
 
-__all__ = ["ComparedMethods", "MethodRun", "ProgressOfMethod", "Samples"]
-
 ProgressOfMethod = Callable[[str, int, int], None]  # label, rounds done, rounds in total
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from resolvent.comparisons.after.refit import Refit
     from resolvent.problem.calibration import CalibrationKind
 
-__all__ = ["Comparison"]
-
 
 @dataclass(frozen=True, repr=False)
 class Comparison(ComparedMethods, StudyReadings):

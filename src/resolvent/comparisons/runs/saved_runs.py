@@ -18,8 +18,6 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SavedRuns", "compare_runs", "read_runs"]
-
 _SAME = ("score", "split", "higher_is_better", "seeds", "folds", "baseline")
 _ADVICE = "run them with the same data, seed and number of seeds"
 

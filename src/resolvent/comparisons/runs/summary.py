@@ -33,9 +33,6 @@ from resolvent.simulator.record.diagnostics import dissimilarity
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EXPERIMENT_FILE", "METRICS_FILE", "ROWS_FILE", "SUMMARY_FILE", "Source", "as_number", "final_scores",
-           "judgement", "plain_site", "read_summary", "score_rows", "sign_of", "summarize", "write_summary"]
-
 EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE = "experiment.yaml", "metrics.parquet", "summary.json"
 ROWS_FILE = "test_rows.parquet"
 _ADVICE = "run the experiment again"

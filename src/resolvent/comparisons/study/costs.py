@@ -11,8 +11,6 @@ from resolvent.comparisons.study.scores import cost_by_round, curves, last_round
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["areas", "bytes_by_round", "costs", "entropy", "fairness", "gini", "worst_decile"]
-
 Values = NDArray[np.float64]
 _BYTES = ("bytes_down", "bytes_up")
 

@@ -16,8 +16,6 @@ from resolvent.problem.metrics.site_values import SEED
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Unit", "benjamini_hochberg", "differences", "holm", "unit_of"]
-
 Unit = Literal["rows", "seeds", "parties"]
 Values = NDArray[np.float64]
 _NONE = Interval(np.nan, np.nan, np.nan)

@@ -10,8 +10,6 @@ from resolvent.problem.metrics.intervals import LEVEL
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ranks", "critical_difference", "rank_methods"]
-
 
 class Ranks(NamedTuple):
     """The ranks of the methods over several blocks, such as data sets.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from resolvent.comparisons.study.ranks import Ranks
     from resolvent.comparisons.study.tables import MarkedScore, TableForm
 
-__all__ = ["StudyReadings"]
-
 Blocks = Literal["data", "parties"]
 
 

@@ -22,8 +22,6 @@ from resolvent.comparisons.study.study import Study
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError, count_of, quote, shorten
 
-__all__ = ["STUDY_FILE", "StudyFile", "read_study", "run_study", "study_of_folders"]
-
 STUDY_FILE = "study.json"  # name of each experiment of a study -> its folder
 
 

@@ -33,8 +33,6 @@ from resolvent.problem.problem import Problem
 if TYPE_CHECKING:
     from resolvent.algorithms.algorithm import Algorithm
 
-__all__ = ["TUNED_FILE", "FoldSearch", "fold_search", "tune_file"]
-
 TUNED_FILE = "tuned.yaml"
 _TABLE, _PARTIES, _PAGE = "trials.csv", "parties.csv", "tuning.html"
 

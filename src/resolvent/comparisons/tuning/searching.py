@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Criterion", "ProgressOfSearch", "Subject", "TunableMethod", "Tuned", "run_search"]
-
 _FIRST_SEED = 1000  # seeds of trials count up from here, so that none is a seed of the final runs
 ProgressOfSearch = Callable[[str, int, int], None]  # label, rounds done, rounds in total
 

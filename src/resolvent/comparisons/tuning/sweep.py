@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["Sweep", "sweep", "with_values"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:

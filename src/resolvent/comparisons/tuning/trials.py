@@ -11,8 +11,6 @@ from resolvent.comparisons.tuning.space import Point, Space
 from resolvent.data.files.digests import read_sealed, write_sealed
 from resolvent.errors import InputError
 
-__all__ = ["Candidates", "Reading", "RunTrials", "Trial", "TrialFiles", "segments"]
-
 _REPORTS = 5  # number of reports of a trial to a pruner
 _ADVICE = "restore the file, or begin in another folder"
 

@@ -28,8 +28,6 @@ from resolvent.simulator.checkpoint.fingerprint import describe
 from resolvent.simulator.checkpoint.own_code import digest_of_code
 from resolvent.simulator.record.progress import progress_bars
 
-__all__ = ["criterion_of", "tune"]
-
 Make = Callable[..., Algorithm]
 Over = Mapping[str, Sequence[Any] | Mapping[str, Any]]
 _LABEL = "run"

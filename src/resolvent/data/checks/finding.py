@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from resolvent.errors import shorten
 
-__all__ = ["Finding", "Severity", "examples", "excluding", "in_order", "text_of"]
-
 Severity = Literal["error", "warning", "note"]
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
 _MAX_EXAMPLES = 3

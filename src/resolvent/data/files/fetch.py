@@ -26,8 +26,6 @@ from resolvent.data.files.sources import SOURCES, Download, check_address
 from resolvent.data.images_text.readers import read_cifar_batch, read_idx
 from resolvent.errors import InputError, alternatives, shorten
 
-__all__ = ["FileStatus", "check", "fetch"]
-
 Progress = Callable[[str, int, int], None]
 Sources = Mapping[str, list[Download]]
 _BLOCK_BYTES = 1 << 18

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from resolvent.data.federated import SPLITS, FederatedData, consecutive_splits
 from resolvent.errors import InputError
 
-__all__ = ["Fold", "check_folds", "fold_numbers", "split_fold"]
-
 _STREAM = 0xF01D  # the random numbers of folds differ from those of splits
 
 

@@ -11,8 +11,6 @@ from resolvent.data.federated import SPLITS, FederatedData, consecutive_splits
 from resolvent.data.samples import split_order
 from resolvent.errors import InputError, quote
 
-__all__ = ["Resplit", "encode_by_all_rows", "join_splits", "resplit"]
-
 
 class Resplit(NamedTuple):
     """The same samples in another order.

@@ -28,10 +28,6 @@ from resolvent.errors import InputError, nearest, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OTHER", "CategoryColumn", "LabelEncoding", "NumberColumn", "Scale", "fit_categories", "fit_numbers",
-           "is_far", "is_missing", "join_rare", "label_encoding", "list_values", "looks_like_identifier",
-           "task_of_labels"]
-
 Scale = Literal["standard", "none"]
 OTHER = "other"  # the level of rare values
 

@@ -42,8 +42,6 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Missing", "TableEncoding", "UnencodedRows", "Unseen", "check_missing", "missing_values"]
-
 Missing = Literal["refuse", "impute", "indicate"]
 Unseen = Literal["refuse", "other", "missing"]
 

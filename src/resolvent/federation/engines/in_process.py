@@ -28,8 +28,6 @@ from resolvent.federation.server.result import FederationResult
 from resolvent.federation.site.party import Party
 from resolvent.problem.problem import Problem
 
-__all__ = ["InProcess", "run_in_process"]
-
 
 class InProcess(Transport):
     """A transport that calls the parties' handlers, one after the other.

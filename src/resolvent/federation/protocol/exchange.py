@@ -12,8 +12,6 @@ from resolvent.federation.protocol.refusals import REPEATABLE, RefusalCode, read
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import MAX_BYTES, Message, WireError, decode, identity_of_message
 
-__all__ = ["Answers", "FederationStoppedError", "RoundRules", "exchange"]
-
 _NO_REPLY = "no reply arrived in time, or the site failed: its log says which"
 
 

@@ -6,8 +6,6 @@ from typing import TypeAlias
 
 from resolvent.federation.protocol.encoded_message import Outgoing
 
-__all__ = ["PartyHandler", "Transport", "TransportError"]
-
 PartyHandler: TypeAlias = Callable[[bytes | memoryview], bytes]
 """The function that answers a message at a site, such as ``Party.handle``. An adapter calls it for each message."""
 

@@ -34,9 +34,6 @@ from resolvent.math.codecs import Wire
 from resolvent.math.packing import pack_wire, packed_size, unpack_wire
 from resolvent.simulator.storage.tree_files import FILE_NAMES, NUMPY_NAMES
 
-__all__ = ["MAX_BYTES", "Message", "WireError", "arrays_of", "decode", "encode", "encode_parts", "identity_of_message",
-           "restore_tree", "run_of_message", "share_equal", "shared_if_equal", "size_of"]
-
 MAX_BYTES = 2**32
 _MAGIC = b"RSLVMSG1"
 _CONTENT = len(_MAGIC) + hashlib.sha256().digest_size

@@ -27,8 +27,6 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.simulator.task import check_sizes
 
-__all__ = ["MembershipHistory", "change_members", "check_change_of_members", "draw_cohort", "members_of_round"]
-
 MembershipHistory = Sequence[tuple[int, tuple[int, ...]]]
 """(first round, ids of the members from this round on), in the order of the rounds."""
 

@@ -10,8 +10,6 @@ from resolvent.math.tree import Vector
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FederationResult"]
-
 
 class FederationResult(NamedTuple):
     """The end of a run.

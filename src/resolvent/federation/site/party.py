@@ -82,8 +82,6 @@ from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.simulator.record.party_metrics import PartyMetrics
 from resolvent.simulator.storage.tree_files import digest
 
-__all__ = ["Party"]
-
 
 class Party:
     """One party of a federation.

@@ -17,8 +17,6 @@ from resolvent.federation.site.table_versions import TableRows, TableVersions
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_present", "choose_columns", "read_site_rows"]
-
 
 def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | None = None,
                    version: int | None = None) -> "tuple[pd.DataFrame, TableRows | None]":

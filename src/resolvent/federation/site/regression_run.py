@@ -35,8 +35,6 @@ from resolvent.federation.site.row_sets import check_label, check_row_set
 from resolvent.federation.site.site_run import open_store
 from resolvent.federation.site.sum_party import secure_site
 
-__all__ = ["RegressionRun"]
-
 
 class RegressionRun:
     """One regression at a site.

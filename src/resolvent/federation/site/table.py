@@ -43,8 +43,6 @@ from resolvent.federation.site.table_versions import TableRows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SiteTable", "read_site_table"]
-
 
 class SiteTable:
     """A site's table before the sites have agreed on an encoding.

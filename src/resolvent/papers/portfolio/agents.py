@@ -28,8 +28,6 @@ from resolvent.papers.portfolio.market import FirstOrderCosts, drift
 from resolvent.papers.portfolio.policies import Policy
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["BURN_IN_DAYS", "AgentOracle", "PolicyDays"]
-
 BURN_IN_DAYS = 5  # after these days the first weights have almost no influence
 
 

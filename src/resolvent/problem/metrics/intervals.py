@@ -9,9 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEVEL", "RESAMPLES", "Interval", "Pool", "Sample", "covariance_of_means", "explained_variance",
-           "interval_of", "mean_interval", "resample", "student_quantile"]
-
 LEVEL = 0.95
 RESAMPLES = 2000
 _MAX_GROUPS = 1000  # more rows than this are drawn in groups of several rows, which changes the interval by rounding

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from resolvent.math.score_intervals import paired_interval, wilson_interval
 from resolvent.problem.metrics.intervals import Interval, covariance_of_means, explained_variance, student_quantile
 
-__all__ = ["RankScores", "gain_of_shares", "share_interval"]
-
 Array = NDArray[np.float64]
 
 

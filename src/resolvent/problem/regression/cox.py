@@ -16,8 +16,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.regression.families import RowTerms
 from resolvent.problem.regression.objective import FitSums, RegressionOracle, RegressionProblem, padded
 
-__all__ = ["CoxOracle", "CoxRegression"]
-
 
 class CoxRegression(RegressionProblem):
     r"""Cox regressions with one baseline hazard per party: f_k = -(log partial likelihood of party k) / n_k.

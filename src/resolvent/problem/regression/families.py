@@ -16,8 +16,6 @@ from jax.scipy.special import gammaln, xlogy
 from jaxtyping import Array, Float
 from typing_extensions import override
 
-__all__ = ["Binomial", "Family", "Gamma", "Gaussian", "Multinomial", "NegativeBinomial", "Poisson", "RowTerms"]
-
 
 class RowTerms(NamedTuple):
     """What the fit of a row adds to the sums from which a regression is reported.

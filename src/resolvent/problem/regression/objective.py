@@ -18,10 +18,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.regression.families import Family, RowTerms
 
-__all__ = ["FitSums", "LikelihoodProblem", "RegressionOracle", "RegressionProblem", "RowRegression", "RowsOracle",
-           "padded"]
-
-
 _ALIGNMENT = 64  # bytes: JAX takes such an array of NumPy without a copy on a CPU
 
 

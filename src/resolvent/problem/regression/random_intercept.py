@@ -15,8 +15,6 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.regression.families import Family, Gaussian
 from resolvent.problem.regression.objective import LikelihoodProblem, RowRegression
 
-__all__ = ["RandomIntercept", "RandomInterceptOracle", "ScaledGaussian"]
-
 _STEPS = 50  # of Newton's method for a party's intercept
 _LONGEST = 2.0  # of its steps, in standard deviations of the intercepts
 

@@ -21,8 +21,6 @@ from resolvent.simulator.record.run_readings import RunReadings
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RESULT_FILE", "SavedResult", "write_result"]
-
 RESULT_FILE = "result.json"
 _VERSION = 1
 _METRICS, _MODELS = "metrics.parquet", "models"

@@ -34,8 +34,6 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-__all__ = ["DenseUpdate", "dense_updates", "rows_of_classes", "rows_of_units"]
-
 _ROUNDING = 1e-3  # of a number of rows
 
 

@@ -32,8 +32,6 @@ from resolvent.federation.site.steps import first_state
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.solvers import GD, SGD
 
-__all__ = ["attack_site"]
-
 Progress = Callable[[str], None]
 _SITES = 5  # of the run that is attacked, at least: some algorithms need as many
 _SEARCHES = 6
