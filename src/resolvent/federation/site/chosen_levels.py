@@ -13,8 +13,6 @@ from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 
-__all__ = ["common_values", "hidden_levels", "listed_levels"]
-
 
 def common_values(values: NDArray[Any], train: NDArray[np.intp], min_cell: int) -> NDArray[Any]:
     """A column of numbers without a value of few rows.

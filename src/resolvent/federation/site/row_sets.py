@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from resolvent.data.files.atomic_files import write_text
 from resolvent.federation.protocol.limits import Limits, refusal_of_limits
 
-__all__ = ["check_label", "check_row_set"]
-
 _FILE = "row-sets.json"
 
 
