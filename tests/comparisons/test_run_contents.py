@@ -15,6 +15,7 @@ import resolvent
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.comparison_runs import compare_file
+from resolvent.comparisons.runs.summary import straggler_notes
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 
 
@@ -47,6 +48,14 @@ def test_summary_says_what_ran_with_what(summary, finished):
         "name": "digits", "parties": list(data.parties), "train": data.sizes().tolist(),
         "test": data.sizes("test").tolist(),
         "notes": ["party 4 is an outlier: its images are inverted", "50% of each round's parties are stragglers"]}
+
+
+def test_methods_that_treat_stragglers_differently_are_named(finished):
+    alike, different = (straggler_notes(ExperimentFile.load(str(finished.yaml), changes).build())
+                        for changes in ([], ["algorithms={FedAvg: fedavg, FedProx: fedprox}"]))
+    assert alike == ["50% of each round's parties are stragglers"]
+    assert different == [*alike, "the work of stragglers counts with FedProx, but not with FedAvg; the setting "
+                                 "stragglers of a method changes it"]
 
 
 def test_summary_of_each_method(summary):

@@ -136,7 +136,6 @@ class _Watcher:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a frame is called by an import."""
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
     return frame is not None

@@ -91,7 +91,6 @@ def weights_of_labels(labels: NDArray[np.integer], classes: tuple[str, ...],
 
 
 def _named(weights: Mapping[str, float], classes: tuple[str, ...]) -> NDArray[np.float64]:
-    """[classes] the weights in the order of the classes."""
     named = {str(name): value for name, value in weights.items()}
     for name in named:
         if name not in classes:

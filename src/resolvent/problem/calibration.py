@@ -186,7 +186,6 @@ def _classes(rows: LabelledOutputs) -> int:
 
 
 def _allowed(rows: LabelledOutputs) -> tuple[CalibrationKind, ...]:
-    """The kinds for which there are enough rows."""
     counts = np.bincount(rows.labels.astype(np.int64), minlength=1)
     number, minority = len(rows.labels), len(rows.labels) - int(counts.max())
     return tuple(kind for kind in KINDS if number >= _MIN_ROWS[kind][0] and minority >= _MIN_ROWS[kind][1]

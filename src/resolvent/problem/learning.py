@@ -238,7 +238,6 @@ def block_size(data: FederatedData) -> int:
 
 
 def _model_for(model: Model, data: FederatedData, x: PyTree[Array], y: PyTree[Array]) -> Model:
-    """The model with a loss for these data."""
     def batch(values: PyTree[Array], rows: int) -> Any:
         return jax.tree.map(lambda a: jax.ShapeDtypeStruct((rows, *a.shape[1:]), a.dtype), values)  # type: ignore[no-untyped-call]
 

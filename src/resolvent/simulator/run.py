@@ -175,7 +175,6 @@ def _lock_of(folder: Path | None) -> contextlib.AbstractContextManager[None]:
 
 
 def _parameters(start: Any) -> Vector:
-    """The parameters of a start."""
     if isinstance(start, Fitted):
         start.check_parameters()
         return start.params

@@ -151,7 +151,6 @@ class _Run:
 
 
 def _run_rounds(runs: Sequence[_Run], done: int) -> None:
-    """Run the rounds after the first ``done`` ones."""
     plan, runner = runs[0].plan, runs[0].runner
     inputs = [run.storage.first_inputs() for run in runs]
     states = _stack([of_run.state for of_run in inputs])

@@ -341,7 +341,6 @@ def _require_dtype(path: Any, leaf: Any, precision: Any) -> None:
 
 
 def _personal_model(algorithm: Algorithm, problem: Problem, state: Federation) -> PyTree[Any]:
-    """The personal model of party 0."""
     k, row = jnp.array(0), jax.tree.map(lambda leaf: leaf[0], state.parties)
     return algorithm.personal_model(row, algorithm.model_message(state.server, k), problem.oracle(k))
 
@@ -354,7 +353,6 @@ def _weighted_cohort(trial: Trial, weights: tuple[float, ...]) -> tuple[Array, C
 
 
 def _replies(shapes: tuple[PyTree[Any], ...], cohort: Cohort) -> list[Replies]:
-    """Replies of each phase from all parties of a cohort."""
     rows = len(cohort.weight)
     return [stacked_replies(_numbers(shape, rows), cohort, jnp.ones(rows, bool)) for shape in shapes]
 

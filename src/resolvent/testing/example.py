@@ -91,7 +91,6 @@ def _first_model(key: Array) -> Vector:
 
 
 def _outputs(params: Vector, inputs: Float[Array, "B 3"]) -> tuple[Float[Array, "B 3"], Float[Array, "B 4"]]:
-    """The outputs and the features."""
     first, second = params["layer 0"], params["layer 1"]
     features = jnp.tanh(inputs @ first["weight"].T)
     return features @ second["weight"].T + second["bias"], features

@@ -105,5 +105,4 @@ def _prove() -> str:
 
 @functools.cache
 def _warn(message: str) -> None:
-    """Warn once in a process."""
     warnings.warn(message, stacklevel=2)

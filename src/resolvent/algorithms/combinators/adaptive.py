@@ -329,7 +329,6 @@ def _centre(message: RelativeDeltaMessage | AnchorMessage) -> Vector:
 
 
 def _with_centre(message: Any, centre: Vector) -> Any:
-    """The message with another centre."""
     if isinstance(message, RelativeDeltaMessage):
         return message._replace(message=_with_centre(message.message, centre))
     return message._replace(centre=centre)

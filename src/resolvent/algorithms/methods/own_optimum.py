@@ -31,8 +31,6 @@ def own_optimum(solver: LocalSolver, repeats: ArrayLike, w0: Vector, oracle: Ora
 
 
 class _PowerIteration(NamedTuple):
-    """The loop state of the power iteration."""
-
     iteration: Array
     vector: Vector
     last_norm: Array

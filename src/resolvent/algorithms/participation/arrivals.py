@@ -122,7 +122,6 @@ class Arrivals(StatefulParticipation):
         return replace(cohort, info={"simulated_seconds": elapsed.astype(cohort.weight.dtype)}), after
 
     def _count(self, parties: int) -> int:
-        """The number of lanes."""
         return parties if self.concurrency is None else self.concurrency
 
     def _lanes(self, parties: int) -> Int[Array, "B S"]:

@@ -177,8 +177,6 @@ def ef21_bc(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, message_codec: Co
 
 
 class _ServerSteps(NamedTuple):
-    """The steps of a server along gradients."""
-
     rate: ArrayLike  # length of a step
     batch_size: int | None  # samples of a party's gradient; None for all
 

@@ -299,7 +299,6 @@ def _with_threshold(fitted: Fitted, site: LabelledOutputs, others: LabelledOutpu
 
 def _measure(fitted: Fitted, choice: CalibrationChoice, tested: Sequence[_Tested], index: int, number: int,
              threshold_rows: int, note: str) -> SiteCalibration:
-    """The effect of a calibration and of a threshold on test rows."""
     tested = [part for part in tested if len(part.labels)]
     if not tested:
         return SiteCalibration(fitted, choice, 0, {}, {"before": (), "after": ()}, None, threshold_rows, note)

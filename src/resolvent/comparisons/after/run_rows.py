@@ -144,7 +144,6 @@ def check_has_labels(frame: "pd.DataFrame", encoding: TableEncoding, path: str, 
 
 def _sites_of_rows(frame: "pd.DataFrame", encoding: TableEncoding, models: ModelFolder, site: str | None,
                    path: str) -> dict[str, NDArray[np.intp]]:
-    """Name of a site -> the positions of its rows."""
     columns = [str(column) for column in frame.columns]
     if encoding.party in columns:
         names = read_parties(frame.iloc[:, columns.index(encoding.party)])

@@ -76,7 +76,6 @@ def _apply(settings: Any, change: str) -> str:
 
 
 def _picks_part(change: str) -> bool:
-    """Whether a change picks another part."""
     return change.partition("=")[0].endswith(".name")
 
 

@@ -253,7 +253,6 @@ def _chosen(predictions: Predictions, is_chosen: NDArray[np.bool_]) -> Predictio
 
 
 def _joined(runs: Sequence[dict[int, Predictions]]) -> dict[int, Predictions]:
-    """Position of a party -> its predictions of all runs."""
     return runs[0] if len(runs) == 1 else {i: Predictions.concatenate([run[i] for run in runs]) for i in runs[0]}
 
 

@@ -203,7 +203,6 @@ def _one_line(error: Exception) -> str:
 
 
 def _formulaic() -> Any:
-    """The package formulaic."""
     try:
         import formulaic
         import formulaic.errors

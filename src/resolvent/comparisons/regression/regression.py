@@ -53,5 +53,4 @@ class Regression(Fit):
 
     @override
     def __repr__(self) -> str:
-        """The summary."""
         return self.summary()

@@ -153,7 +153,6 @@ def _check_named(frame: "pd.DataFrame", name: str, role: str) -> None:
 
 
 def _known_levels(column: "pd.Series[Any]", levels: Sequence[str]) -> "pd.Series[str]":
-    """The levels of the rows."""
     names = level_names(column)
     if unknown := {*names.unique()} - {*levels}:
         raise InputError(f"{quote(column.name)} has the level {quote(min(unknown))}, on which the sites have not "
@@ -162,7 +161,6 @@ def _known_levels(column: "pd.Series[Any]", levels: Sequence[str]) -> "pd.Series
 
 
 def _numbers(column: "pd.Series[Any]", kind: Literal["any", "positive", "count"]) -> NDArray[np.float64]:
-    """A column as numbers."""
     try:
         numbers = np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -198,7 +198,6 @@ def _differences(old_settings: dict[str, Any], new_settings: dict[str, Any]) -> 
 
 
 def _flat(settings: Any, path: str = "") -> dict[str, Any]:
-    """Leaf settings by their path."""
     if not isinstance(settings, dict):
         return {path: settings}
     return {k: v for key, part in settings.items() for k, v in _flat(part, f"{path}.{key}".strip(".")).items()}

@@ -211,17 +211,17 @@ def _federation(source: Source, comparison: ComparedMethods) -> dict[str, Any]:
             tested = [rows.get(party, 0) for party in range(len(parties))]
         return {"name": data.name, "parties": parties, "train": train.tolist(),
                 "test": tested, "digest": fingerprint_of(data),
-                "notes": [*data.notes, *_straggler_notes(experiment)]}
+                "notes": [*data.notes, *straggler_notes(experiment)]}
     assert problem is not None
     if not isinstance(problem, SolvedProblem):
         notes = [] if data is None else data.notes
         name = source.problem if data is None else data.name
         return {"name": name, "parties": parties, "train": np.asarray(problem.sizes).tolist(),
-                "notes": [*notes, *_straggler_notes(experiment)]}
+                "notes": [*notes, *straggler_notes(experiment)]}
     optimum = problem.optimum(experiment.participation.shares(problem.sizes))
     heterogeneity = float(dissimilarity(problem, optimum).heterogeneity)
     notes = [f"The heterogeneity H, the mean of |grad f_k|^2 at the optimum, is {heterogeneity:.3g}",
-             f"The numbers are computed in {experiment.precision}", *_straggler_notes(experiment)]
+             f"The numbers are computed in {experiment.precision}", *straggler_notes(experiment)]
     return {"name": source.problem, "parties": parties, "train": np.asarray(problem.sizes).tolist(), "notes": notes}
 
 
@@ -240,7 +240,8 @@ def _privacy(comparison: ComparedMethods) -> dict[str, Any] | None:
     return {"delta": budget.delta, "limit": budget.epsilon, "epsilons": epsilons}
 
 
-def _straggler_notes(experiment: Experiment) -> list[str]:
+def straggler_notes(experiment: Experiment) -> list[str]:
+    """Who the stragglers are, and which methods count their work if the methods differ in it."""
     participation, parties = experiment.participation, experiment.parties
     if not isinstance(participation, Stragglers):
         return []
@@ -248,6 +249,11 @@ def _straggler_notes(experiment: Experiment) -> list[str]:
              for k in participation.parties]
     if participation.share:
         notes.append(f"{participation.share:.0%} of each round's parties are stragglers")
+    kept, dropped = (", ".join(label for label, algorithm in experiment.algorithms.items()
+                               if algorithm.straggler_policy == policy) for policy in ("keep", "drop"))
+    if kept and dropped:
+        notes.append(f"the work of stragglers counts with {kept}, but not with {dropped}; the setting stragglers of a "
+                     "method changes it")
     return notes
 
 

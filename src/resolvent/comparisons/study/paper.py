@@ -94,7 +94,6 @@ def command_of(parts: Mapping[str, StudyPart], folder: Path) -> str:
 
 
 def _settings(parts: Mapping[str, StudyPart]) -> list[str]:
-    """The settings of each data set."""
     lines = []
     for name, part in parts.items():
         seeds = ", ".join(map(str, part.evidence.seeds))

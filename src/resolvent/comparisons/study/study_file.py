@@ -81,7 +81,6 @@ def read_study(source: str, changes: Sequence[str] = ()) -> StudyFile | None:
 
 
 def _grid(sweep: Any, source: str) -> list[dict[str, Any]]:
-    """All combinations of the values of a sweep."""
     if not isinstance(sweep, Mapping) or not all(isinstance(v, list) and len(v) for v in sweep.values()):
         raise InputError(f"{source}: sweep: expected a mapping from settings to lists of values, such as "
                          f"sweep: {{algorithms.FedProx.mu: [0.1, 1]}}, got {quote(sweep)}")

@@ -263,7 +263,6 @@ class _Runner:
                            self._budget)
 
     def _run(self, algorithms: Mapping[int, Algorithm], seed: int, rounds: int) -> list[Result]:
-        """The result of each trial with one seed."""
         if self._search.trials_at_once == 1:
             return [self._run_alone(algorithm, number, seed, rounds) for number, algorithm in algorithms.items()]
         earlier = [self._results[number, seed] for number in algorithms if (number, seed) in self._results]
@@ -318,7 +317,6 @@ def _sizes(subject: Subject, split: str) -> dict[str, int]:
 
 
 def _mean(readings: Sequence[Reading]) -> Reading:
-    """The mean over seeds."""
     def mean_of(values: list[dict[str, float]]) -> dict[str, float]:
         return {party: float(np.mean([v[party] for v in values])) for party in values[0]}
 

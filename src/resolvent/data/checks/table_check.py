@@ -119,7 +119,6 @@ def _missing(kind: str, name: str, frame: "pd.DataFrame", empty: NDArray[np.bool
 
 def _read_label(frame: "pd.DataFrame", name: str, settings: TableSettings, findings: list[Finding]
                 ) -> tuple[TableColumn | None, bool]:
-    """The label, and whether it is a class."""
     import pandas as pd
 
     if name not in frame.columns:

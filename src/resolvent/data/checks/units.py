@@ -174,7 +174,6 @@ def _logarithm(spread: Spread) -> Spread:
 
 
 def _error(spread: Spread) -> float:
-    """The standard error of the median."""
     return math.sqrt(math.pi / 2 / spread.rows) * (spread.high - spread.low) / (2 * _QUARTILE)
 
 

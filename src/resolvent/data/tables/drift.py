@@ -105,7 +105,6 @@ def with_drift(encoded: EncodedRows, encoding: Encoding, training: TrainingRows 
 
 def _drift(column: NumberColumn | CategoryColumn, training: ColumnCounts, inputs: NDArray[Any],
            columns: int) -> Drift | None:
-    """The drift of a column; None if there is none."""
     from scipy.stats import chi2  # its import takes 0.5 s
 
     counts = _count(inputs, training)

@@ -378,7 +378,6 @@ def _prefixed(prefix: str, tree: PyTree[Any]) -> dict[str, Any]:
 
 
 def _as_tuples(value: Any) -> Any:
-    """Lists of JSON as tuples."""
     if isinstance(value, dict):
         return {key: _as_tuples(item) for key, item in value.items()}
     return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value

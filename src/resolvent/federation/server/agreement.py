@@ -140,7 +140,6 @@ def agree_on_run(job: FederationJob, experiment: FederatedExperiment, transport:
 
 def _secure_total(job: FederationJob, experiment: FederatedExperiment, transport: Transport, folder: Path,
                   answers: Mapping[str, Mapping[str, Any]], reports: Mapping[str, TableReport]) -> TableReport:
-    """The pooled report, from a secure sum."""
     rules = SumRules.of_plan(experiment.privacy)
     assert rules is not None
     run, names = run_of_table(job.run, job.plan), next(iter(reports.values()))

@@ -114,8 +114,6 @@ def _model(regression: FederatedRegression, agreement: RowsAgreement, answers: d
 
 
 class _Methods:
-    """Runs the methods of a regression."""
-
     def __init__(self, job: FederationJob, regression: FederatedRegression, transport: Transport, folder: Path,
                  observe: Observer) -> None:
         self._job, self._regression, self._transport, self._folder, self._observe = (

@@ -163,7 +163,6 @@ class SecurePhases:
         return [] if missing else list(void["listed"])
 
     def _unmask(self, total: SecureSum, answers: Answers) -> NDArray[np.unsignedinteger]:
-        """The sum of the listed replies."""
         listed, needed = total.listed, self._rules.smallest(len(total.asked))
         if not total.has_enough_sites:
             raise VoidSumError(f"the sum needs {needed} sites, and {len(listed)} have replied")

@@ -25,15 +25,11 @@ Scores: TypeAlias = NDArray[np.float64]  # [C]
 
 @dataclass(frozen=True)
 class _ClassMetric(Metric):
-    """A metric of predicted classes."""
-
     task: Task = field(init=False, default="classification")
 
 
 @dataclass(frozen=True)
 class _ProbabilityMetric(_ClassMetric):
-    """A metric of the probabilities of the classes."""
-
     needs_probabilities: bool = field(init=False, default=True)
 
 

@@ -13,8 +13,6 @@ from resolvent.problem.metrics.metric import MeanOverRows, Metric, Predictions, 
 
 @dataclass(frozen=True)
 class _NumberMetric(Metric):
-    """A metric of predicted numbers."""
-
     task: Task = field(init=False, default="regression")
 
 

@@ -148,7 +148,6 @@ class OptaxSolver(MinibatchSolver):
 
 
 def _learning_rate(optimizer: Optimizer) -> ArrayLike:
-    """The learning rate of a traced optimizer."""
     if isinstance(optimizer, TracedOptimizer) and "learning_rate" in optimizer.hyperparams:
         return optimizer.hyperparams["learning_rate"]
     raise InputError("OptaxSolver(proximal='implicit') needs the learning rate of the optimizer as a number: use "

@@ -116,7 +116,6 @@ def sum_over_devices(x: PyTree[Any]) -> PyTree[Any]:
 
 
 def _to_words(leaf: Array) -> Array:
-    """The bits of an array as 32-bit or 64-bit words."""
     if leaf.dtype == jnp.bool_:
         return leaf.astype(jnp.uint32)
     bits = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * leaf.dtype.itemsize}"))

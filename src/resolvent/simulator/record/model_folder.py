@@ -260,7 +260,6 @@ class ModelFolder:
 
 
 def _as_parameters(model: Model, leaves: dict[str, NDArray[Any]]) -> Vector:
-    """The leaves as the parameters of a model."""
     like = jax.eval_shape(model.init, jax.random.key(0))
     names = [name or "value" for name, _ in tree.named_leaves(like)]
     shapes = [leaf.shape for _, leaf in tree.named_leaves(like)]

@@ -24,7 +24,6 @@ _MOVES = frozenset(["reshape", "squeeze", "transpose"])
 
 
 def _find_products(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
-    """The factors of the products that are changed."""
     calls = _calls(jaxpr)
     return ([v.aval for v in equation.invars] for equation in jaxpr.eqns
             if id(equation) in calls or _is_swapped(equation))

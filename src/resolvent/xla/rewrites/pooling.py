@@ -108,7 +108,6 @@ class _Windows:
         return reduce(jnp.add, spread)
 
     def _first_positions(self) -> list[list[int]]:
-        """The positions of the entries of the first window."""
         return [[e * dilation for e, dilation in zip(entry, self.window_dilation, strict=True)]
                 for entry in np.ndindex(*self.sizes)]
 

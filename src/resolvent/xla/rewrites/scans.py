@@ -27,8 +27,6 @@ _barrier: Callable[[Array], Array] = lax.optimization_barrier  # a typed name: J
 
 
 class _Dimensions(NamedTuple):
-    """Dimensions of a factor of a product."""
-
     contracted: tuple[int, ...]
     batch: tuple[int, ...]
 
@@ -213,7 +211,6 @@ def _scan(scan: Scan, sums: Sequence[_Sum], results: Sequence[_Result], operands
 
 
 def _sum(s: _Sum, a: Array, b: Array) -> Array:
-    """The sum of the products of all steps."""
     product, *transpositions = s.chain
     of_a, of_b = (dimensions.mapped(lambda axis: axis + 1) for dimensions in s.dimensions)
     # XLA's matrix product transposes the first factor, which is therefore the smaller one.
@@ -233,7 +230,6 @@ def _sum(s: _Sum, a: Array, b: Array) -> Array:
 
 
 def _result(r: _Result, constant: Array, factor: Array) -> Array:
-    """The product of a step."""
     product, *transpositions = r.chain
     return _transposed(transpositions, bind(product, [constant, factor] if r.constant == 0 else [factor, constant])[0])
 

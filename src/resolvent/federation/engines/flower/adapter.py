@@ -140,7 +140,6 @@ def _record_of(content: bytes) -> RecordDict:
 
 
 def _bytes_of(message: Message) -> bytes | None:
-    """The bytes of a message; None if it has none."""
     record = message.content.get(_RECORD)
     if isinstance(record, ConfigRecord):
         value = record.get(_RECORD)

@@ -169,7 +169,6 @@ def _private_text(key: Any) -> bytes:
 
 def _certificate(subject: Any, issuer: Any, public_key: Any, signing_key: Any, days: int,
                  extensions: Sequence[tuple[Any, bool]]) -> str:
-    """A signed certificate as text."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
 

@@ -173,7 +173,6 @@ def _shareable_of(message: Outgoing) -> Shareable:
 
 
 def _message_of(shareable: Shareable) -> bytes | memoryview | None:
-    """The message of ``_shareable_of``; None if it has none."""
     content = shareable.pop(_MESSAGE, None)
     if isinstance(content, LargeMessage):
         return content.joined()

@@ -139,7 +139,6 @@ def _rows(problem: LearningProblem) -> NDArray[np.intp]:
 
 
 def _losses(problem: LearningProblem, model: Vector, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """[rows] the losses of a model."""
     losses = problem.model.loss.loss(problem.model.apply(model, problem.x[rows]), problem.labels[rows])
     return np.asarray(jax.device_get(losses), np.float64)
 
