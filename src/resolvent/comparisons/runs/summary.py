@@ -249,11 +249,11 @@ def straggler_notes(experiment: Experiment) -> list[str]:
              for k in participation.parties]
     if participation.share:
         notes.append(f"{participation.share:.0%} of each round's parties are stragglers")
-    kept, dropped = (", ".join(label for label, algorithm in experiment.algorithms.items()
-                               if algorithm.straggler_policy == policy) for policy in ("keep", "drop"))
-    if kept and dropped:
-        notes.append(f"the work of stragglers counts with {kept}, but not with {dropped}; the setting stragglers of a "
-                     "method changes it")
+    counting, dropping = (", ".join(label for label, algorithm in experiment.algorithms.items()
+                                    if algorithm.straggler_policy == policy) for policy in ("keep", "drop"))
+    if counting and dropping:
+        notes.append(f"the work of stragglers counts with {counting}, but not with {dropping}; the setting "
+                     "stragglers of a method changes it")
     return notes
 
 
