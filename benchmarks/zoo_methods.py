@@ -158,11 +158,12 @@ def score_of(algorithm: rv.Algorithm, data: rv.FederatedData, seed: int, rounds:
     model = rv.models.mnist_cnn(shape, 10) if len(shape) == 3 and shape[-1] == 3 else (
         rv.models.mlp(int(np.prod(shape)), 10, width=64))
     result = rv.simulate(algorithm, model, data, rounds=rounds, seed=seed, evaluate_every=rounds, progress=False)
-    last = result.metrics.query("metric == 'accuracy' and split == @split and round == @rounds").dropna()
+    last = result.metrics.query("metric == 'accuracy' and split == @split and round == @rounds")
+    last = last.dropna(subset=["party", "value"])
+    if len(last) < PARTIES:  # a run has diverged
+        return 0.0
     sizes = np.array([data.splits[split].length[data.index(int(k))] for k in last["party"]])
-    scores = np.asarray(last["value"], float)
-    assert len(scores) == PARTIES
-    return float(np.average(scores, weights=sizes)) if np.isfinite(scores).all() else 0.0
+    return float(np.average(np.asarray(last["value"], float), weights=sizes))
 
 
 if __name__ == "__main__":
