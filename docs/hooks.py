@@ -25,6 +25,7 @@ COUNTS = "<!-- the counts of verdicts by paper -->"
 COLUMNS_OF_COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
 DEFENCES = "<!-- the table of defences -->"
 PERSONAL_DEFENCES = "<!-- the table of personal defences -->"
+CONVOLUTIONS = "<!-- the table of convolutions -->"
 DEFENCES_FILE = ROOT / "benchmarks" / "defences.json"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 CODE_BLOCK = re.compile(
@@ -46,11 +47,18 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the marks on a page: tables of algorithms, sources of functions, entries of the reference."""
     for mark, content in ((TABLE, table), (COUNTS, counts), (DEFENCES, defences),
-                          (PERSONAL_DEFENCES, personal_defences)):
+                          (PERSONAL_DEFENCES, personal_defences), (f"    {CONVOLUTIONS}", convolutions)):
         if mark in markdown:
             markdown = markdown.replace(mark, content())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
     return REFERENCE.sub(entries, markdown)
+
+
+def convolutions() -> str:
+    """The speed of operations beside PyTorch's, inside an entry of a list."""
+    sys.path.insert(0, str(DEFENCES_FILE.parent))
+    lines = importlib.import_module("convolution_report").text().split("\n")
+    return "\n".join(f"    {line}" if line else "" for line in lines)
 
 
 def entries(match: re.Match[str]) -> str:

@@ -105,6 +105,18 @@ def test_an_activation_keeps_its_derivative():
     np.testing.assert_allclose(gradient, jax.grad(loss)(w, x), rtol=1e-5)
 
 
+def test_a_reshape_that_transposes():
+    """As in the gradients of ``vmap``, which joins the parties and the features of a convolution."""
+    def f(w, x):
+        h = jnp.tanh(convolve(x, w))
+        return jax.lax.reshape(h, (H, B * C, H), dimensions=(2, 0, 1, 3))
+
+    w, x = jnp.asarray(np.random.default_rng(0).normal(size=(C, C, 3, 3))), jnp.ones((B, C, H, H)).cumsum()
+    x = x.reshape(B, C, H, H) / x.size
+    closed = carry_layouts(jax.make_jaxpr(f)(w, x))
+    np.testing.assert_allclose(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, w, x)[0], f(w, x), rtol=1e-5, atol=1e-5)
+
+
 def test_a_program_without_windows_is_the_same():
     closed = jax.make_jaxpr(lambda x: jnp.sum(x.T @ x))(jnp.ones((3, 3)))
     assert carry_layouts(closed) is closed

@@ -81,6 +81,60 @@ def test_convolutions(case, dtype):
         assert_equal(convolve, *args)
 
 
+@settings(SWEEP, max_examples=8)
+@given(convolutions(), st.sampled_from([np.float64, np.float32, np.float16, jnp.bfloat16]))
+def test_convolutions_of_several_parties_in_a_loop(case, dtype):
+    """Under ``vmap`` of both operands, in a scan, with gradients; half precision stays XLA's own."""
+    lhs, rhs, params = case
+
+    def steps(x, filters):
+        def step(total, w):
+            value, gradients = jax.value_and_grad(lambda *args: jnp.sum(jnp.tanh(
+                lax.conv_general_dilated(*args, **params))), (0, 1))(x, w)
+            return total + value, gradients
+
+        return lax.scan(step, jnp.zeros((), x.dtype), filters)
+
+    with jax.enable_x64(True):
+        args = draw_array(0, (2, *lhs), dtype), draw_array(1, (2, 3, *rhs), dtype)
+        every = jax.vmap(steps)
+        assert bool(operations(every, *args)) == (dtype in (np.float64, np.float32))
+        plain, rewritten = jax.jit(lambda *args: (every(*args), rewrite(every)(*args)))(*args)
+    tolerance = {np.float64: 1e-11, np.float32: 1e-4}.get(dtype, 0)
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(rewritten), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(b.astype(float), a.astype(float), rtol=tolerance,
+                                   atol=tolerance * np.abs(a).max(initial=1))
+
+
+@settings(SWEEP, max_examples=10)
+@given(st.lists(st.integers(1, 6), min_size=3, max_size=5), st.integers(0, 31),
+       st.sampled_from([jnp.sum, jnp.max, jnp.min, jnp.mean]), st.sampled_from([np.float64, np.float32, np.float16]))
+def test_reductions(shape, chosen, reduce, dtype):
+    axes = tuple(axis for axis in range(len(shape)) if chosen >> axis & 1)
+    shape = [4 * n + 1 for n in shape[:2]] + shape[2:]
+
+    def f(x):
+        return jnp.tanh(reduce(x, axes)) * reduce(x * x, axes)
+
+    with jax.enable_x64(True):
+        x = draw_array(0, shape, dtype)
+        if dtype == np.float16:
+            plain, rewritten = jax.jit(lambda x: (f(x), rewrite(f)(x)))(x)
+            np.testing.assert_allclose(rewritten, plain, rtol=4e-3, atol=4e-3)
+        else:
+            assert_equal(f, x)
+            assert_equal(jax.vmap(f, 1, 1 if len(axes) < len(shape) - 1 else 0), jnp.stack([x, 2 * x], 1))
+
+
+def test_a_reduction_over_pixels_and_groups_is_two():
+    x = draw_array(0, (4, 8, 8, 4, 2), np.float32)
+    for reduce, name in ((jnp.sum, "reduce_sum"), (jnp.max, "reduce_max"), (jnp.min, "reduce_min")):
+        assert operations(lambda x, reduce=reduce: reduce(x, (1, 2, 4)), x) == {name}
+        assert not operations(lambda x, reduce=reduce: reduce(x, (1, 2)), x)
+        assert not operations(lambda x, reduce=reduce: reduce(x, (3, 4)), x)
+
+
 @pytest.mark.parametrize(("columns", "filters"), [(8, 16), (8, 3), (6, 8), (7, 16)])
 def test_convolutions_with_few_filters(columns, filters):
     def convolve(lhs, rhs):

@@ -17,6 +17,7 @@ from resolvent.xla.rewrites.operands import prepare_operands
 from resolvent.xla.rewrites.passes import Pass, Replacement
 from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
 from resolvent.xla.rewrites.proof import obstacle_to_rewriting
+from resolvent.xla.rewrites.reductions import max_in_steps, min_in_steps, sum_in_steps
 from resolvent.xla.rewrites.residuals import recompute_residuals
 from resolvent.xla.rewrites.row_updates import update_rows
 from resolvent.xla.rewrites.scans import sum_after_scans
@@ -28,8 +29,12 @@ __all__ = ["PASSES", "RULES", "Replacement", "rewrite", "update_rows"]
 
 PASSES: tuple[Pass, ...] = (orient_products, recompute_residuals, sum_after_scans, carry_layouts, prepare_operands)
 _SLICES = "operations on slices"
+_STEPS = "two reductions"
 RULES: dict[str, Faster] = {
     "conv_general_dilated": Faster(convolution, "a library's convolution"),
+    "reduce_max": Faster(max_in_steps, _STEPS),
+    "reduce_min": Faster(min_in_steps, _STEPS),
+    "reduce_sum": Faster(sum_in_steps, _STEPS),
     "reduce_window_max": Faster(window_max, _SLICES),
     "reduce_window_min": Faster(window_min, _SLICES),
     "reduce_window_sum": Faster(window_sum, _SLICES),

@@ -31,7 +31,6 @@ _REDUCTIONS = frozenset(["reduce_and", "reduce_max", "reduce_min", "reduce_or", 
 _RESHAPES = frozenset(["expand_dims", "reshape", "squeeze"])
 _WINDOWED = frozenset(["reduce_window_max", "reduce_window_min", "reduce_window_sum", "select_and_gather_add",
                        "select_and_scatter_add"])
-_barrier: Callable[[Array], Array] = lax.optimization_barrier  # it has no types
 _CONVOLUTION = "conv_general_dilated"
 # A broadcast is not stored: the operations that read it broadcast in the layout of their other operands.
 _SOURCES = frozenset([_CONVOLUTION, "broadcast_in_dim", *_WINDOWED])
@@ -82,10 +81,11 @@ def _carry(equation: JaxprEqn, operands: list[Any]) -> Value | None:
         return _elementwise(equation, operands, expanded)
     if name in _REDUCTIONS:
         return _reduce(lambda array, axes: operation(array, **params | {"axes": axes}), values[0], params["axes"])
-    if name in _RESHAPES:
-        return _reshape_value(values[0], result.shape)
     if name == "transpose":
-        return Value(values[0].array, tuple(values[0].dimensions[d] for d in params["permutation"]))
+        return _transposed(values[0], params["permutation"])
+    if name in _RESHAPES:  # the batching of a reshape may also transpose
+        order = params["dimensions"] if name == "reshape" else None
+        return _reshape_value(values[0] if order is None else _transposed(values[0], order), result.shape)
     if name == "broadcast_in_dim":
         return _broadcast(values[0], params["shape"], params["broadcast_dimensions"]) if len(values) == 1 else None
     if name == _CONVOLUTION:
@@ -101,6 +101,10 @@ def _carry(equation: JaxprEqn, operands: list[Any]) -> Value | None:
         arrays = [v.in_order(order) for v in values]
         return from_order(operation(*arrays, **params | {"dimension": order.index(params["dimension"])}), order)
     return None
+
+
+def _transposed(value: Value, order: Sequence[int]) -> Value:
+    return Value(value.array, tuple(value.dimensions[d] for d in order))
 
 
 def _split(equation: JaxprEqn, value: Value) -> list[Any]:
@@ -182,14 +186,7 @@ def _reduce(reduce: Callable[[Array, tuple[int, ...]], Array], value: Value, dim
     missing = [(d, j) for d in dimensions for j in range(len(value.dimensions[d])) if (d, j) not in stored]
     array, positions = value.arrange([*missing, *stored]), [*missing, *stored]
     axes = [axis for axis, (d, _) in enumerate(positions) if d in dimensions]
-    # The reduction over slow axes first: it runs over adjacent numbers, and leaves little to the other reduction.
-    fast = [axis for i, axis in enumerate(axes) if axes[i:] == list(range(axis, array.ndim))]
-    slow = [axis for axis in axes if axis not in fast]
-    if slow:
-        array = reduce(array, tuple(slow))
-    if fast:
-        # Without a barrier, XLA makes one slow reduction of both.
-        array = reduce(_barrier(array) if slow else array, tuple(axis - len(slow) for axis in fast))
+    array = reduce(array, tuple(axes))
     remaining = {position: axis for axis, position in enumerate(p for p in positions if p[0] not in dimensions)}
     return Value(array, tuple(tuple(Factor(factor.size, remaining.get((d, j))) for j, factor in enumerate(factors))
                                for d, factors in enumerate(value.dimensions) if d not in dimensions))

@@ -1,5 +1,6 @@
-"""The form of convolutions with few positions of a large window: gradients by a filter."""
+"""Forms of convolutions with few positions of a large window: gradients by a filter."""
 
+from functools import partial
 from math import prod
 
 import jax.numpy as jnp
@@ -8,6 +9,10 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from resolvent.xla.rewrites.convolutions.geometry import MAX_TERMS, Convolution, Convolve
+from resolvent.xla.small_call import no_inline
+
+_MIN_PIXELS = 256  # of a sample: with fewer, the library's convolution of all samples is faster
+_MIN_FILTERS = 16
 
 
 def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
@@ -38,3 +43,34 @@ def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], ge
         parts.append(met[tuple(slice(None, None, step) for step in limits)].reshape(-1, rhs.shape[-1]))
     product = lhs.reshape(len(lhs), -1) @ jnp.concatenate(parts, axis=1)
     return product.reshape(len(lhs), *positions, -1)
+
+
+def products_of_samples(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
+                        convolve: Convolve) -> Array | None:
+    """The sum over the samples of products of the parts of lhs that meet the window, and the window.
+
+    The parts of one sample, a row of pixels after the other, stay in a cache; the library gathers those of all samples.
+    """
+    positions, (*sizes, batch, filters) = geometry.output_sizes(lhs, rhs), rhs.shape
+    if (geometry.groups > 1 or geometry.batch_groups > 1 or filters < _MIN_FILTERS or prod(sizes) < _MIN_PIXELS
+            or prod(positions) > MAX_TERMS):
+        return None
+
+    rank = len(sizes)
+
+    def met_along(axis: int, x: Array) -> Array:
+        """The positions along a spatial axis as an axis after the features; this axis is then the window's."""
+        stride, step = geometry.strides[axis], geometry.rhs_dilation[axis]
+        reach = (sizes[axis] - 1) * step + 1
+        return jnp.stack([lax.slice_in_dim(x, stride * n, stride * n + reach, step, axis=rank)
+                          for n in range(positions[axis])], axis=1)
+
+    def parts(sample: Float[Array, "C ..."]) -> Float[Array, "CP pixels"]:
+        for axis in reversed(range(rank)):
+            sample = no_inline(partial(met_along, axis))(sample)  # a call, so that slices are copied as a whole
+        return sample.reshape(len(lhs) * prod(positions), -1)
+
+    samples, windows = jnp.moveaxis(geometry.pad(lhs), -1, 0), jnp.moveaxis(rhs, -2, 0).reshape(batch, -1, filters)
+    total: Array = lax.fori_loop(0, batch, lambda n, total: total + parts(samples[n]) @ windows[n],
+                                 jnp.zeros((len(lhs) * prod(positions), filters), lhs.dtype))
+    return total.reshape(len(lhs), *positions, filters)

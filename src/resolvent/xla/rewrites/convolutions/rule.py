@@ -22,7 +22,7 @@ from resolvent.xla.rewrites.convolutions.dilation import cropped, dilated_result
 from resolvent.xla.rewrites.convolutions.few_filters import columns_as_features, few_filters
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
 from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups
-from resolvent.xla.rewrites.convolutions.positions import few_positions
+from resolvent.xla.rewrites.convolutions.positions import few_positions, products_of_samples
 from resolvent.xla.rewrites.convolutions.winograd import winograd, winograd_filter_gradient
 from resolvent.xla.rewrites.deferred import Program
 from resolvent.xla.rewrites.values import inverse
@@ -38,7 +38,8 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
 
 FORMS: tuple[Form, ...] = (few_positions, strided_slices, dilated_results, depth_phases, cropped,
                            depthwise_filter_gradient, batch_groups, depthwise, blocks_of_groups, depth_as_features,
-                           winograd, winograd_filter_gradient, columns_as_features, few_filters, library)
+                           winograd, winograd_filter_gradient, products_of_samples, columns_as_features, few_filters,
+                           library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:
