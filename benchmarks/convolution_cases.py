@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812: its usual name
+import torch.nn.functional as F
 
 TINY = 1e-30
 PASSES = ("forward", "by input", "by filter")

@@ -62,22 +62,22 @@ def text() -> str:
              "| operations | number | geometric mean | at least 1 | slowest |", "|---|---|---|---|---|"]
     for family in dict.fromkeys(row["family"] for row in rows):
         of_family = [row for row in rows if row["family"] == family]
-        found = summary_of_speeds(of_family)
-        least = min(of_family, key=lambda row: row["speed"])
-        lines.append(f"| {family} | {found['operations']} | {found['geometric_mean']:.2f} | "
-                     f"{found['share_at_least_1']:.0%} | {found['slowest']:.2f}: {least['case']}, "
-                     f"{least['operation']} |")
+        summary = summary_of_speeds(of_family)
+        slowest = min(of_family, key=lambda row: row["speed"])
+        lines.append(f"| {family} | {summary['operations']} | {summary['geometric_mean']:.2f} | "
+                     f"{summary['share_at_least_1']:.0%} | {summary['slowest']:.2f}: {slowest['case']}, "
+                     f"{slowest['operation']} |")
     slow = sorted((row for row in rows if row["speed"] < _SLOW), key=lambda row: row["speed"])
     lines += ["", f"Below {_SLOW}: " + "; ".join(f"{r['family']} {r['case']}, {r['operation']} {r['speed']:.2f}"
                                                  for r in slow) + "." if slow else f"None is below {_SLOW}."]
     if _FORMS.exists():
         stored = json.loads(_FORMS.read_text())
         for name in dict.fromkeys(row["machine"] for row in stored["rows"]):
-            found = summary_of_forms([row for row in stored["rows"] if row["machine"] == name])
+            summary = summary_of_forms([row for row in stored["rows"] if row["machine"] == name])
             lines += ["", f"Choice of the form (`{stored['command']}`, {name}): the chosen program is the fastest of "
                       f"all measured ones, or at most {_CLOSE - 1:.0%} slower, in "
-                      f"{found['share_within_5_percent']:.0%} of {found['operations']} convolutions; its time is "
-                      f"{found['mean_regret']:.3f} times the least in the geometric mean, and {found['largest']:.2f} "
+                      f"{summary['share_within_5_percent']:.0%} of {summary['operations']} convolutions; its time is "
+                      f"{summary['mean_regret']:.3f} times the least in the mean, {summary['largest']:.2f} "
                       "times at most."]
     return "\n".join(lines)
 

@@ -148,8 +148,8 @@ def choices() -> Iterator[tuple[str, contextlib.AbstractContextManager[Any]]]:
 @contextlib.contextmanager
 def _patched(values: dict[str, Any]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
-        for place, value in values.items():
-            stack.enter_context(patch(f"{_REWRITES}.{place}", value))
+        for constant, value in values.items():
+            stack.enter_context(patch(f"{_REWRITES}.{constant}", value))
         yield
 
 
