@@ -295,7 +295,8 @@ def _normalised(axes: tuple[int, ...], groups: int | None = None) -> Callable[[A
     def normalise(x: Any, scale: Any, shift: Any) -> Any:
         divided = x if groups is None else x.reshape(*x.shape[:-1], groups, -1)
         mean, squares = (jnp.mean(a, axes, keepdims=True) for a in (divided, divided * divided))
-        out = (divided - mean) * jax.lax.rsqrt(jnp.maximum(squares - mean * mean, 0) + 1e-5)
-        return out.reshape(x.shape) * scale + shift
+        if groups is not None:
+            mean, squares = (jnp.repeat(a[..., 0], x.shape[-1] // groups, axis=-1) for a in (mean, squares))
+        return (x - mean) * jax.lax.rsqrt(jnp.maximum(squares - mean * mean, 0) + 1e-5) * scale + shift
 
     return normalise
