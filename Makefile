@@ -21,7 +21,7 @@ help:
 	@echo "make typed      mypy --strict and pyright of a user's script, with the installed package"
 	@echo "make docs       build the documentation into site/"
 	@echo "make figures    the figures of the release (speed, claims, coverage, kills), from the committed results"
-	@echo "make wheel      build into dist/, check the wheel, install it into a fresh environment and run digits there"
+	@echo "make wheel      build into dist/, check both files, install the wheel into a fresh environment and run digits there"
 	@echo "make versions   run digits, the contract and the models of the benchmark with the lowest and the newest dependencies"
 	@echo "make compile-sweep  compile 2,000 programs with and without call metadata; fails if a result differs"
 	@echo "make nightly    the tests that run at night only; all reproductions, small; fails if a verdict got worse"
@@ -73,7 +73,7 @@ figures: .venv/installed
 wheel: .venv-build/installed
 	rm -rf dist
 	.venv-build/bin/python -m build --outdir dist
-	.venv-build/bin/python .ci/check_wheel.py dist/*.whl
+	.venv-build/bin/python .ci/check_wheel.py dist/*.whl dist/*.tar.gz
 
 versions: .venv/bin/python
 	$(BIN)/python .ci/check_versions.py --speed

@@ -1,22 +1,40 @@
-"""Check a wheel: what it contains, that it installs into a fresh environment, and that it runs an experiment there."""
+"""Check the wheel and the source archive: their contents, and that the wheel runs an experiment where it is installed.
+
+Usage: python .ci/check_wheel.py dist/*.whl dist/*.tar.gz
+"""
 
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
-SOURCE = Path(__file__).parents[1] / "src"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
 
 
 def main() -> None:
-    """Check the wheel that the command line names."""
-    wheel = Path(sys.argv[1]).resolve()
+    """Check the wheel and the source archive that the command line names."""
+    wheel, archive = (Path(name).resolve() for name in sys.argv[1:])
+    check_archive(archive)
     check_contents(wheel)
     with tempfile.TemporaryDirectory() as folder:
         check_installation(wheel, Path(folder))
-    print(f"{wheel.name}: contents, installation and `resolvent run digits` are right")
+    print(f"{wheel.name}, {archive.name}: contents, installation and `resolvent run digits` are right")
+
+
+def check_archive(archive: Path) -> None:
+    """All files of the repository and nothing else, so that the tests run and the documentation is built from it."""
+    with tarfile.open(archive) as opened:
+        names = [PurePosixPath(member.name) for member in opened.getmembers() if member.isfile()]
+    packed = {PurePosixPath(*name.parts[1:]) for name in names}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    files = {PurePosixPath(name) for name in tracked.splitlines()}
+    missing, extra = files - packed, packed - files - {PurePosixPath("PKG-INFO")}
+    if missing or extra:
+        raise SystemExit(f"{archive.name}: missing: {_listed(missing)}; should not be there: {_listed(extra)}")
 
 
 def check_contents(wheel: Path) -> None:
