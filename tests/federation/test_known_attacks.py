@@ -255,12 +255,14 @@ def test_a_model_that_can_memorise_the_rows_leaves_with_noise_only(tmp_path):
     """An update of a network with a hidden layer, of 72 training rows."""
     target = Target(tmp_path)
     model = "{name: mlp, width: 64}"
-    for limits, code in ((Limits(), "limits"), (Limits(clip=1.0, noise=1.0), None),
-                         (Limits(max_parameters_per_row=10), None)):
+    for limits, names in ((Limits(), ["networks", "max_parameters_per_row"]), (Limits(clip=1.0, noise=1.0), []),
+                          (Limits(networks=True), ["max_parameters_per_row"]),
+                          (Limits(max_parameters_per_row=10), ["networks"]),
+                          (Limits(max_parameters_per_row=10, networks=True), [])):
         target.limits = limits
         refused = target.prepare(model).get("refused", {})
-        assert refused.get("code") == code
-        assert [*refused.get("limits", {})] == (["max_parameters_per_row"] if code else [])
+        assert refused.get("code") == ("limits" if names else None)
+        assert [*refused.get("limits", {})] == names
 
 
 @pytest.mark.parametrize(("noise", "code"), [(1e-6, "limits"), (8.0, None)])

@@ -344,7 +344,7 @@ def relu_updates(x, y, units, rate, rounds):
 
 
 def test_rows_come_back_from_successive_updates_of_a_small_relu_network(tmp_path):
-    """The default limits permit it, which the page on security says: a row that a unit begins to let through."""
+    """A row that a unit begins to let through; the default limits refuse networks without noise."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(72, 5))
     y = (x @ rng.normal(size=5) + rng.normal(size=72) > 0).astype(int)
@@ -356,8 +356,12 @@ def test_rows_come_back_from_successive_updates_of_a_small_relu_network(tmp_path
                    for guess in _closed_form_guesses(algorithm, problem, release, before)]
         assert minimum <= len(recovered_rows(np.concatenate(guesses), x, numbers(5))) <= maximum
     file, experiment = site(tmp_path, table(200), model="{name: mlp, width: 2}", solver="batch_size: 120, epochs: 1")
-    with dry_run(file, "aachen", experiment, None) as dry:
-        assert not dry.prepare()
+    with dry_run(file, "aachen", experiment, None) as dry, pytest.raises(Refusal, match="neither linear") as caught:
+        dry.prepare()
+    assert [*caught.value.limits] == ["networks"]
+    for limits in (Limits(networks=True), Limits(clip=1.0, noise=1.0)):
+        with dry_run(replace(file, limits=limits), "aachen", experiment, None) as dry:
+            assert not dry.prepare()
 
 
 def test_a_site_that_takes_part_orders_its_minibatches_itself(tmp_path):

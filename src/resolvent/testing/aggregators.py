@@ -66,7 +66,8 @@ class _Case:
         points, centre = (jax.tree.map(lambda leaf: np.asarray(leaf, dtype), x)
                           for x in (points, self.centre if centre is None else centre))
         shares = (w / w.sum(dtype=np.float64)).astype(w.dtype)
-        replies = Replies(points, w, np.arange(self.parties) if index is None else index, w > 0, shares)
+        arrays: tuple[Any, ...] = (w, np.arange(self.parties) if index is None else index, w > 0, shares)
+        replies = Replies(points, *arrays)
         result, info = self.call(self.aggregator, replies, centre, None if key is None else jax.random.key(key))
         require(isinstance(info, dict) and all(jnp.shape(value) == () for value in info.values()),
                 f"{self.name} must return the aggregate and a dictionary of numbers")

@@ -71,6 +71,7 @@ class Limits:
         min_sites: smallest number of sites of a run in which this site takes part.
         max_parameters_per_row: largest number of parameters of a model that leaves the site without noise, divided by
             the number of training rows that one update reads; None: any.
+        networks: whether models that are not linear (or logistic) leave the site without noise, also in a secure sum.
         score_digits: number of significant digits of the scores that leave the site; None: all.
         scores: whether the scores of models on this site's samples may leave it; those of personal models not if single
             parties are protected and they are not: such scores depend on training rows.
@@ -113,6 +114,7 @@ class Limits:
     min_batch: int = 5
     min_sites: int = 3
     max_parameters_per_row: float | None = 1 / 3
+    networks: bool = False
     score_digits: int | None = 3
     scores: bool = True
     training_scores: bool | None = None
@@ -160,6 +162,8 @@ WHY: Mapping[str, str] = {
     "min_sites": "of the mean of two sites each site can subtract its own part",
     "max_parameters_per_row": "a model with more parameters than this for each row that an update reads can memorise "
                               "the rows; such a model leaves with noise only, whose epsilon is at most 10",
+    "networks": "a unit of a network begins or ceases to let one row through, and two successive models then differ by "
+                "this row",
     "score_digits": "a score with all digits tells how a change of the model changes the prediction of a single row",
     "scores": "a score says something about all rows behind it; without scores no site can be compared",
     "training_scores": "a score on training rows tells whether a row was among them",
@@ -172,7 +176,7 @@ WHY: Mapping[str, str] = {
 """The reason of each limit, and what a change of it would cost."""
 
 NO_LIMITS = Limits(max_levels=None, max_level_density=None, identifiers=True, min_rows=1, min_cell=1, min_batch=1,
-                   min_sites=1, max_parameters_per_row=None, score_digits=None)
+                   min_sites=1, max_parameters_per_row=None, networks=True, score_digits=None)
 """What a rehearsal allows: a simulation has no limits."""
 
 
@@ -215,16 +219,23 @@ def rows_of_update(algorithm: Algorithm, samples: int, effort: float) -> int:
     return min((_rows_read(solver, samples, effort) for solver in local_solvers(algorithm)), default=samples)
 
 
-def reasons_of_exact_updates(limits: Limits, algorithm: Algorithm, *, parameters: int, samples: int,
-                             effort: float) -> dict[str, str]:
+def reasons_of_exact_updates(limits: Limits, algorithm: Algorithm, *, parameters: int, samples: int, effort: float,
+                             is_network: bool, in_a_sum: bool) -> dict[str, str]:
     """Name of a limit that updates without noise exceed -> the reason.
 
     Args:
         limits: what the site allows.
         samples: number of the site's training samples.
         effort: see ``rows_of_update``.
+        is_network: whether the model is not linear in its parameters.
+        in_a_sum: whether the updates leave in secure sums only.
     """
-    reasons, read = {}, rows_of_update(algorithm, samples, effort)
+    reasons = {}
+    if is_network and not limits.networks:
+        reasons["networks"] = "the model is neither linear nor logistic"
+    if in_a_sum:
+        return reasons
+    read = rows_of_update(algorithm, samples, effort)
     if limits.max_parameters_per_row is not None and parameters > limits.max_parameters_per_row * read:
         reasons["max_parameters_per_row"] = (
             f"the model has {parameters} parameters, more than {limits.max_parameters_per_row:.3g} for each of the "

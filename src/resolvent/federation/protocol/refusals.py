@@ -139,6 +139,7 @@ _LIMITS: Mapping[str, str] = {
     "min_sites": "the site takes part only with at least {} sites",
     "max_parameters_per_row": "the site allows at most {} parameters of a model for each training row that an "
                               "update reads, or noise: use more local steps, a larger batch_size or fewer features",
+    "networks": "the site allows linear and logistic models only, others with noise whose epsilon is at most 10",
     "secure_sums": "the site takes part in secure sums only (privacy: {{secure_sums: true}})",
     "min_rows": "the site has fewer training rows than the {} with which it takes part",
     "clip": "the site clips updates to the norm {}, which is not possible with compressed messages",

@@ -59,7 +59,8 @@ class LateReplies:
         """The number of versions since the message to each of some parties."""
         state: AsynchronousState = record.state.extra
         lanes = np.asarray(state.version - state.started)
-        return lanes[np.asarray(parties, int) % len(lanes)]
+        staleness: NDArray[np.int32] = lanes[np.asarray(parties, int) % len(lanes)]
+        return staleness
 
     def stale(self, record: ServerRecord) -> tuple[int, ...]:
         """The parties that get a new message instead of the one that they have not answered."""

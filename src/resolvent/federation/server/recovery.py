@@ -1,6 +1,7 @@
 """Lets the parties that have lost their state start again in a phase of a round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from resolvent.federation.protocol.server_messages import Ready
 from resolvent.federation.protocol.stores import ServerRecord, ServerStore
@@ -8,6 +9,7 @@ from resolvent.federation.protocol.stores import ServerRecord, ServerStore
 __all__ = ["LOST", "Recovery"]
 
 LOST = "it has lost its state"
+_Value = TypeVar("_Value")
 
 
 class Recovery:
@@ -43,12 +45,10 @@ class Recovery:
         if ready.samples != self.record.sizes[k]:
             return self._exclude(k, f"{LOST}, and has {ready.samples} training samples instead of "
                                     f"{self.record.sizes[k]}")
-        counted, refused, unanswered = (
-            {i: position for i, position in positions.items() if i != k}
-            for positions in (self.record.counted, self.record.refused, self.record.unanswered))
         restarted = {*self.record.restarted, k} if self._has_party_states else {*self.record.restarted}
-        self.record = self.record._replace(counted=counted, refused=refused, unanswered=unanswered,
-                                           restarted=tuple(sorted(restarted)))
+        self.record = self.record._replace(
+            counted=_without(k, self.record.counted), refused=_without(k, self.record.refused),
+            unanswered=_without(k, self.record.unanswered), restarted=tuple(sorted(restarted)))
         self._store.write(self.record)  # first: a party that has answered a phase refuses another message for it
         return True
 
@@ -56,3 +56,7 @@ class Recovery:
         self.reasons[self.record.parties[k]] = reason
         self.record = self.record._replace(excluded=tuple(sorted({*self.record.excluded, k})))
         return False
+
+
+def _without(k: int, of_parties: Mapping[int, _Value]) -> dict[int, _Value]:
+    return {party: value for party, value in of_parties.items() if party != k}

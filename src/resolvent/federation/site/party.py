@@ -77,6 +77,7 @@ from resolvent.federation.site.steps import first_state, party_step, personal_mo
 from resolvent.federation.site.stored_answers import StoredAnswers
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
+from resolvent.problem.models.model import LinearModel, Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.simulator.record.party_metrics import PartyMetrics
@@ -148,9 +149,12 @@ class Party:
             reasons["clip"] = ("the site clips its updates, which is not possible after their compression or as "
                                "integers, nor from a compressed model: use an experiment without both")
         has_noise = self._limits.noise or (self.epsilon or np.inf) <= MAX_EPSILON
-        if jax.tree.leaves(self._description.replies) and not has_noise and self._sums is None:
+        if jax.tree.leaves(self._description.replies) and not has_noise:
+            model = getattr(self._problem, "model", None)
             reasons |= reasons_of_exact_updates(
                 self._limits, self._plain_algorithm, samples=int(self._problem.sizes[0]),
+                is_network=isinstance(model, Model) and not isinstance(model, LinearModel),
+                in_a_sum=self._sums is not None,
                 parameters=sum(leaf.size for leaf in jax.tree.leaves(self._description.model)),
                 effort=1.0 if self._planned is None else self._planned.smallest_effort)
         return refusal_of_limits(reasons, self._limits) if reasons else None

@@ -13,10 +13,11 @@ from jaxtyping import Array
 
 from resolvent.xla.rewrites.deferred import Program, Rule
 
+_barrier: Callable[[Array], Array] = lax.optimization_barrier  # a typed name: JAX's function has no types
 _MIN_SIZE = 1024  # up to this size, XLA compiles a reduction into the loop around it
 
 
-def _in_steps(reduce: Callable[[Array, tuple[int, ...]], Array]) -> Rule:
+def _in_steps(reduce: Callable[..., Array]) -> Rule:
     """The rule of a reduction over the last axes and over others that are not next to them."""
     def rule(operand: Any, *, axes: tuple[int, ...], **_: Any) -> Program | None:
         fast = tuple(axis for axis in axes if {*range(axis, operand.ndim)} <= {*axes})
@@ -26,7 +27,7 @@ def _in_steps(reduce: Callable[[Array, tuple[int, ...]], Array]) -> Rule:
 
         def program(x: Array) -> Array:
             # The slow axes first: it runs over adjacent numbers. Without a barrier XLA would join both reductions.
-            first: Array = lax.optimization_barrier(reduce(x, slow))
+            first = _barrier(reduce(x, slow))
             return reduce(first, tuple(axis - len(slow) for axis in fast))
 
         return program
@@ -34,4 +35,4 @@ def _in_steps(reduce: Callable[[Array, tuple[int, ...]], Array]) -> Rule:
     return rule
 
 
-sum_in_steps, max_in_steps, min_in_steps = map(_in_steps, (jnp.sum, jnp.max, jnp.min))
+sum_in_steps, max_in_steps, min_in_steps = (_in_steps(reduce) for reduce in (jnp.sum, jnp.max, jnp.min))

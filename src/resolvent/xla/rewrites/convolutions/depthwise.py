@@ -89,7 +89,7 @@ def _sums_of_products(inputs: Float[Array, "B ... columns*F"], gradients: Float[
 
         def met(first: Sequence[int]) -> Array:
             moved = [r * step + f for r, step, f in zip(row, steps, first[:-1], strict=True)]
-            start = [sample, *moved, first[-1] * filters]
+            start: list[Array | int] = [sample, *moved, first[-1] * filters]
             return lax.dynamic_slice(inputs, start, [*[1] * (inputs.ndim - 1), width]).reshape(width)
 
         return [total + met(first) * gradient for total, first in zip(totals, firsts, strict=True)]
