@@ -68,7 +68,7 @@ def test_a_site_that_is_started_late_takes_part(federation):
 
 def test_a_site_joins_between_two_rounds(federation):
     # With NVIDIA FLARE the job goes on until the second command ends it.
-    rounds = 400 if federation.engine == "nvflare" else 60
+    rounds = 400 if federation.engine == "nvflare" else 20
     longer = ["--set", f"rounds={rounds}", "--set", f"evaluate_every={rounds}"]
     process = begin(federation, "runs/joins", *longer, "--sites", "aachen", "berlin")
     process.send_signal(signal.SIGINT)
