@@ -31,9 +31,9 @@ def data():
 def test_it_lists_the_operations_of_the_gradient(data):
     explanation = rv.explain(rv.models.from_equinox(Network), data, batch_size=7)
     assert explanation.is_enabled
-    # The convolution and its gradient by the filter; images need no gradient.
+    # The convolution, its gradients by the filter and (a sum) by the bias; images need no gradient.
     assert sorted(item.operation for item in explanation.replacements.elements()) == [
-        "conv_general_dilated", "conv_general_dilated", "reduce_window_max", "select_and_scatter_add"]
+        "conv_general_dilated", "conv_general_dilated", "reduce_sum", "reduce_window_max", "select_and_scatter_add"]
     assert "select_and_scatter_add" in str(explanation)
 
 
