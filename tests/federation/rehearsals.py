@@ -18,6 +18,7 @@ from resolvent.federation.lead.refit import RefitOrder, refit_federation
 from resolvent.federation.lead.rehearsal import compare_with_simulation, prepare_rehearsal, rehearsed_federation
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
+from resolvent.federation.protocol.kits import SERVER_KIT
 from resolvent.simulator.run import simulate
 
 SITES = ("aachen", "berlin")
@@ -57,6 +58,20 @@ def check_private_sums(rehearsal, kits, folder, note):
     federate(note, experiment, folder / "private", job, print, notify=print)
     (parity,) = compare_with_simulation(rehearsal, experiment, folder / "private", {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
+
+
+def check_late_replies(rehearsal, kits, folder, note):
+    """An asynchronous method with a quorum of one is repeated by the simulation; returns whether replies were late."""
+    text = EXPERIMENT.format(table=folder / "table.csv", rounds=8).replace("Scaffold: scaffold",
+                                                                           "FedBuff: {name: fedbuff, buffer: 2}")
+    experiment = experiment_from_text(text, "late")
+    job = FederationJob("", experiment.text, SITES, quorum=1, rehearsal=True)
+    federate(note, experiment, folder / "late", job, print, notify=print)
+    (parity,) = compare_with_simulation(rehearsal, experiment, folder / "late", {site: kits[site] for site in SITES},
+                                        kits[SERVER_KIT])
+    assert parity.is_equal, parity
+    log = max((kits[SERVER_KIT] / "runs").glob("*/stores/00/rounds.jsonl"))
+    return '"began": {"' in log.read_text()
 
 
 def check_refit(folder, kits, note):

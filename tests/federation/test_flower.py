@@ -28,7 +28,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import resolvent as rv
 from federation.parts import Federation, quadratic
-from federation.rehearsals import SITES, check_private_sums, check_refit, two_sites
+from federation.rehearsals import SITES, check_late_replies, check_private_sums, check_refit, two_sites
 from resolvent.errors import InputError
 from resolvent.federation.engines.flower import programs as federation_flower
 from resolvent.federation.engines.flower.adapter import FlowerTransport, client_app
@@ -269,6 +269,13 @@ def test_a_refit_gives_the_models_of_a_simulation_on_all_rows(federation):
 def test_private_fed_plus_in_secure_sums_is_the_simulation(federation):
     rehearsal, kits, folder = federation
     check_private_sums(rehearsal, kits, folder, KitNote(kits[SERVER_KIT]))
+
+
+@pytest.mark.nightly
+def test_a_run_with_a_quorum_is_that_of_the_simulation(federation):
+    """The server asks Flower for replies at intervals in which both sites answer, so that none has to be late."""
+    rehearsal, kits, folder = federation
+    check_late_replies(rehearsal, kits, folder, KitNote(kits[SERVER_KIT]))
 
 
 @pytest.mark.nightly

@@ -28,7 +28,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.fuel.f3.streaming.download_service import DownloadStatus, ProduceRC
 from nvflare.fuel.utils import fobs
 
-from federation.rehearsals import SITES, check_private_sums, check_refit, two_sites
+from federation.rehearsals import SITES, check_late_replies, check_private_sums, check_refit, two_sites
 from resolvent.comparisons.experiment.yaml_files import read_data, write_yaml
 from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare import adapter as nvflare
@@ -276,6 +276,12 @@ def test_an_experiment_beyond_the_limits_is_refused_at_the_site_with_a_message_a
 def test_private_fed_plus_in_secure_sums_is_the_simulation(federation):
     rehearsal, kits, folder = federation
     check_private_sums(rehearsal, kits, folder, kit_note(kits[LEAD], "person"))
+
+
+@pytest.mark.nightly
+def test_late_replies_count_and_are_those_of_the_simulation(federation):
+    rehearsal, kits, folder = federation
+    assert check_late_replies(rehearsal, kits, folder, kit_note(kits[LEAD], "person"))
 
 
 @pytest.mark.nightly

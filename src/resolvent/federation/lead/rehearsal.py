@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.persistent_memory import prepare
+from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
@@ -37,7 +41,12 @@ from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
 from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.reports import report_from_entry
+from resolvent.federation.protocol.stores import ServerStore
+from resolvent.federation.server.record_metrics import recorded_participation
+from resolvent.federation.server.steps import first_state
 from resolvent.math import tree
+from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
 
@@ -168,7 +177,9 @@ def rehearse(rehearsal: Rehearsal[FederatedExperiment], out: Path, job: Federati
     with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
         summary = federate(KitNote(kits[LEAD]), experiment, out, job, observe, notify=notify)
     notify("simulating the same experiment in one process")
-    return summary, compare_with_simulation(rehearsal, experiment, out, {site: kits[site] for site in rehearsal.sites})
+    server = None if job.quorum is None else kits[SERVER_KIT]
+    return summary, compare_with_simulation(rehearsal, experiment, out, {site: kits[site] for site in rehearsal.sites},
+                                            server)
 
 
 @contextlib.contextmanager
@@ -218,11 +229,12 @@ def _write_tables(rehearsal: Rehearsal[Any], folder: Path) -> dict[str, Path]:
 
 
 def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experiment: FederatedExperiment, out: Path,
-                            kits: Mapping[str, Path]) -> list[Parity]:
+                            kits: Mapping[str, Path], server: Path | None = None) -> list[Parity]:
     """Simulate with the agreed encoding, and compare the models.
 
     Args:
         kits: site -> the folder of its kit, which has the site's run.
+        server: the folder of the server's kit, if the run has a quorum: the simulation repeats who answered when.
 
     Returns:
         The comparison of each method.
@@ -238,10 +250,13 @@ def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experimen
     parities = []
     with experiment.file.precision():
         model = experiment.model(encoding)
-        for label in experiment.labels:
-            result = simulate(experiment.algorithm(label), model, data, rounds=experiment.rounds, seed=experiment.seed,
-                              participation=experiment.participation(), evaluate_every=experiment.rounds,
-                              progress=False)
+        for number, label in enumerate(experiment.labels):
+            algorithm, participation = experiment.algorithm(label), experiment.participation()
+            if server is not None:
+                store = max(runs_of(server).glob("*/stores")) / f"{number:02d}"
+                participation = _recorded(algorithm, model, store, experiment.seed, participation)
+            result = simulate(algorithm, model, data, rounds=experiment.rounds, seed=experiment.seed,
+                              participation=participation, evaluate_every=experiment.rounds, progress=False)
             folder = Path("models") / folder_name(label)
             pairs = [(result.personal_model(party), ModelFolder(runs[site] / folder).parameters(site, model))
                      for site, party in rehearsal.sites.items()]
@@ -249,6 +264,17 @@ def compare_with_simulation(rehearsal: Rehearsal[FederatedExperiment], experimen
                 pairs.append((result.server_model, ModelFolder(out / folder).parameters(None, model)))
             parities.append(_parity(label, pairs))
     return parities
+
+
+def _recorded(algorithm: Algorithm, model: Model, folder: Path, seed: int,
+              participation: Participation) -> Participation:
+    """Who answered which message in each round, as the server has stored it."""
+    algorithm, description = prepare(algorithm, model.init)
+    with ServerStore(folder) as store:
+        record = store.read(
+            lambda parties: jax.eval_shape(first_state, algorithm, description.model, jnp.ones(parties)))
+        assert record is not None
+        return recorded_participation(record, map(report_from_entry, store.entries()), seed, participation)
 
 
 def _parity(label: str, pairs: Sequence[tuple[Any, Any]]) -> Parity:
