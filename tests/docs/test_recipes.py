@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +20,7 @@ def test_recipe_runs_and_draws(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     variables = RECIPES.run(name)
     assert any(axes.has_data() for axes in variables["figure"].axes)
+    plt.close("all")  # otherwise matplotlib warns of many figures
     if name == "hospital":
         shown = variables["comparison"]._repr_html_()
         assert "<td>Essen</td>" in shown
