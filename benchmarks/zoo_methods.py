@@ -56,8 +56,9 @@ METHODS: dict[str, tuple[Callable[..., rv.Algorithm], tuple[float, ...]]] = {
     "FedAvg, head fine-tuned": (lambda s: rv.combinators.FineTuned(rv.fedavg(s), s, HEAD), ()),
     "FedPer": (lambda s: rv.combinators.PersonalLayers(rv.fedavg(s), HEAD), ()),
     "FedBABU": (lambda s: rv.fedbabu(s, layers=HEAD), ()),
-    "FedProto": (lambda s, lam: rv.fedproto(s, lam=lam), (0.1, 1.0)),
+    "FedProto": (lambda s, lam, features: rv.fedproto(s, lam=lam, features=features), (0.1, 1.0)),
 }
+FEATURES = {"digits": 64, "mnist": 64, "cifar10": 20}  # of the last layer
 PERSONAL = ("alone", "FedAvg, fine-tuned", "FedAvg, head fine-tuned", "FedPer", "FedBABU", "FedProto")
 
 
@@ -98,7 +99,7 @@ def rows_of(data: str, concentration: float, rounds: int, seeds: int) -> list[di
     for_tuning, rows, of_fedavg = divided(data, concentration, TUNING_SEED), [], np.zeros(seeds)
     for name in METHODS:
         trials = [(score_of(make(), for_tuning, TUNING_SEED, rounds, "validation"), make, settings)
-                  for make, settings in trials_of(name)]
+                  for make, settings in trials_of(name, data)]
         _, make, settings = max(trials, key=lambda trial: trial[0])
         scores = np.array([score_of(make(), of_seed, seed, rounds, "test") for seed, of_seed in enumerate(divisions)])
         of_fedavg = scores if name == "FedAvg" else of_fedavg
@@ -110,9 +111,11 @@ def rows_of(data: str, concentration: float, rounds: int, seeds: int) -> list[di
     return rows
 
 
-def trials_of(name: str) -> Iterator[tuple[Callable[[], rv.Algorithm], dict[str, float]]]:
+def trials_of(name: str, data: str) -> Iterator[tuple[Callable[[], rv.Algorithm], dict[str, float]]]:
     """The six trials of a method, each with its settings."""
     build, values = METHODS[name]
+    if name == "FedProto":
+        build = functools.partial(build, features=FEATURES[data])
     for rate in RATES if values else MORE_RATES:
         solver = rv.SGD(rate, batch_size=BATCH, epochs=EPOCHS)
         for value in values or (None,):

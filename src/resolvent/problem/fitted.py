@@ -24,6 +24,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
 from resolvent.problem.models.model import Model
+from resolvent.problem.models.stateful import params_of
 
 if TYPE_CHECKING:  # few programs calibrate
     from resolvent.problem.calibration import Calibration
@@ -248,7 +249,7 @@ class Fitted:
         count = tree.count_rows(x)
         size = min(_MAX_BLOCK, 1 << (count - 1).bit_length())
         with self._precision():
-            dtype = np.result_type(*jax.tree.leaves(self.params))
+            dtype = np.result_type(*jax.tree.leaves(params_of(self.params)))  # a state can have counters
             blocks = []
             for start in range(0, count, size):
                 block = tree.rows(x, np.minimum(np.arange(start, start + size), count - 1))  # repeats the last row
