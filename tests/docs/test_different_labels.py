@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("data", "number"), [("digits", 0), ("mnist", 1)])
+@pytest.mark.parametrize(("data", "number"), [("digits", 0), ("mnist", 1), ("cifar10", 2)])
 def test_the_table_has_the_figures_of_the_file(data, number):
     page = (ROOT / "docs" / "choosing.md").read_text("utf-8").split("## Different labels")[1].split("\n## ")[0]
     table = page.split("|---|---|---|---|---|")[number + 1].split("\n\n")[0]
