@@ -47,7 +47,8 @@ def stated_and_gained(chosen):
     """Of the sites that should probably join: their number, the mean stated probability, and the share that gains."""
     advised = [cell for cell in chosen if cell["probably"]]
     sites = np.array([cell["probably"] for cell in advised])
-    return sites.sum(), *(sites @ [cell[key] for cell in advised] / sites.sum() for key in ("told", "gained"))
+    stated, gained = (np.average([cell[key] for cell in advised], weights=sites) for key in ("told", "gained"))
+    return sites.sum(), stated, gained
 
 
 def test_statements_on_own_rows():

@@ -152,19 +152,20 @@ class AdaptiveMu(Combinator):
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
                phase: int) -> tuple[CombinatorState, Info]:
         after, info = inner(state.inner, replace(replies, payload=replies.payload.model), key)
-        loss, *paired = map(replies.mean, replies.payload.numbers)
+        first, *paired = map(replies.mean, replies.payload.numbers)
         rule, _ = state.extra
         if self.per_dissimilarity is not None:
-            step = tree.norm(tree.sub(replies.mean(replies.payload.model), self.inner.server_model(state.inner))) ** 2
-            b = jnp.sqrt(jnp.where(step > 0, jnp.maximum(loss / step, 1), 1))  # rounding can make it smaller than 1
+            mean = replies.mean(replies.payload.model)
+            squared = tree.norm(tree.sub(mean, self.inner.server_model(state.inner))) ** 2
+            b = jnp.sqrt(jnp.where(squared > 0, jnp.maximum(first / squared, 1), 1))  # rounding can make it below 1
             mu = (self.per_dissimilarity * (b**2 - 1)).astype(rule.mu.dtype)
             return (CombinatorState(after, AdaptiveMuState(replace(rule, mu=mu), ())),
                     {**info, "mu": rule.mu, "dissimilarity": b})
         for last_loss in paired:
             rule = replace(rule, loss=jnp.where(jnp.isinf(rule.loss), rule.loss, last_loss))
-        rule = rule.update(loss, self.step, self.patience)
+        rule = rule.update(first, self.step, self.patience)
         last = (self.inner.server_model(state.inner),) if self.paired else ()
-        info = {**info, "mu": state.extra.rule.mu, "training_loss": loss}
+        info = {**info, "mu": state.extra.rule.mu, "training_loss": first}
         return CombinatorState(after, AdaptiveMuState(rule, last)), info
 
     @override
