@@ -1,6 +1,7 @@
 """The rules of claims, on given curves: the numbers, and whether they are as claimed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,9 @@ LEADS = {"one": {"A": ending(0.5), "B": ending(0.75), "C": ending(0.625)},
          "two": {"A": ending(0.5), "B": ending(0.25), "C": ending(1.0)}}
 RISES = {"s": {f"{m} {n}": ending(value, N=n, method=m) for m, n, value in
                (("A", 3, 0.5), ("B", 3, 0.25), ("A", 10, 0.25), ("B", 10, 0.75), ("A", 30, 0.5), ("B", 30, 0.25))}}
+SCORED = {title: {f"{n}": replace(ending(np.mean(of_parties), N=n), parties=np.array(of_parties))
+                  for n, of_parties in ((1, own_one), (2, own_two))} for title, own_one, own_two in
+          (("own", (0.5, 0.125), (0.5, 0.75)), ("shared", (0.25, 0.25), (0.25, 0.5)))}
 WORLD = {"one": {"A": curve(100, 10, 1, 1e-9), "B": curve(100, 50, 20, 20), "C": curve(100, 1, np.inf, np.inf)},
          "two": {"A": curve(100, 10, 1, 1e-3), "B": curve(100, 60, 30, 60), "C": curve(100, 1, 2, 500)}}
 SWEEP = {"s": {f"{k} {eta}": curve(1, value, k=k, eta=eta) for k, eta, value in
@@ -103,6 +107,8 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
     ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method"}, ALPHA, [(2, True), (4, False)]),
     ("inside", {"panels": ["a"], "along": "alpha", "fixed": "method", "highest": False}, ALPHA,
      [(4, False), (1, False)]),
+    *(("inside", {"panels": ["a"], "along": "alpha", "fixed": "method", "margin": margin}, ALPHA,
+       [(2, holds), (4, False)]) for margin, holds in ((1.0, True), (1.01, False))),
     ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_least": 2}, ALPHA, [(-1, False), (2, True)]),
     ("slope", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_most": 0, "log": False}, ALPHA,
      [(-19 / 14, True), (36 / 7, False)]),
@@ -127,6 +133,12 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
     ("lead", {"panels": ["one", "two"], "methods": ["A", "B"], "over": ["C"], "at_least": -0.2, "mean": True}, LEADS,
      [(-0.1875, True)]),
     ("average_rises", {"panels": ["s"], "along": "N", "at_least": 0.1}, RISES, [(0.125, True), (-0.125, False)]),
+    ("order", {"panels": ["p"], "methods": ["A"], "since": 0.5, "at_most": -1.9},
+     {"p": {"A": curve(1, 9, 9, 9, 1, 16 / 25, 16 / 36, 16 / 49, 1 / 4)}}, [(-2.0, True)]),
+    ("average_rises", {"panels": ["own"], "along": "N", "at_least": 0.1}, SCORED, [(0.3125, True)]),
+    ("average_rises", {"panels": ["own"], "along": "N", "at_least": 0.2, "parties": "first"}, SCORED, [(0.125, False)]),
+    ("average_rises", {"panels": ["own"], "along": "N", "at_least": 0.2, "others": {"own": "shared"}}, SCORED,
+     [(0.25, True)]),
 ])
 def test_rules(rule, arguments, figure, expected):
     items = check(rule, figure, **arguments)

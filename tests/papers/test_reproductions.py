@@ -1,6 +1,7 @@
 """The shipped reproductions: all of them bind, their claims name what is there, and the committed page is current."""
 
 import json
+import re
 import subprocess
 import sys
 from functools import cache, lru_cache
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 
 from resolvent.errors import InputError
-from resolvent.papers.reproductions.claims import RULES
+from resolvent.papers.reproductions.claims import RULES, items_of
 from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
-from resolvent.papers.reproductions.results import page, write_results
+from resolvent.papers.reproductions.results import page, shown_records, write_results
 from resolvent.papers.reproductions.run import reproduce
 from resolvent.papers.reproductions.schema import Read
 from resolvent.papers.reproductions.search import experiment_of_trials, is_searched
@@ -147,6 +148,16 @@ def test_the_committed_page_is_that_of_the_committed_numbers():
             if record["setting"] in {False: (), True: ("quick",), "paper scale": ("quick", "middle")}[c.converged]:
                 expected = "not decided"
             assert claim["verdict"] == expected
+
+
+def test_an_important_number_with_many_readings_states_how_many_have_each_verdict():
+    for record in shown_records(RESULTS).values():
+        for claim in record["claims"]:
+            if claim["headline"] and len(items_of(claim)) > 9:
+                (row,) = [line for line in page(RESULTS).splitlines() if line.startswith(f"| {claim['headline']} (")]
+                counts = dict(re.findall(r"(holds in part|holds|does not hold) in (\d+) of", row))
+                verdicts = [reading["verdict"] for reading in claim["readings"]]
+                assert counts == {v: str(verdicts.count(v)) for v in set(verdicts)}
 
 
 @pytest.mark.nightly

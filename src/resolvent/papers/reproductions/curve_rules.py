@@ -139,6 +139,18 @@ def contraction(curve: Curve, begin: int = 0, end: int | None = None) -> float:
     return float(quotient(curve.at(last), curve.at(begin)) ** (1 / (last - begin)))
 
 
+@of_methods
+def order(curve: Curve, since: float = 0.1) -> float:
+    """The least-squares slope of the logarithm of the value along that of the round, after a share of the rounds.
+
+    It is infinite if the method diverged.
+    """
+    late = curve.rounds >= max(1, since * curve.rounds[-1])
+    if not np.isfinite(curve.values[late]).all():
+        return _INF
+    return float(np.polyfit(np.log(curve.rounds[late]), np.log(curve.values[late]), 1)[0])
+
+
 @rule
 def climb(figure: Panels, panels: Sequence[str], methods: Sequence[str], begin: int, at_most: float = _INF,
           at_least: float = -_INF, over: Sequence[str] = ()) -> list[Item]:

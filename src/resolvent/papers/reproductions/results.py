@@ -25,6 +25,7 @@ from resolvent.papers.reproductions.schema import Setting
 
 _MAX_LINE = 110  # characters of JSON that are written on one line
 _MAX_NUMBERS = 6  # numbers of a reading that the page lists
+_MAX_HEADLINE = 9  # numbers of a claim that the table of the most important numbers lists
 
 Record = Mapping[str, Any]
 
@@ -189,11 +190,13 @@ class StatedReading(NamedTuple):
     Attributes:
         choices: the options that the reading stands for; empty if there is one reading.
         thresholds: the numbers with which these are compared; empty if curves are compared with each other.
+        verdict: one of ``VERDICTS``.
     """
 
     choices: str
     numbers: list[ClaimNumber]
     thresholds: list[float]
+    verdict: str = VERDICTS[0]
 
 
 class StatedClaim(NamedTuple):
@@ -231,7 +234,7 @@ def stated_claims(record: Record) -> list[StatedClaim]:
             ClaimNumber(item["name"], math.inf if item["mean"] is None else item["mean"],
                         None if record["seeds"] == 1 else item["std"], item["holds"], record["seeds"],
                         {name: _mean(values) for name, values in item.get("parts", {}).items()})
-            for item in reading["items"]], thresholds(reading["rule"], reading["args"]))
+            for item in reading["items"]], thresholds(reading["rule"], reading["args"]), reading["verdict"])
          for reading in claim["readings"]], claim["headline"], claim["changed"]) for claim in record["claims"]]
 
 
@@ -246,10 +249,25 @@ def _details(claim: Record, seeds: int) -> str:
 
 def _of_headline(stem: str, claim: StatedClaim, record: Record) -> str:
     """A most important number as a row of a table."""
-    numbers = "<br>".join(line.removeprefix("    - ") for line in _of_readings(claim))
+    lines = [line.removeprefix("    - ") for line in _of_readings(claim)]
+    numbers = "<br>".join(lines if len(lines) <= _MAX_HEADLINE else _by_verdict(claim.readings))
     cells = (f"{claim.headline} ({claim.source})", numbers, claim.outcome,
              f"[{stem}](#{stem}), {record['setting']}, {count_of(record['seeds'], 'seed')}")
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _by_verdict(readings: Sequence[StatedReading]) -> list[str]:
+    """For each verdict the readings that have it, and the range of their numbers."""
+    of_verdict: dict[str, list[StatedReading]] = {}
+    for reading in readings:
+        of_verdict.setdefault(reading.verdict, []).append(reading)
+    lines = []
+    for verdict, group in sorted(of_verdict.items(), key=lambda pair: VERDICTS.index(pair[0])):
+        means = [number.mean for reading in group for number in reading.numbers]
+        choices = f" (*{'*; *'.join(r.choices for r in group)}*)" if len(group) <= _MAX_NUMBERS else ""
+        lines.append(f"{verdict} in {len(group)} of {len(readings)} readings{choices}: {_number(min(means))} to "
+                     f"{_number(max(means))}")
+    return lines
 
 
 def _of_readings(claim: StatedClaim) -> list[str]:

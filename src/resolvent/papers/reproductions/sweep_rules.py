@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -90,17 +90,20 @@ def ratio_at_best(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str
 
 
 @rule
-def inside(figure: Panels, panels: Sequence[str], along: str, fixed: str | None = None,
-           highest: bool = True) -> list[Item]:
+def inside(figure: Panels, panels: Sequence[str], along: str, fixed: str | None = None, highest: bool = True,
+           margin: float = 0.0) -> list[Item]:
     """In a sweep, the best last value is at neither end of the parameter ``along``.
 
-    The number is the parameter's best value; with ``fixed``, for each value of that parameter.
+    It is better than those at both ends by at least the share ``margin`` of them. The number is the parameter's best
+    value; with ``fixed``, for each value of that parameter.
     """
     items = []
     for panel, name, line in _lines(figure, panels, along, fixed):
         x, y = line.T
-        best = float(x[np.argmax(y) if highest else np.argmin(y)])
-        items.append(Item(f"{name or panel}: best {along}", best, bool(x[0] < best < x[-1])))
+        best = int(np.argmax(y) if highest else np.argmin(y))
+        leads = (1 if highest else -1) * (y[best] - y[[0, -1]]) - margin * y[[0, -1]]
+        is_inside = 0 < best < len(x) - 1 and leads.min() >= 0
+        items.append(Item(f"{name or panel}: best {along}", float(x[best]), bool(is_inside)))
     return items
 
 
@@ -120,13 +123,26 @@ def slope(figure: Panels, panels: Sequence[str], along: str, fixed: str | None =
 
 
 @rule
-def average_rises(figure: Panels, panels: Sequence[str], along: str, at_least: float) -> list[Item]:
-    """In a sweep, the last values' mean over all methods rises by ``at_least`` with each step of a parameter."""
+def average_rises(figure: Panels, panels: Sequence[str], along: str, at_least: float,
+                  parties: Literal["all", "first"] = "all", others: Mapping[str, str] | None = None) -> list[Item]:
+    """In a sweep, the last values' mean over all methods rises by ``at_least`` with each step of a parameter.
+
+    With ``parties: first`` the parameter is a number of parties, and a value is the mean over that many first parties.
+    With ``others`` the further parties have the values of another panel, which it names for each panel.
+    """
+    def score(panel: str, label: str, curve: Curve) -> float:
+        if parties == "all" and others is None:
+            return curve.final
+        count = int(curve.point[along])
+        further = figure[others[panel]][label].parties[count:] if others else curve.parties[:0]
+        return float(np.mean([*curve.parties[:count], *further]))
+
     items = []
     for panel in panels:
         of_methods: dict[float, dict[str, float]] = {}
-        for curve in figure[panel].values():
-            of_methods.setdefault(float(curve.point[along]), {})[str(curve.point.get("method", ""))] = curve.final
+        for label, curve in figure[panel].items():
+            method = str(curve.point.get("method", ""))
+            of_methods.setdefault(float(curve.point[along]), {})[method] = score(panel, label, curve)
         items += between({f"{panel}: {along} = {a:g} to {b:g}": {m: of_methods[b][m] - of_methods[a][m]
                                                                  for m in of_methods[a]}
                           for a, b in pairwise(sorted(of_methods))}, at_least)
