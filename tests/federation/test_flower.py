@@ -20,11 +20,16 @@ pytest.importorskip("flwr")
 import httpx
 import psutil
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.common.constant import Status
 from flwr.proto.control_pb2 import StartRunRequest
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.supernode import start_client_internal
+from flwr.supernode.nodestate import NodeStateFactory
 
 import resolvent as rv
 from federation.parts import Federation, quadratic
@@ -33,6 +38,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.flower import programs as federation_flower
 from resolvent.federation.engines.flower.adapter import FlowerTransport, client_app
 from resolvent.federation.engines.flower.kits import AUTHORITY_FILE, NODE_KEY, SITES_FILE, make_flower_kits
+from resolvent.federation.engines.flower.start import forget_messages_of_ended_runs
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.engines.processes import running
 from resolvent.federation.lead.engines import start_participant
@@ -180,6 +186,27 @@ def test_a_message_of_another_form_is_not_answered(content):
     message.metadata.__dict__["_message_id"] = message.object_id
     reply = client_app(echo)(message=message, context=Context(1, 1, {}, RecordDict(), {}, ""))
     assert reply.has_error()
+
+
+@pytest.mark.parametrize("has_objects", [False, True], ids=["before its objects", "before its confirmation"])
+def test_a_site_forgets_a_message_whose_run_ends_during_its_transfer(has_objects):
+    """Otherwise its process takes the message as its next task, and waits for objects that never arrive."""
+    forget_messages_of_ended_runs()
+    state = NodeStateFactory(store := ObjectStoreFactory()).state()
+    state.store_run(Run.create_empty(1))
+    message = message_with(b"x")
+    contents = {number: item.deflate() for number, item in get_all_nested_objects(message).items()}
+
+    def end_of_run(*arguments):
+        raise RunNotRunningException
+
+    received = start_client_internal._pull_and_store_message(
+        state=state, object_store=store.store(), node_config={}, receive=lambda: (message, get_object_tree(message)),
+        get_run=None, get_fab=None, trusted_entities=None, confirm_message_received=end_of_run,
+        pull_object=(lambda run, number: contents[number]) if has_objects else end_of_run)
+    assert received is None
+    assert not state.get_messages_legacy()
+    assert not state.get_tasks(statuses=[Status.PENDING])
 
 
 def test_a_quorum_and_a_deadline_end_the_wait(tmp_path):

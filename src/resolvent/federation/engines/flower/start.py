@@ -84,6 +84,16 @@ def _watch_sites(note: KitNote) -> None:
             time.sleep(_WATCH)
 
 
+def forget_messages_of_ended_runs() -> None:
+    """Let a SuperNode forget a message whose run ends during its transfer.
+
+    It forgets one after an ``Exception``, and Flower's class for this case is none: the site would wait for the rest.
+    """
+    from flwr.supercore.run import RunNotRunningException
+
+    RunNotRunningException.__bases__ = (Exception,)
+
+
 def run_supernode(note: KitNote, port: str, secret: str) -> None:
     """Run the SuperNode of a site. Another process of the site answers the messages."""
     from flwr.supernode import start_client_internal
@@ -96,6 +106,7 @@ def run_supernode(note: KitNote, port: str, secret: str) -> None:
     start_client_internal.time = SimpleNamespace(
         sleep=lambda seconds: time.sleep(min(seconds / 10, _MAX_PAUSE)), time=time.time, monotonic=time.monotonic)
     retry_soon(start_client_internal)
+    forget_messages_of_ended_runs()
     startup = note.kit / "startup"
     sys.argv = ["flower-supernode", "--superlink", note.address, "--root-certificates", str(startup / AUTHORITY_FILE),
                 "--auth-supernode-private-key", str(startup / NODE_KEY), "--isolation", "process",
