@@ -13,7 +13,8 @@ import pytest
 import resolvent as rv
 from federation.mutations import mutated, resealed
 from resolvent.federation.protocol.encoded_message import EncodedMessage, encode_all, parts_of
-from resolvent.federation.protocol.stores import PartyRecord, PartyStore
+from resolvent.federation.protocol.server_messages import model_message, work_message
+from resolvent.federation.protocol.stores import PartyRecord, PartyStore, ServerRecord
 from resolvent.federation.protocol.wire import (
     Message,
     WireError,
@@ -128,6 +129,22 @@ def test_messages_to_many_parties_have_one_copy_of_the_equal_arrays():
     others = {"model": model.astype(np.int32), "w": np.zeros(300), "b": np.full(299, np.nan)}
     other = Message("work", "run", arrays=others)
     assert bytes(EncodedMessage(other, like=messages["0"])) == encode(other)
+
+
+def test_messages_with_the_model_of_the_state_have_no_copy_of_it():
+    """The personal model of FedAvg is its shared model, which is the server's state."""
+    algorithm = rv.fedavg(rv.solvers.SGD(0.1))
+    state = algorithm.init(jnp.arange(300.0), jnp.ones(2))
+    record = ServerRecord("run", ("a", "b"), {}, (1, 1), (), (), "", state)
+    (model,) = (np.asarray(leaf) for leaf in jax.tree.leaves(state) if jnp.shape(leaf) == (300,))
+    work = work_message(algorithm, record, 1, 1.0, jax.random.key(0))
+    evaluate = model_message("evaluate", algorithm, record, 1)
+    for message, names in ((work, ["payload"]), (evaluate, ["payload", "shared"])):
+        arrays = decode(bytes(message)).arrays
+        assert [name for name in arrays if arrays[name].shape == (300,)] == names
+        assert all(np.array_equal(arrays[name], model) for name in names)
+        assert sum(np.shares_memory(np.asarray(part), model) for part in parts_of(message)) == 1
+    assert len(evaluate) < 1.5 * model.nbytes
 
 
 WRONG_TREES = {

@@ -80,7 +80,8 @@ def work_message(algorithm: Algorithm, record: ServerRecord, k: int, effort: Any
     """
     t = record.unanswered.get(k, record.round)
     payload, key = _phase_payload(algorithm, record.state, jnp.array(k), root, t, phase=record.phase)
-    arrays = arrays_of({"payload": payload, "key": key, "effort": effort})
+    arrays = share_equal(arrays_of({"payload": payload, "key": key, "effort": effort}), arrays_of(record.state))
+    del payload
     facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
     return EncodedMessage(Message("work", record.run, t, record.phase, facts, arrays), like)
 
@@ -91,9 +92,9 @@ def model_message(kind: str, algorithm: Algorithm, record: ServerRecord, k: int,
 
     With secure sums it names the sites that are asked for their scores. ``like`` is an earlier message.
     """
-    payload, shared = _model_payload(algorithm, record.state, jnp.array(k))
-    arrays = share_equal(arrays_of({"payload": payload, "shared": shared}))
-    del payload, shared
+    of_state, arrays = arrays_of(record.state), dict[str, Any]()
+    for name, compute in (("payload", _model_payload), ("shared", _shared_model)):  # one copy of a model at a time
+        arrays |= share_equal(arrays_of({name: compute(algorithm, record.state, jnp.array(k))}), of_state | arrays)
     facts = _facts(record, k) | ({} if asked is None else {"asked": sorted(asked)})
     return EncodedMessage(Message(kind, record.run, record.round, 0, facts, arrays), like)
 
@@ -180,5 +181,10 @@ def norm_of_reply(algorithm: Algorithm, state: ServerState, t: int, k: int, repl
 
 
 @jax.jit
-def _model_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""]) -> tuple[Payload, Vector | None]:
-    return algorithm.model_message(state, k), algorithm.server_model(state)
+def _model_payload(algorithm: Algorithm, state: ServerState, k: Int[Array, ""]) -> Payload:
+    return algorithm.model_message(state, k)
+
+
+@jax.jit
+def _shared_model(algorithm: Algorithm, state: ServerState, k: Int[Array, ""]) -> Vector | None:
+    return algorithm.server_model(state)

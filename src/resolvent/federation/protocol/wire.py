@@ -141,10 +141,11 @@ def _repeated(arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
     return repeated
 
 
-def share_equal(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays by name, of which those with equal bits are one array: an equal one takes no memory of its own."""
-    repeated = _repeated(arrays)
-    return {name: arrays[repeated.get(name, name)] for name in arrays}
+def share_equal(arrays: Mapping[str, NDArray[Any]], others: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays by name, without memory of their own if they have the bits of one of ``others`` or of each other."""
+    known = {**{f" {name}": array for name, array in others.items()}, **arrays}  # a space comes before all names
+    repeated = _repeated(known)
+    return {name: known[repeated.get(name, name)] for name in arrays}
 
 
 def shared_if_equal(first: NDArray[Any] | None, array: NDArray[Any]) -> NDArray[Any]:
@@ -156,7 +157,8 @@ def shared_if_equal(first: NDArray[Any] | None, array: NDArray[Any]) -> NDArray[
 
 def _is_equal(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> bool:
     """Whether two arrays of equal size have the same bytes. Blocks need no memory for a comparison of each byte."""
-    return all(np.array_equal(a[i:i + _BLOCK], b[i:i + _BLOCK]) for i in range(0, len(a), _BLOCK))
+    return a.ctypes.data == b.ctypes.data or all(
+        np.array_equal(a[i:i + _BLOCK], b[i:i + _BLOCK]) for i in range(0, len(a), _BLOCK))
 
 
 def _safetensors_parts(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[bytes | memoryview]:
