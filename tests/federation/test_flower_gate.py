@@ -18,7 +18,7 @@ def answer_of(scope):
     async def send(message):
         sent.append(message)
 
-    asyncio.run(Gate(application, RefusedNodes({}, pytest.fail))(scope, None, send))
+    asyncio.run(Gate(application, RefusedNodes(dict, pytest.fail))(scope, None, send))
     return sent[0]["type"], sent[0].get("status")
 
 
@@ -50,7 +50,8 @@ def test_no_socket_is_opened_for_other_machines():
 def test_a_node_that_is_refused_longer_than_a_killed_one_is_a_second_one(monkeypatch):
     """The key of a node that was killed is refused for a minute. A node that is accepted ends the count."""
     reported, clock = [], [0.0]
-    nodes = RefusedNodes({"aachen": "ssh-key A", "berlin": "ssh-key B"}, reported.append)
+    keys = {"aachen": "ssh-key A", "berlin": "ssh-key B"}
+    nodes = RefusedNodes(lambda: keys, reported.append)
     monkeypatch.setattr(flower_gate.time, "monotonic", lambda: clock[0])
 
     def activate(key, status):
@@ -80,3 +81,7 @@ def test_a_node_that_is_refused_longer_than_a_killed_one_is_a_second_one(monkeyp
     for clock[0] in (145.5, 170.0):
         activate(b"ssh-key A", 412)
     assert reported == ["aachen"]
+    keys["celle"] = "ssh-key C"  # a site that was added while the server runs
+    for clock[0] in (200.0, 280.0):
+        activate(b"ssh-key C", 412)
+    assert reported == ["aachen", "celle"]

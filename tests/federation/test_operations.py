@@ -1,6 +1,7 @@
 """What a federation goes through, over NVIDIA FLARE and Flower: each case is a line of the page on operations."""
 
 import os
+import shutil
 import signal
 import subprocess
 from contextlib import ExitStack, contextmanager
@@ -26,15 +27,20 @@ evaluate_every: 60
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")  # of Debian's package faketime
 
 
+def prepare_site(parts, k, site):
+    """The table and the file of a site."""
+    table(k).to_csv(parts.folder / site / "patients.csv", index=False)
+    parts.run(site, "party", "new", "--table", "patients.csv", "--set", "limits.min_sites=2",
+              "--set", f"approval={{leads: [{parts.lead}]}}")
+
+
 @contextmanager
 def federation_of(folder, engine, sites, experiment=EXPERIMENT):
     """A server that runs, and sites that do not."""
     with ExitStack() as stack:
         parts = Federation(folder, engine, stack, sites, experiment)
         for k, site in enumerate(sites):
-            table(k).to_csv(parts.folder / site / "patients.csv", index=False)
-            parts.run(site, "party", "new", "--table", "patients.csv", "--set", "limits.min_sites=2",
-                      "--set", f"approval={{leads: [{parts.lead}]}}")
+            prepare_site(parts, k, site)
         parts.start("server", "server", "start", "--kit", "kit")
         yield parts
 
@@ -124,6 +130,25 @@ def test_kits_of_a_machine_whose_clock_is_an_hour_ahead(engine, tmp_path):
             assert kit_note(kit, "server").name == "server"
         else:
             assert "correct the clock" in parts.run("server", "server", "start", "--kit", "kit", fails=True)
+
+
+def test_a_site_is_added_while_the_server_runs(engine, tmp_path_factory):
+    """The lead copies files into the server's kit with Flower, and none with NVIDIA FLARE."""
+    with federation_of(tmp_path_factory.mktemp(f"{engine}-added"), engine, SITES[:2],
+                       EXPERIMENT.replace("60", "2")) as parts:
+        for site in SITES[:2]:
+            parts.start_site(site)
+        file, kits = parts.folder / "lead" / "consortium.yaml", parts.folder / "lead" / "kits"
+        file.write_text(file.read_text().replace("aachen, berlin", ", ".join(SITES)))
+        parts.run("lead", "federation", "new", "consortium.yaml")
+        shutil.copytree(kits / "celle", parts.folder / "celle" / "kit")
+        for name in ("federation.json", "startup/sites.json") if engine == "flower" else ():
+            shutil.copy(kits / "server" / name, parts.folder / "server" / "kit" / name)
+        prepare_site(parts, 2, "celle")
+        parts.start_site("celle")
+        code, said = parts.outcome(parts.begin("runs/added"))
+        assert code == 0, said
+        assert read_summary(parts.folder / "lead" / "runs" / "added")["data"]["parties"] == list(SITES)
 
 
 def test_twenty_sites(engine, tmp_path_factory):

@@ -8,7 +8,7 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.engines.flower.kits import SITES_FILE
 from resolvent.federation.lead.engines import make_federation_kits
-from resolvent.federation.lead.lead import has_sites, read_sites, write_sites
+from resolvent.federation.lead.lead import FEDERATION_FILE, has_sites, read_sites, write_sites
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote
 from resolvent.federation.protocol.revocation import REVOKED_FILE, RevokedList, key_id
@@ -81,8 +81,9 @@ def _change(folder: Path, plan: Consortium, name: str, reason: str, *, is_exclud
     new = None if is_excluded else make_federation_kits(folder, plan)[name]
     for startup in folder.glob("*/startup"):
         revoked.write(startup / REVOKED_FILE)
-    files = (REVOKED_FILE, *([SITES_FILE] if plan.engine == "flower" else []))
-    return KeyChange(old, new, tuple(folder / SERVER_KIT / "startup" / file for file in files), "@" in name)
+    server = folder / SERVER_KIT  # with Flower also the lead's kit
+    lists = (server / "startup" / SITES_FILE, server / FEDERATION_FILE) if plan.engine == "flower" else ()
+    return KeyChange(old, new, (server / "startup" / REVOKED_FILE, *lists), "@" in name)
 
 
 def _remove_site(folder: Path, name: str) -> None:

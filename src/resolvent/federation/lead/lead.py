@@ -25,24 +25,25 @@ from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.plan import Plan
 
-__all__ = ["FederationEndedError", "ResultFolder", "federate", "has_sites", "read_sites", "run_plan", "write_sites"]
+__all__ = ["FEDERATION_FILE", "FederationEndedError", "ResultFolder", "federate", "has_sites", "read_sites", "run_plan",
+           "write_sites"]
 
 _Result = TypeVar("_Result")
 
-_SITES_FILE, _NOTE_FILE = "federation.json", "job.json"
+FEDERATION_FILE, _NOTE_FILE = "federation.json", "job.json"
 _ANOTHER_RUN = "give --out another folder for another run"
 _RULES = ("quorum", "grace", "deadline", "retries", "lost_state")  # in which the order of a command can differ
 
 
 def has_sites(kit: Path) -> bool:
     """Whether a kit has the names of the federation's sites."""
-    return (kit / _SITES_FILE).is_file()
+    return (kit / FEDERATION_FILE).is_file()
 
 
 def write_sites(kit: Path, name: str | None, sites: Sequence[str]) -> None:
     """Write the names of the federation's sites into a kit; without a name, that of the federation stays."""
-    name = json.loads((kit / _SITES_FILE).read_text("utf-8"))["federation"] if name is None else name
-    write_text(kit / _SITES_FILE, json.dumps({"federation": name, "sites": sorted(sites, key=natural_order)}))
+    name = json.loads((kit / FEDERATION_FILE).read_text("utf-8"))["federation"] if name is None else name
+    write_text(kit / FEDERATION_FILE, json.dumps({"federation": name, "sites": sorted(sites, key=natural_order)}))
 
 
 def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
@@ -52,10 +53,10 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
         chosen: names of sites; only these are returned. Default: all sites.
     """
     try:
-        sites = tuple(json.loads((kit / _SITES_FILE).read_text("utf-8"))["sites"])
+        sites = tuple(json.loads((kit / FEDERATION_FILE).read_text("utf-8"))["sites"])
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{kit} does not say which sites the federation has: {_SITES_FILE} is missing or damaged: use "
-                         "a kit that 'resolvent federation new' made") from error
+        raise InputError(f"{kit} does not say which sites the federation has: {FEDERATION_FILE} is missing or damaged: "
+                         "use a kit that 'resolvent federation new' made") from error
     for name in chosen:
         if name not in sites:
             raise InputError(f"--sites: there is no site {quote(name)}{alternatives(name, sites)}")

@@ -23,18 +23,18 @@ class RefusedNodes:
     """Reports a second node with the key of a connected one, when it has been refused for longer than a killed node.
 
     Args:
-        keys: name of a site -> the public key of its node.
+        keys: a function that returns name of a site -> the public key of its node; keys can change.
         report: a function that is called with the name of a site, once for each site.
     """
 
-    def __init__(self, keys: Mapping[str, str], report: Callable[[str], None]) -> None:
-        self._keys, self._report = {site: key.encode() for site, key in keys.items()}, report
+    def __init__(self, keys: Callable[[], Mapping[str, str]], report: Callable[[str], None]) -> None:
+        self._keys, self._report = keys, report
         self._since: dict[str, float] = {}  # site -> time of the first refusal in a row
         self._reported: set[str] = set()
 
     def answered(self, request: bytes, status: int) -> None:
         """Record the answer to a request to activate a node; the request contains the key."""
-        for site in [site for site, key in self._keys.items() if key in request]:
+        for site in [site for site, key in self._keys().items() if key.encode() in request]:
             if status < _FAILED:
                 self._since.pop(site, None)
                 continue

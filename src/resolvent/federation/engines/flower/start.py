@@ -38,8 +38,8 @@ def run_superlink(note: KitNote) -> None:
     startup, engine = note.kit / "startup", note.kit / "engine"
     engine.mkdir(exist_ok=True)
     host, _, port = note.address.rpartition(":")
-    keys = json.loads((startup / SITES_FILE).read_text("utf-8"))
-    nodes = RefusedNodes(keys, functools.partial(report_second_session, note.kit))
+    nodes = RefusedNodes(lambda: json.loads((startup / SITES_FILE).read_text("utf-8")),
+                         functools.partial(report_second_session, note.kit))
     uvicorn.run = _behind_the_gate(uvicorn.run, nodes)
     threading.Thread(target=_watch_sites, args=(note,), daemon=True).start()
     sys.argv = ["flower-superlink", "--host", "127.0.0.1" if host in ("localhost", "127.0.0.1") else "0.0.0.0",
