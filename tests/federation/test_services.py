@@ -92,6 +92,8 @@ def test_the_compose_file_starts_the_server_and_three_sites(services, tmp_path):
     server = compose["services"]["server"]
     assert server["networks"]["federation"]["aliases"] == ["fed.example.org"]
     parsed(server["healthcheck"]["test"][2:])
+    lead = compose["services"]["lead"]  # Flower's server accepts a lead on its own machine only
+    assert (lead["network_mode"], "networks" in lead) == ("service:server", False)
     docker = services["Dockerfile"].read_text()
     assert "resolvent[flower]" in docker
     assert "USER resolvent" in docker
@@ -138,6 +140,8 @@ def test_the_commands_of_the_compose_file_run_a_federation_of_three(tmp_path):
     commands.federation("new", tmp_path / "consortium.yaml")
     commands.federation("services", tmp_path / "consortium.yaml")
     compose = YAML(typ="safe").load((tmp_path / "services" / "compose.yaml").read_text())
+
+    assert compose["services"]["lead"]["networks"] == ["federation"]
 
     def here(arguments):
         return [text.replace(HOME, str(tmp_path)) for text in arguments]

@@ -85,19 +85,21 @@ def _compose(kits: Path, plan: Consortium) -> dict[str, object]:
     """The server and all sites as services of one machine; sites wait until the server runs."""
     kits = kits.resolve()
     volume = f"{kits}/{{0}}:{_HOME}/kits/{{0}}"
-    common = {"build": ".", "image": f"resolvent-{plan.engine}", "restart": "unless-stopped", "init": True,
-              "networks": ["federation"]}
+    common = {"build": ".", "image": f"resolvent-{plan.engine}", "restart": "unless-stopped", "init": True}
+    network: dict[str, object] = {"networks": ["federation"]}
     check = ["CMD", "resolvent", "server", "status", "--kit", f"{_HOME}/kits/{SERVER_KIT}"]
     server: dict[str, object] = {
         **common, "command": command_of("server", _HOME, SERVER_KIT), "volumes": [volume.format(SERVER_KIT)],
         "networks": {"federation": {"aliases": [plan.host]}}, "ports": [f"{plan.port}:{plan.port}"],
         "healthcheck": {"test": check, "interval": "20s", "timeout": "20s", "start_period": "60s"}}
-    sites = {name: {**common, "command": command_of("party", _HOME, name), "volumes": [
+    sites = {name: {**common, **network, "command": command_of("party", _HOME, name), "volumes": [
         volume.format(name), f"{kits.parent}/sites/{name}:{_HOME}/sites/{name}:ro"],
         "depends_on": {SERVER_KIT: {"condition": "service_healthy"}}} for name in plan.sites}
     lead = lead_kit(kits, plan).name
+    if lead == SERVER_KIT:  # Flower's server accepts a lead on its own machine only
+        network = {"network_mode": f"service:{SERVER_KIT}"}
     # docker compose run --rm lead federate experiments/mine.yaml --kit kits/LEAD --out runs/mine
-    person = {**common, "restart": "no", "profiles": ["lead"], "volumes": [
+    person = {**common, **network, "restart": "no", "profiles": ["lead"], "volumes": [
         volume.format(lead), f"{kits.parent}/experiments:{_HOME}/experiments:ro", f"{kits.parent}/runs:{_HOME}/runs"]}
     return {"name": plan.name.lower(), "services": {SERVER_KIT: server, **sites, "lead": person},
             "networks": {"federation": {}}}
