@@ -19,15 +19,15 @@ def l2gd_run():
     return np.asarray(chunk.state.parties), np.asarray(chunk.state.server.mean), *counts
 
 
-def ipfl(shares):
+def ipfl(shares, lam=LAM):
     """Local gradients + lam (y_k - y_bar) = 0, solved as one linear system."""
     problem = quadratic()
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
     system = np.zeros((6, 4, 6, 4))
     for k in range(6):
-        system[k, :, k, :] += h[k] + LAM * np.eye(4)
+        system[k, :, k, :] += h[k] + lam * np.eye(4)
         for j in range(6):
-            system[k, :, j, :] -= LAM * shares[j] * np.eye(4)
+            system[k, :, j, :] -= lam * shares[j] * np.eye(4)
     return np.linalg.solve(system.reshape(24, 24), g.ravel()).reshape(6, 4)
 
 
@@ -90,3 +90,15 @@ def test_l2gd_with_many_pulls_is_gradient_descent():
     algorithm = rv.l2gd(rv.solvers.GD(0.2 * (1 - p)), lam=0.4 * p / (0.2 * (1 - p)), p=p)
     l2gd, dgd = (trajectory(a, quadratic(), 10) for a in (algorithm, rv.dgd(learning_rate=0.2, alpha=1.0)))
     equal([s.server.mean for s in l2gd], [s.server for s in dgd], 1e-9)
+
+
+def test_the_exchanges_to_a_precision_fall_to_none_with_lambda():
+    """With p = lam/(L + lam), as the rounds are the exchanges. Source: FedMix, key result of its reference 2."""
+    problem, shares, rounds = quadratic(), np.arange(1, 7) / 21, {}
+    smoothness = np.linalg.eigvalsh(problem.hessians).max()
+    for lam in (1.0, 0.1, 0.01):
+        optimum, p = ipfl(shares, lam), lam / (smoothness + lam)
+        states = trajectory(rv.l2gd(rv.solvers.GD(0.02), lam=lam, p=p), problem, 200)
+        distances = [np.linalg.norm(s.parties - optimum) for s in states]
+        rounds[lam] = int(np.argmax(np.array(distances) < 0.05 * distances[0]))
+    assert rounds[1.0] > 2 * rounds[0.1] > 4 * rounds[0.01] > 0

@@ -83,7 +83,8 @@ def _labels(reproduction, title):
     source = reproduction.panels[title].of or title
     points = [pair for experiment in experiments_of(reproduction.name, source, 0, "paper scale")
               for pair in experiment.points.items()]
-    return [name for label, point in points for name in (label, point.get("method"))]
+    methods = [name for label, point in points for name in (label, point.get("method"))]
+    return methods + reproduction.view(title).baselines
 
 
 @pytest.mark.slow
