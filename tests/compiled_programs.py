@@ -20,24 +20,26 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+_FOLDER = Path(__file__).parents[1] / ".compiled"
 _MAX_BYTES = 2**29  # of a folder, before a run; programs of code that has changed since are not removed otherwise
 _MIN_COMPILE_SECONDS = 0.02  # a smaller program takes as long to read as to compile
 
 
 def root():
     """The folder; None if nothing is kept."""
-    name = os.environ.get("RESOLVENT_COMPILED", str(Path(__file__).parents[1] / ".compiled"))
+    name = os.environ.get("RESOLVENT_COMPILED", str(_FOLDER))
     return Path(name).resolve() if name else None
 
 
 def keep_bytecode():
     """Let Python write bytecode, outside the source folders, if it may not write it there.
 
-    Without bytecode a process takes 5 s of CPU time instead of 2 to import the library and JAX.
+    Without bytecode a process takes 5 s of CPU time instead of 2 to import the library and JAX. The folder is that of
+    this working tree, whose files have the bytecode.
     """
-    if (folder := root()) and (sys.dont_write_bytecode or sys.pycache_prefix):
+    if root() and (sys.dont_write_bytecode or sys.pycache_prefix):
         sys.dont_write_bytecode = False
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(_FOLDER / "bytecode")
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 

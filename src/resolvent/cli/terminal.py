@@ -258,7 +258,7 @@ def _importance(record: Mapping[str, Any], column: str) -> str:
 def _framed(title: str, caption: str | None, texts: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     """An empty table with a line below its head: columns of texts, which are folded, and columns of numbers."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left",
-                  box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+                  box=rich.box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in texts:
         table.add_column(column, overflow="fold", min_width=_NAME_WIDTH)
     for column in numbers:
