@@ -87,6 +87,15 @@ def test_a_site_joins_between_two_rounds(federation):
     assert record[-1]["counted"] == [0, 1, 2]
 
 
+def test_the_command_of_the_lead_is_killed(federation):
+    """It is started again, and no site has to be."""
+    process = begin(federation, "runs/killed")
+    kill_all(process)
+    code, said = federation.outcome(federation.begin("runs/killed"))
+    assert code == 0, said
+    assert len(federation.rounds()) == 60
+
+
 def test_a_disk_that_is_full_in_the_middle(federation):
     """The disk of a site is a small file system in memory, for which the test needs the rights of root."""
     if os.geteuid():
