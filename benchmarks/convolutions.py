@@ -39,13 +39,14 @@ _SECONDS = 0.05  # of one measurement
 _REWRITES = "resolvent.xla.rewrites.convolutions"
 # Other choices: names of constants, and their values.
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "Winograd's products from 16 features": {"winograd._MIN_CHANNELS": 16, "winograd._MIN_GRADIENT_CHANNELS": 16},
-    "Winograd's products from 64 features": {"winograd._MIN_CHANNELS": 64, "winograd._MIN_GRADIENT_CHANNELS": 64},
-    "Winograd's products from 256 features": {"winograd._MIN_CHANNELS": 256, "winograd._MIN_GRADIENT_CHANNELS": 256},
-    "outputs joined up to 16 filters": {"few_filters._MIN_FILTERS": 16},
-    "outputs joined up to 64 filters": {"few_filters._MIN_FILTERS": 64},
-    "outputs joined in twos": {"few_filters._MAX_NEIGHBOURS": 2},
-    "outputs joined in eights": {"few_filters._MAX_NEIGHBOURS": 8, "few_filters._MIN_FILTERS": 64},
+    "Winograd's products where they save 30": {"winograd._MIN_SAVED": 30},
+    "Winograd's products where they save 120": {"winograd._MIN_SAVED": 120},
+    "tiles of two outputs": {"winograd._OUTPUTS": {3: 2, 5: 2, 7: 2}},
+    "outputs joined up to 32 filters": {"few_filters._MIN_FILTERS": 32},
+    "outputs joined in twos": {"few_filters._NEIGHBOURS": (1, 2)},
+    "outputs joined in eights": {"few_filters._NEIGHBOURS": (1, 2, 4, 8)},
+    "columns joined up to 9 features": {"few_filters._MAX_FEATURES": 9},
+    "products of samples from 16 filters": {"positions._MIN_FILTERS": 16},
     "blocks of 4 features": {"groups._MIN_FEATURES": 4},
     "blocks of 16 features": {"groups._MIN_FEATURES": 16},
     "blocks of 32 features": {"groups._MIN_FEATURES": 32},

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from resolvent.xla.rewrites import rewrite
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution
 from resolvent.xla.rewrites.convolutions.rule import FORMS
 
@@ -31,16 +32,23 @@ EXAMPLES = {
     "depthwise": [((2, 8, 8, 6), (3, 3, 1, 12), {"groups": 6, "strides": (2, 1), "padding": ((1, 1), (1, 1))})],
     "blocks_of_groups": [((2, 8, 8, 6), (3, 3, 3, 4), {"groups": 2}), ((2, 8, 20), (3, 4, 15), {"groups": 5})],
     "few_filters": [((2, 8, 10, 5), (3, 3, 5, 8), {"strides": (2, 1)}), ((2, 10, 5), (3, 5, 4), {}),
-                    ((2, 8, 8, 3), (3, 3, 3, 40), {"padding": ((1, 1), (2, 0)), "lhs_dilation": (2, 1)})],
-    "winograd": [((2, 7, 8, 32), (3, 3, 32, 33), {"padding": ((1, 1), (0, 2))})],
-    "winograd_filter_gradient": [((128, 7, 10, 3), (5, 8, 3, 130), {}),
-                                 ((128, 4, 5, 2), (4, 5, 2, 128), {"padding": ((1, 1), (2, 0))})],
-    "products_of_samples": [((3, 20, 19, 2), (16, 17, 2, 16), {"padding": ((1, 0), (0, 2))}),
-                            ((2, 37, 20, 3), (16, 16, 3, 17), {"rhs_dilation": (2, 1), "strides": (2, 3)}),
-                            ((2, 300, 2), (290, 2, 16), {})],
-    "columns_as_features": [((2, 7, 9, 3), (3, 3, 3, 5), {"strides": (1, 2), "padding": ((0, 1), (1, 1))}),
-                            ((2, 17, 1), (5, 1, 4), {"strides": (3,), "lhs_dilation": (2,), "padding": ((1, 2),)})],
-    "library": [((2, 8, 8, 8), (3, 3, 8, 40), {"strides": (2, 2)})],
+                    ((2, 8, 8, 5), (3, 3, 5, 3), {"padding": ((1, 1), (2, 0)), "lhs_dilation": (2, 1)})],
+    "winograd": [((2, 7, 8, 48), (3, 3, 48, 90), {"padding": ((1, 1), (0, 2))}),
+                 ((1, 9, 8, 30), (7, 5, 30, 31), {"padding": ((-1, 3), (0, 0))}),
+                 ((1, 9, 6, 30), (7, 2, 30, 31), {"padding": ((4, 3), (0, 0))}),
+                 ((2, 21, 90), (5, 90, 64), {"padding": ((4, 4),)}),
+                 ((1, 4, 6, 5, 16), (3, 3, 3, 16, 17), {"padding": ((1, 1),) * 3})],
+    "winograd_filter_gradient": [((48, 8, 10, 3), (6, 8, 3, 50), {}),
+                                 ((30, 9, 8, 2), (3, 4, 2, 31), {"padding": ((0, 0), (-1, 1))}),
+                                 ((128, 8, 2), (8, 2, 128), {"padding": ((1, 1),)})],
+    "products_of_samples": [((2, 20, 19, 2), (16, 17, 2, 32), {"padding": ((1, 0), (0, 2))}),
+                            ((2, 37, 20, 3), (16, 16, 3, 33), {"rhs_dilation": (2, 1), "strides": (2, 3)}),
+                            ((2, 300, 2), (290, 2, 32), {})],
+    "columns_with_features": [((2, 7, 9, 3), (3, 3, 3, 5), {"strides": (1, 2), "padding": ((0, 1), (1, 1))}),
+                              ((2, 17, 2), (5, 2, 4), {"strides": (3,), "lhs_dilation": (2,), "padding": ((1, 2),)}),
+                              ((2, 3, 4, 5, 2), (1, 2, 3, 2, 4), {"padding": ((0, 0), (-1, 2), (2, -1))})],
+    "library": [((2, 8, 8, 8), (3, 3, 8, 40), {"strides": (2, 2)}),
+                ((2, 9, 8), (3, 8, 40), {"strides": (2,), "padding": ((1, 2),), "rhs_dilation": (2,)})],
 }
 
 
@@ -71,4 +79,26 @@ def test_a_form_computes_the_convolution(name, number):
             feature_group_count=geometry.groups, batch_group_count=geometry.batch_groups)
         out = jax.jit(lambda lhs, rhs: convolve(lhs, rhs, geometry))(*operands)
     assert name in used
-    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("window", [3, 5, 7])
+def test_winograds_forms_lose_less_than_one_digit_in_float32(window):
+    draw = np.random.default_rng(0).normal
+    x, w = draw(size=(4, 16, 16, 64)), draw(size=(window, window, 64, 64))
+    g = draw(size=(4, 16, 16, 64))
+
+    def convolve(x, w):
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def results(x, w, g):
+        out, pull_back = jax.vjp(convolve, x, w)
+        return out, *pull_back(g)
+
+    with jax.enable_x64(True):
+        exact = [*map(np.asarray, jax.jit(results)(x, w, g))]
+    operands = [a.astype(np.float32) for a in (x, w, g)]
+    plain, rewritten = jax.jit(results)(*operands), jax.jit(rewrite(results))(*operands)
+    for a, b, c in zip(exact, map(np.asarray, plain), map(np.asarray, rewritten), strict=True):
+        assert 0 < np.abs(c - b).max() < 10 * np.finfo(np.float32).eps * window * np.abs(a).max()
+        assert np.linalg.norm(c - a) < 10 * np.linalg.norm(b - a)

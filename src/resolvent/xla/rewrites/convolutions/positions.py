@@ -12,7 +12,7 @@ from resolvent.xla.rewrites.convolutions.geometry import MAX_TERMS, Convolution,
 from resolvent.xla.small_call import no_inline
 
 _MIN_PIXELS = 256  # of a sample: with fewer, the library's convolution of all samples is faster
-_MIN_FILTERS = 16
+_MIN_FILTERS = 32
 
 
 def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,

@@ -19,7 +19,7 @@ from jaxtyping import Array
 from resolvent.xla.rewrites.convolutions.depth import depth_as_features, depth_phases
 from resolvent.xla.rewrites.convolutions.depthwise import depthwise, depthwise_filter_gradient
 from resolvent.xla.rewrites.convolutions.dilation import cropped, dilated_results, strided_slices
-from resolvent.xla.rewrites.convolutions.few_filters import columns_as_features, few_filters
+from resolvent.xla.rewrites.convolutions.few_filters import columns_with_features, few_filters
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
 from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups
 from resolvent.xla.rewrites.convolutions.positions import few_positions, products_of_samples
@@ -30,16 +30,20 @@ from resolvent.xla.small_call import no_inline
 
 
 def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array:
-    """The library's convolution."""
+    """The library's convolution, which is faster for two spatial axes than for one."""
+    if len(geometry.strides) == 1 and len(rhs) > 1:
+        image = Convolution(geometry.groups, geometry.batch_groups, (1, *geometry.strides), ((0, 0), *geometry.padding),
+                            (1, *geometry.lhs_dilation), (1, *geometry.rhs_dilation), geometry.params)
+        return library(lhs[:, None], rhs[None], image, convolve)[:, 0]
     return lax.conv_general_dilated(
         lhs, rhs, geometry.strides, geometry.padding, geometry.lhs_dilation, geometry.rhs_dilation,
         NUMBERS[len(geometry.strides)], feature_group_count=geometry.groups, **geometry.params)
 
 
 FORMS: tuple[Form, ...] = (few_positions, strided_slices, dilated_results, depth_phases, cropped,
-                           depthwise_filter_gradient, batch_groups, depthwise, blocks_of_groups, depth_as_features,
-                           winograd, winograd_filter_gradient, products_of_samples, columns_as_features, few_filters,
-                           library)
+                           depthwise_filter_gradient, batch_groups, depthwise, blocks_of_groups, winograd,
+                           winograd_filter_gradient, depth_as_features, products_of_samples, columns_with_features,
+                           few_filters, library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:

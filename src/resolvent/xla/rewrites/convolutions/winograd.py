@@ -1,123 +1,158 @@
-"""Winograd's forms of windows of three: outputs in tiles of two along each axis, by four products instead of six.
+"""Winograd's forms of windows of 3, 5 and 7: tiles of outputs along one axis, by fewer products.
 
-An input tile of four entries d and a filter w give the outputs A'[(G w) * (B' d)]. With two axes there are 16 products
-of matrices instead of 36, each a product over the features of all tiles. The gradient by the filter is the transpose,
-G'[(A dy) * (B' d)]. The matrices have entries 0, 1, -1 and 1/2, so rounding errors grow by a factor of about two.
+An input tile d and a filter w give the outputs A'[(G w) * (B d)], where * multiplies entry by entry: 6 products instead
+of 12 for 4 outputs of a window of 3. Each product is a convolution whose window has one entry along this axis. The
+gradient by the filter is the transpose, G'[(A dy) * (B d)]. A and G evaluate polynomials, B interpolates them. Rounding
+errors grow by a factor of 2 to 6. With tiles along a second axis they would grow again, without a gain in time.
 
-Lavin, Gray: Fast algorithms for convolutional neural networks, CVPR 2016, F(2x2, 3x3).
+Lavin, Gray: Fast algorithms for convolutional neural networks, CVPR 2016.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import product
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, reduce
 from math import prod
 
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
+from numpy.typing import NDArray
 
-from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, strided
+from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
 from resolvent.xla.small_call import no_inline
 
-_WINDOW, _OUTPUTS, _TILE = 3, 2, 4
-# Features and filters: with fewer, the transforms take longer than the products that they save.
-_MIN_CHANNELS, _MIN_GRADIENT_CHANNELS = 32, 128
-_MAX_PRODUCTS = 0.6  # multiplications of a form, as a fraction of the convolution's
+_OUTPUTS = {3: 4, 5: 4, 7: 2}  # window -> outputs of a tile, of up to 8 entries: more have large rounding errors
+_POINTS = (0, 1, -1, 2, -2, 0.5, -0.5)  # the last point is infinity
+# Products that are saved, per number of the transformed arrays: with fewer, their sums take longer.
+_MIN_SAVED = 60
+_MAX_PRODUCTS = 0.75  # multiplications of a form, as a fraction of the convolution's
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """The tiles along one spatial axis.
+
+    Attributes:
+        window: size of the window along this axis.
+        outputs: outputs of a tile.
+        tiles: number of tiles.
+    """
+
+    axis: int
+    window: int
+    outputs: int
+    tiles: int
+
+    @property
+    def entries(self) -> int:
+        """Entries of a tile of inputs, and number of its products."""
+        return self.outputs + self.window - 1
+
+    def pad(self, x: Array, axis: int, entries: int, before: int = 0) -> Array:
+        """The array with whole tiles of so many entries, whose first ones are adjacent to those of the tile before."""
+        after = self.tiles * self.outputs + entries - self.outputs - before - x.shape[axis]
+        config = [(before, after, 0) if n == axis else (0, 0, 0) for n in range(x.ndim)]
+        return lax.pad(x, jnp.zeros((), x.dtype), config)
+
+    def split(self, padded: Array, axis: int, entries: int) -> list[Array]:
+        """The first entries of all tiles, the second entries, and so on."""
+        reach = (self.tiles - 1) * self.outputs + 1
+        return [lax.slice_in_dim(padded, n, n + reach, self.outputs, axis=axis) for n in range(entries)]
 
 
 def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometry: Convolution,
              convolve: Convolve) -> Array | None:
-    """A convolution with windows of three and stride 1."""
-    sizes, (features, filters) = geometry.output_sizes(lhs, rhs), rhs.shape[-2:]
-    if not _is_faster(geometry, rhs.shape[:-2], sizes, min(features, filters) >= _MIN_CHANNELS):
+    """A convolution with a small window and stride 1."""
+    sizes = geometry.output_sizes(lhs, rhs)
+    if (tiling := _tiling(geometry, rhs.shape[:-2], sizes, rhs.shape[-2:])) is None:
         return None
-    tiles, rank = _tiles(sizes), len(sizes)
+    axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.window, tiling.outputs)
 
-    def of_filter(w: Array) -> list[Array]:
-        return _transform([w[index] for index in product(range(_WINDOW), repeat=rank)], rank, _filter_line)
+    def filters(rhs: Array) -> list[Array]:
+        return _combine(of_filter, [lax.slice_in_dim(rhs, n, n + 1, axis=axis) for n in range(tiling.window)])
 
     def collect(products: list[Array]) -> Array:
-        parts = [part.reshape(len(lhs), *tiles, filters) for part in _transform(products, rank, _output_line)]
-        stacked = jnp.stack(parts, axis=-2).reshape(len(lhs), *tiles, *[_OUTPUTS] * rank, filters)
-        order = [n for axis in range(1, rank + 1) for n in (axis, rank + axis)]
-        images = jnp.transpose(stacked, (0, *order, 2 * rank + 1))
-        return images.reshape(len(lhs), *[_OUTPUTS * n for n in tiles], filters)[(slice(None), *map(slice, sizes))]
+        out = jnp.stack(_combine(of_outputs.T, products), axis=axis + 2)
+        joined = out.reshape(*out.shape[:axis + 1], -1, *out.shape[axis + 3:])
+        return lax.slice_in_dim(joined, 0, sizes[axis], axis=axis + 1)
 
-    # Calls: otherwise XLA would compute the sums again in each product.
-    inputs, filter_sums = no_inline(partial(_input_tiles, tiles))(geometry.pad(lhs)), no_inline(of_filter)(rhs)
-    out: Array = no_inline(collect)([x @ w for x, w in zip(inputs, filter_sums, strict=True)])
+    out: Array = no_inline(collect)(_products(tiling, lhs, no_inline(filters)(rhs), geometry, convolve))
     return out
 
 
 def winograd_filter_gradient(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
                              convolve: Convolve) -> Array | None:
-    """The gradient of such a convolution by its filter: a convolution with three positions along each axis."""
-    positions, filters = geometry.output_sizes(lhs, rhs), rhs.shape[-1]
-    if not _is_faster(geometry, positions, rhs.shape[:-2], min(len(lhs), filters) >= _MIN_GRADIENT_CHANNELS):
+    """The gradient of such a convolution by its filter: a convolution with few positions."""
+    positions = geometry.output_sizes(lhs, rhs)
+    if (tiling := _tiling(geometry, positions, rhs.shape[:-2], (len(lhs), rhs.shape[-1]))) is None:
         return None
-    tiles, rank = _tiles(rhs.shape[:-2]), len(positions)
+    axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.window, tiling.outputs)
 
-    def of_gradient(g: Array) -> list[Array]:
-        fill = [(0, _OUTPUTS * n - size) for n, size in zip(tiles, g.shape[1:-1], strict=True)]
-        whole = jnp.pad(g, [(0, 0), *fill, (0, 0)])
-        parts = [whole[(slice(None), *[slice(i, None, _OUTPUTS) for i in index])].reshape(-1, filters)
-                 for index in product(range(_OUTPUTS), repeat=rank)]
-        return _transform(parts, rank, _output_transpose)
+    padded = tiling.pad(rhs, axis, tiling.outputs)
+
+    def gradients(padded: Array) -> list[Array]:
+        return _combine(of_outputs, tiling.split(padded, axis, tiling.outputs))
 
     def collect(products: list[Array]) -> Array:
-        return jnp.stack(_transform(products, rank, _filter_transpose), axis=1)
+        return jnp.concatenate(_combine(of_filter.T, products), axis=axis + 1)
 
-    inputs = no_inline(partial(_input_tiles, tiles))(jnp.swapaxes(geometry.pad(lhs), 0, -1))
-    gradients = no_inline(of_gradient)(jnp.moveaxis(rhs, -2, 0))
-    out: Array = no_inline(collect)([x.T @ g for x, g in zip(inputs, gradients, strict=True)])
-    return out.reshape(len(lhs), *positions, filters)
+    out: Array = no_inline(collect)(_products(tiling, lhs, no_inline(gradients)(padded), geometry, convolve))
+    return out
 
 
-def _is_faster(geometry: Convolution, window: Sequence[int], sizes: Sequence[int], has_channels: bool) -> bool:
-    """Whether it is a plain convolution with windows of three, whose tiles save enough multiplications."""
-    if not has_channels or set(window) != {_WINDOW} or geometry.groups * geometry.batch_groups > 1:
-        return False
+def _products(tiling: _Tiling, lhs: Array, factors: Sequence[Array], geometry: Convolution,
+              convolve: Convolve) -> list[Array]:
+    """The convolutions of the sums of inputs with these factors."""
+    axis, of_inputs = tiling.axis, _matrices(tiling.window, tiling.outputs)[2]
+
+    padded = tiling.pad(lhs, axis + 1, tiling.entries, geometry.padding[axis][0])
+
+    def inputs(padded: Array) -> list[Array]:
+        return _combine(of_inputs, tiling.split(padded, axis + 1, tiling.entries))
+
+    padding = tuple((0, 0) if n == axis else pair for n, pair in enumerate(geometry.padding))
+    # Calls: otherwise XLA would compute the sums again in each product.
+    return [convolve(x, factor, replace(geometry, padding=padding))
+            for x, factor in zip(no_inline(inputs)(padded), factors, strict=True)]
+
+
+def _tiling(geometry: Convolution, windows: Sequence[int], sizes: Sequence[int],
+            channels: Sequence[int]) -> _Tiling | None:
+    """The tiles with the fewest products for a plain convolution, or None if they do not save enough."""
     is_plain = {*geometry.strides, *geometry.lhs_dilation, *geometry.rhs_dilation} == {1}
-    return is_plain and prod(_TILE * n for n in _tiles(sizes)) <= _MAX_PRODUCTS * prod(_WINDOW * n for n in sizes)
+    # A window of one entry along an axis is that of a product of such a form.
+    if not is_plain or geometry.groups * geometry.batch_groups > 1 or 1 in windows:
+        return None
+    tilings = [_Tiling(axis, window, outputs, -(-size // outputs)) for axis, (window, size)
+               in enumerate(zip(windows, sizes, strict=True)) if (outputs := _OUTPUTS.get(window))]
+
+    def products(tiling: _Tiling) -> float:
+        """As a fraction of those of the convolution."""
+        return tiling.tiles * tiling.entries / (sizes[tiling.axis] * tiling.window)
+
+    best = min(tilings, key=products, default=None)
+    if best is None or products(best) > _MAX_PRODUCTS:
+        return None
+    saved = prod(channels) / sum(channels) * prod(windows) * (1 - best.entries / (best.window * best.outputs))
+    return best if saved >= _MIN_SAVED else None
 
 
-def _tiles(sizes: Sequence[int]) -> list[int]:
-    """The number of tiles of outputs along each axis."""
-    return [-(-size // _OUTPUTS) for size in sizes]
+@cache
+def _matrices(window: int, outputs: int) -> tuple[NDArray[np.float64], ...]:
+    """A and G, the values of polynomials at the points, and B, the coefficients of the product from its values."""
+    points = np.array(_POINTS[:window + outputs - 2])
+    others = [np.delete(points, n) for n in range(len(points))]
+    scales = [np.prod(point - rest) for point, rest in zip(points, others, strict=True)]
+
+    def values(size: int) -> NDArray[np.float64]:
+        return np.vstack([np.vander(points, size, increasing=True), np.eye(size)[-1]])
+
+    of_inputs = np.vstack([[*np.poly(rest)[::-1], 0] for rest in others] + [np.poly(points)[::-1]])
+    return values(outputs), values(window) / np.array([*scales, 1])[:, None], of_inputs
 
 
-def _input_tiles(tiles: Sequence[int], x: Float[Array, "B ... C"]) -> list[Float[Array, "BT C"]]:
-    """B' d: for each entry of a tile, the sums of all tiles."""
-    fill = [(0, max(0, _OUTPUTS * n + _OUTPUTS - size)) for n, size in zip(tiles, x.shape[1:-1], strict=True)]
-    whole = jnp.pad(x, [(0, 0), *fill, (0, 0)])
-    parts = [strided(whole, index, tiles, [_OUTPUTS] * len(tiles)).reshape(-1, x.shape[-1])
-             for index in product(range(_TILE), repeat=len(tiles))]
-    return _transform(parts, len(tiles), _input_line)
-
-
-def _input_line(d: Sequence[Array]) -> list[Array]:
-    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
-
-
-def _filter_line(w: Sequence[Array]) -> list[Array]:
-    return [w[0], (w[0] + w[1] + w[2]) / 2, (w[0] - w[1] + w[2]) / 2, w[2]]
-
-
-def _filter_transpose(n: Sequence[Array]) -> list[Array]:
-    return [n[0] + (n[1] + n[2]) / 2, (n[1] - n[2]) / 2, (n[1] + n[2]) / 2 + n[3]]
-
-
-def _output_line(m: Sequence[Array]) -> list[Array]:
-    return [m[0] + m[1] + m[2], m[1] - m[2] - m[3]]
-
-
-def _output_transpose(y: Sequence[Array]) -> list[Array]:
-    return [y[0], y[0] + y[1], y[0] - y[1], -y[1]]
-
-
-def _transform(parts: Sequence[Array], rank: int, of_line: Callable[[Sequence[Array]], list[Array]]) -> list[Array]:
-    """``of_line`` along each axis of a table of arrays with ``rank`` axes of one length, in row-major order."""
-    size = round(len(parts) ** (1 / rank))
-    for _ in range(rank):  # the first axis becomes the last one
-        lines = [of_line(parts[n::len(parts) // size]) for n in range(len(parts) // size)]
-        parts = [part for line in lines for part in line]
-    return [*parts]
+def _combine(matrix: NDArray[np.float64], parts: Sequence[Array]) -> list[Array]:
+    """The sums of the parts, weighted by each row of the matrix."""
+    return [reduce(jnp.add, [part * float(weight) for weight, part in zip(row, parts, strict=True) if weight])
+            for row in matrix]
