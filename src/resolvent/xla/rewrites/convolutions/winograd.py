@@ -50,7 +50,7 @@ class _Tiling:
         return self.outputs + self.window - 1
 
     def pad(self, x: Array, axis: int, entries: int, before: int = 0) -> Array:
-        """The array with whole tiles of so many entries, whose first ones are adjacent to those of the tile before."""
+        """The array, filled with zeros to whole tiles of this number of entries."""
         after = self.tiles * self.outputs + entries - self.outputs - before - x.shape[axis]
         config = [(before, after, 0) if n == axis else (0, 0, 0) for n in range(x.ndim)]
         return lax.pad(x, jnp.zeros((), x.dtype), config)
@@ -143,12 +143,12 @@ def _matrices(window: int, outputs: int) -> tuple[NDArray[np.float64], ...]:
     """A and G, the values of polynomials at the points, and B, the coefficients of the product from its values."""
     points = np.array(_POINTS[:window + outputs - 2])
     others = [np.delete(points, n) for n in range(len(points))]
-    scales = [np.prod(point - rest) for point, rest in zip(points, others, strict=True)]
+    scales = [np.prod(point - roots) for point, roots in zip(points, others, strict=True)]
 
     def values(size: int) -> NDArray[np.float64]:
         return np.vstack([np.vander(points, size, increasing=True), np.eye(size)[-1]])
 
-    of_inputs = np.vstack([[*np.poly(rest)[::-1], 0] for rest in others] + [np.poly(points)[::-1]])
+    of_inputs = np.vstack([[*np.poly(roots)[::-1], 0] for roots in others] + [np.poly(points)[::-1]])
     return values(outputs), values(window) / np.array([*scales, 1])[:, None], of_inputs
 
 
