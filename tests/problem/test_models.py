@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import nightly
 import resolvent as rv
@@ -201,3 +202,26 @@ def test_a_module_is_built_without_its_random_weights_unless_a_function_holds_an
     scaled = rv.models.from_equinox(ScaledLinear)
     np.testing.assert_allclose(scaled.apply(scaled.init(jax.random.key(1)), x),
                                jax.vmap(ScaledLinear(jax.random.key(1)))(x), rtol=1e-6)
+
+
+def test_an_nnx_module_is_built_without_its_random_weights_unless_it_needs_their_values():
+    built = []
+
+    class Scaled(nnx.Module):
+        def __init__(self, rngs, needs_values):
+            built.append(isinstance(rngs.params.key.get_value(), jax.core.Tracer))
+            self.linear = nnx.Linear(5, 3, rngs=rngs)
+            self.dropout = nnx.Dropout(0.5, rngs=rngs)
+            self.scale = 1.0 + (float(self.linear.bias[0]) if needs_values else 0.0)
+
+        def __call__(self, x):
+            return self.scale * self.dropout(self.linear(x))
+
+    x = jnp.ones((2, 5))
+    for needs_values, expected in ((False, [True]), (True, [True, False])):
+        built.clear()
+        model = rv.models.from_nnx(lambda rngs, needs_values=needs_values: Scaled(rngs, needs_values))
+        assert built == expected
+        module = Scaled(nnx.Rngs(jax.random.key(1)), needs_values)
+        module.eval()
+        np.testing.assert_array_equal(model.apply(model.init(jax.random.key(1)), x), module(x))

@@ -100,7 +100,7 @@ def stateful_nnx(nnx: Any, make: Callable[[Any], Any], definition: Any, parts: t
 
     def apply(params: PyTree[Any], state: dict[str, Any], x: Array, key: Array | None,
               is_step: bool) -> tuple[Any, dict[str, Any]]:
-        streams = random if key is None else random_state(nnx, random, key)
+        streams = random_state(nnx, random, jax.random.key(0) if key is None else key)
         module = nnx.merge(definition, new_variables(nnx, variables, params), streams,
                            new_variables(nnx, others, state))
         if is_step:

@@ -177,8 +177,12 @@ def from_nnx(make: Callable[[Any], Any], *, loss: AnyLoss = "cross_entropy", l2:
     except ImportError as error:
         raise InputError("from_nnx needs Flax: pip install 'resolvent[flax]'") from error
     try:
-        first = make(nnx.Rngs(0))
-        definition, variables, random, others = nnx.split(first, nnx.Param, nnx.RngState, ...)
+        try:
+            with jax.checking_leaks():  # as for Equinox modules, see _module_of
+                module = nnx.eval_shape(lambda: make(nnx.Rngs(0)))
+        except Exception:
+            module = make(nnx.Rngs(0))
+        definition, variables, random, others = nnx.split(module, nnx.Param, nnx.RngState, ...)
     except Exception as error:
         raise InputError(f"from_nnx(make={quote(make)}) cannot be called with nnx.Rngs(0): {shorten(error)}") from error
     settings: dict[str, Any] = {"loss": loss_named(loss), "l2": l2, "replace_slow_operations": replace_slow_operations,
@@ -190,8 +194,8 @@ def from_nnx(make: Callable[[Any], Any], *, loss: AnyLoss = "cross_entropy", l2:
         return nnx.to_pure_dict(nnx.state(make(nnx.Rngs(key)), nnx.Param))
 
     def apply(params: PyTree[Any], x: Array, key: Array | None = None) -> Any:
-        state = new_variables(nnx, variables, params)
-        module = nnx.merge(definition, state, random if key is None else random_state(nnx, random, key))
+        streams = random_state(nnx, random, jax.random.key(0) if key is None else key)
+        module = nnx.merge(definition, new_variables(nnx, variables, params), streams)
         if key is None:
             module.eval()
         else:
