@@ -10,7 +10,8 @@ input and by the filter; other operations alone and with all gradients) is repea
 changes with each repetition, so that no compiler moves the work out of the loop, and the whole result is stored. The
 contestants alternate, each with one thread. ``us`` are microseconds of CPU time of one operation, the smallest of the
 repeats, because other processes only add to it; ``speed`` is PyTorch's time divided by ours, over 1 is faster.
-``error`` is the largest difference from PyTorch's result, relative to its largest entry.
+``error`` is the largest difference from PyTorch's result, relative to its largest entry. ``load`` is the mean number of
+processes of the machine that wanted a core.
 
 ``--forms`` measures, for each convolution, all programs that other conditions on the shape would choose: without one of
 the forms, or with a form where its condition excludes it. ``regret`` is the time of the chosen program divided by that
@@ -91,11 +92,12 @@ def main() -> None:
     print(json.dumps(summary))
     if options.out:
         command = f"python benchmarks/convolutions.py {'--forms ' * options.forms}--repeats {options.repeats}"
-        facts = {"command": command, "jax": jax.__version__, "torch": torch.__version__, "machine": machine()}
+        facts = {"command": command, "jax": jax.__version__, "torch": torch.__version__, "machine": machine(),
+                 "load": round(os.getloadavg()[1], 1)}
         if options.forms:
             stored = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
             rows = [r for r in stored if r["machine"] != machine()] + [{"machine": machine(), **row} for row in rows]
-            facts.pop("machine"), facts.pop("torch")
+            facts = {name: facts[name] for name in ("command", "jax")}
         options.out.write_text(as_json(facts | ({} if options.forms else summary), rows=rows))
 
 

@@ -23,8 +23,6 @@ EXAMPLES = {
                            {"strides": (2, 1, 2), "padding": ((1, 2), (0, 1), (1, 0)), "rhs_dilation": (2, 1, 1)})],
     "strided_slices": [((2, 5, 9, 3), (3, 5, 3, 4), {"rhs_dilation": (2, 2)}),
                        ((2, 7, 3), (3, 3, 4), {"rhs_dilation": (3,), "lhs_dilation": (1,)})],
-    "dilated_results": [((2, 4, 4, 3), (1, 1, 3, 5), {"lhs_dilation": (2, 2), "padding": ((0, 1), (2, 0))})],
-    "cropped": [((2, 6, 6, 3), (3, 3, 3, 4), {"padding": ((-1, 2), (0, -2))})],
     "depthwise_filter_gradient": [((6, 9, 9, 2), (7, 7, 2, 6), {"batch_groups": 6}),
                                   ((3, 9, 8, 2), (4, 3, 2, 6), {"batch_groups": 3, "rhs_dilation": (2, 3),
                                                                 "padding": ((1, 0), (0, 2))})],
@@ -48,7 +46,9 @@ EXAMPLES = {
                               ((2, 17, 2), (5, 2, 4), {"strides": (3,), "lhs_dilation": (2,), "padding": ((1, 2),)}),
                               ((2, 3, 4, 5, 2), (1, 2, 3, 2, 4), {"padding": ((0, 0), (-1, 2), (2, -1))})],
     "library": [((2, 8, 8, 8), (3, 3, 8, 40), {"strides": (2, 2)}),
-                ((2, 9, 8), (3, 8, 40), {"strides": (2,), "padding": ((1, 2),), "rhs_dilation": (2,)})],
+                ((2, 9, 8), (3, 8, 40), {"strides": (2,), "padding": ((1, 2),), "rhs_dilation": (2,)}),
+                ((2, 6, 6, 20), (3, 3, 20, 17), {"padding": ((-1, 2), (0, -2))}),
+                ((2, 4, 4, 3), (1, 1, 3, 5), {"lhs_dilation": (2, 2), "padding": ((0, 1), (2, 0))})],
 }
 
 

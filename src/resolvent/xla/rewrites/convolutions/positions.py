@@ -17,7 +17,7 @@ _MIN_FILTERS = 32
 
 def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
                   convolve: Convolve) -> Array | None:
-    """One product of lhs and the entries of the window that meet it, side by side for all positions.
+    """For each position, the product of lhs and the entries of the window that meet it.
 
     It is for a dilated lhs, of which only the entries without the zeros take part, as in the gradient of a strided
     transposed convolution by its filter; and for windows with one position.
@@ -28,8 +28,8 @@ def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], ge
             or not (is_dilated or prod(positions) == 1) or prod(positions) > MAX_TERMS
             or prod(rhs.shape[:-2]) <= prod(positions)):
         return None
-    sizes = lhs.shape[1:-1]
-    parts = []
+    sizes, rows = lhs.shape[1:-1], lhs.reshape(len(lhs), -1)
+    products = []
     for position in np.ndindex(*positions):
         # Entry u of lhs meets tap before + dilation * u - stride * position.
         config, limits = [], []
@@ -40,9 +40,8 @@ def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], ge
             config.append((-first, last + 1 - rhs.shape[axis], 0))
             limits.append(dilation)
         met = lax.pad(rhs, jnp.zeros((), rhs.dtype), [*config, (0, 0, 0), (0, 0, 0)])
-        parts.append(met[tuple(slice(None, None, step) for step in limits)].reshape(-1, rhs.shape[-1]))
-    product = lhs.reshape(len(lhs), -1) @ jnp.concatenate(parts, axis=1)
-    return product.reshape(len(lhs), *positions, -1)
+        products.append(rows @ met[tuple(slice(None, None, step) for step in limits)].reshape(-1, rhs.shape[-1]))
+    return jnp.stack(products, axis=1).reshape(len(lhs), *positions, -1)
 
 
 def products_of_samples(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
