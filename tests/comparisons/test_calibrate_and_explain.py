@@ -59,7 +59,7 @@ COSTS = ("--positive", "ill", "--cost-false-negative", 5, "--cost-false-positive
 def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_path):
     outcome = call("calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path, columns=80)
     assert outcome.code == 0, outcome.err
-    assert all(f" {site} " in outcome.out for site in SITES)
+    assert all(f"\n{site} " in outcome.out for site in SITES)
     stored = read_sealed(run.folder / "models" / "FedAvg-plus" / "calibration.json", "")
     record = stored["sites"]["Essen"]
     fitted = rv.load(run.folder, method="FedAvg+", site="Essen")
