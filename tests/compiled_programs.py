@@ -34,8 +34,8 @@ def root():
 def keep_bytecode():
     """Let Python write bytecode, outside the source folders, if it may not write it there.
 
-    Without bytecode a process takes 5 s of CPU time instead of 2 to import the library and JAX. The folder is that of
-    this working tree, whose files have the bytecode.
+    Without bytecode a process takes 5 s of CPU time instead of 2 to import the library and JAX. It is always kept in
+    ``.compiled``: bytecode belongs to the files of one working tree, while several trees can share programs.
     """
     if root() and (sys.dont_write_bytecode or sys.pycache_prefix):
         sys.dont_write_bytecode = False

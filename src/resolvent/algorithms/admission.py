@@ -35,7 +35,7 @@ from resolvent.math.codecs import Wire
 __all__ = ["admitted", "median_norm", "reason_to_refuse", "update_norm"]
 
 _MIN_REPLIES = 3  # for a median
-_BLOCK = 2**16
+_BLOCK = 2**16  # numbers that are checked at once
 
 
 def reason_to_refuse(reply: Any, expected: PyTree[Any]) -> str | None:
@@ -65,7 +65,7 @@ def reason_to_refuse(reply: Any, expected: PyTree[Any]) -> str | None:
         if value.dtype != like.dtype:
             return f"{label} has dtype {value.dtype}, expected {like.dtype}"
     for name, leaf in tree.named_leaves(_decoded(reply)):
-        numbers = np.asarray(leaf).reshape(-1)  # blocks need little memory for the comparisons
+        numbers = np.asarray(leaf).reshape(-1)
         if not all(np.isfinite(numbers[i:i + _BLOCK]).all() for i in range(0, len(numbers), _BLOCK)):
             return f"{name or 'the reply'} is not finite"
     return None
