@@ -1,8 +1,10 @@
-"""A form of dilated windows."""
+"""Forms without the zeros between the entries of a dilated array."""
 
 from dataclasses import replace
 
-from jaxtyping import Array
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
 
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, choose, strided
 
@@ -20,3 +22,31 @@ def strided_slices(lhs: Array, rhs: Array, geometry: Convolution, convolve: Conv
     sliced = strided(padded, [0] * len(sizes), windows, steps)
     return convolve(sliced, rhs, replace(geometry.unpadded(reads_part),
                                          rhs_dilation=choose(reads_part, 1, geometry.rhs_dilation)))
+
+
+def phases(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometry: Convolution,
+           convolve: Convolve) -> Array | None:
+    """Along a dilated axis: a convolution for each phase of the outputs, with the taps that meet no zeros.
+
+    A window that is not wider than the dilation has one tap in each phase, which the library's loop finds as fast.
+    """
+    axis = next((n for n, dilation in enumerate(geometry.lhs_dilation) if dilation > 1), None)
+    if axis is None or (geometry.strides[axis], geometry.rhs_dilation[axis], geometry.batch_groups) != (1, 1, 1):
+        return None
+    if rhs.shape[axis] <= geometry.lhs_dilation[axis] and (len(geometry.strides), axis) != (3, 0):
+        return None
+    dilation, sizes = geometry.lhs_dilation[axis], geometry.output_sizes(lhs, rhs)
+    before, size, rows, results = geometry.padding[axis][0], lhs.shape[axis + 1], -(-sizes[axis] // dilation), []
+    for phase in range(dilation):
+        first = (before - phase) % dilation  # tap t of output o meets entry (o + t - before) / dilation
+        taps = rhs[(slice(None),) * axis + (slice(first, None, dilation),)]
+        begin = (phase + first - before) // dilation
+        end = begin + rows + taps.shape[axis] - 1
+        axes = [n == axis for n in range(len(sizes))]
+        inner = replace(geometry, padding=choose(axes, (-begin, end - size), geometry.padding),
+                        lhs_dilation=choose(axes, 1, geometry.lhs_dilation))
+        shape = (len(lhs), *choose(axes, rows, sizes), rhs.shape[-1])
+        results.append(convolve(lhs, taps, inner) if taps.size else jnp.zeros(shape, lhs.dtype))
+    out = jnp.stack(results, axis=axis + 2)
+    out = out.reshape(*out.shape[:axis + 1], rows * dilation, *out.shape[axis + 3:])
+    return lax.slice_in_dim(out, 0, sizes[axis], axis=axis + 1)

@@ -16,9 +16,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.convolutions.depth import depth_as_features, depth_phases
+from resolvent.xla.rewrites.convolutions.depth import depth_as_features
 from resolvent.xla.rewrites.convolutions.depthwise import depthwise, depthwise_filter_gradient
-from resolvent.xla.rewrites.convolutions.dilation import strided_slices
+from resolvent.xla.rewrites.convolutions.dilation import phases, strided_slices
 from resolvent.xla.rewrites.convolutions.few_filters import columns_with_features, few_filters
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
 from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups
@@ -40,7 +40,7 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
         NUMBERS[len(geometry.strides)], feature_group_count=geometry.groups, **geometry.params)
 
 
-FORMS: tuple[Form, ...] = (few_positions, strided_slices, depth_phases, depthwise_filter_gradient, batch_groups,
+FORMS: tuple[Form, ...] = (few_positions, strided_slices, phases, depthwise_filter_gradient, batch_groups,
                            depthwise, blocks_of_groups, winograd, winograd_filter_gradient, depth_as_features,
                            products_of_samples, columns_with_features, few_filters, library)
 
