@@ -32,10 +32,8 @@ from unittest.mock import patch
 import numpy as np
 
 from convolution_report import machine, report, summary_of_forms, summary_of_speeds
-from records import as_json
+from records import ALLOCATOR, as_json
 
-# glibc otherwise returns large buffers to the system after each use: 9 to 27 % of PyTorch's time.
-_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 _SECONDS = 0.05  # of one measurement
 _REWRITES = "resolvent.xla.rewrites.convolutions"
 # Other choices: names of constants, and their values.
@@ -70,8 +68,8 @@ def main() -> None:
     if options.report:
         report()
         return
-    if not _ALLOCATOR.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | _ALLOCATOR | {"PJRT_NPROC": "1"})
+    if not ALLOCATOR.keys() <= os.environ.keys():
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR | {"PJRT_NPROC": "1"})
     import jax
     import torch
 
