@@ -1,4 +1,4 @@
-"""Forms without the zeros between the entries of a dilated array."""
+"""Forms of dilated arrays and of dilated windows."""
 
 from dataclasses import replace
 
@@ -6,7 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from resolvent.xla.rewrites.convolutions.few_filters import MAX_CHANNELS_OF_EIGEN, NEIGHBOURS
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, choose, strided
+from resolvent.xla.small_call import no_inline
 
 
 def strided_slices(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
@@ -50,3 +52,28 @@ def phases(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometry:
     out = jnp.stack(results, axis=axis + 2)
     out = out.reshape(*out.shape[:axis + 1], rows * dilation, *out.shape[axis + 3:])
     return lax.slice_in_dim(out, 0, sizes[axis], axis=axis + 1)
+
+
+def phases_as_samples(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
+    """With few features and filters: columns that one window reads as a sample, so that outputs can be joined."""
+    dilation, window, columns = geometry.rhs_dilation[-1], rhs.shape[-3], geometry.output_sizes(lhs, rhs)[-1]
+    is_plain = (geometry.groups, geometry.strides[-1], geometry.lhs_dilation[-1]) == (1, 1, 1)
+    if dilation == 1 or not is_plain or max(rhs.shape[-2:]) > MAX_CHANNELS_OF_EIGEN:
+        return None
+    joined, before = max(NEIGHBOURS), geometry.padding[-1][0]
+    of_phase = -(-columns // (dilation * joined)) * joined
+    after = (of_phase + window - 1) * dilation - before - lhs.shape[-2]
+
+    def split(lhs: Array) -> Array:
+        padded = lax.pad(lhs, jnp.zeros((), lhs.dtype), [*[(0, 0, 0)] * (lhs.ndim - 2), (before, after, 0), (0, 0, 0)])
+        by_phase = jnp.moveaxis(padded.reshape(*lhs.shape[:-2], -1, dilation, lhs.shape[-1]), -2, 1)
+        return by_phase.reshape(-1, *by_phase.shape[2:])
+
+    def join(out: Array) -> Array:
+        by_phase = jnp.moveaxis(out.reshape(len(lhs), dilation, *out.shape[1:]), 1, -2)
+        return by_phase.reshape(*by_phase.shape[:-3], -1, out.shape[-1])[..., :columns, :]
+
+    inner = replace(geometry, padding=(*geometry.padding[:-1], (0, 0)),
+                    rhs_dilation=(*geometry.rhs_dilation[:-1], 1))
+    out: Array = no_inline(join)(convolve(no_inline(split)(lhs), rhs, inner))
+    return out

@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from resolvent.xla.rewrites.convolutions.depth import depth_as_features
 from resolvent.xla.rewrites.convolutions.depthwise import depthwise, depthwise_filter_gradient
-from resolvent.xla.rewrites.convolutions.dilation import phases, strided_slices
+from resolvent.xla.rewrites.convolutions.dilation import phases, phases_as_samples, strided_slices
 from resolvent.xla.rewrites.convolutions.few_filters import columns_with_features, few_filters
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
 from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups
@@ -42,7 +42,7 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
 
 FORMS: tuple[Form, ...] = (few_positions, strided_slices, phases, depthwise_filter_gradient, batch_groups,
                            depthwise, blocks_of_groups, winograd, winograd_filter_gradient, depth_as_features,
-                           products_of_samples, columns_with_features, few_filters, library)
+                           products_of_samples, phases_as_samples, columns_with_features, few_filters, library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:

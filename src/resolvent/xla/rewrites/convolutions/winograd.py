@@ -19,7 +19,7 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
+from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, choose
 from resolvent.xla.small_call import no_inline
 
 _OUTPUTS = {3: 4, 5: 4, 7: 2}  # window -> outputs of a tile, of up to 8 entries: more have large rounding errors
@@ -31,16 +31,18 @@ _MAX_PRODUCTS = 0.75  # multiplications of a form, as a fraction of the convolut
 
 @dataclass(frozen=True)
 class _Tiling:
-    """The tiles along one spatial axis.
+    """The tiles along one spatial axis, whose entries have the distance of those of a dilated window.
 
     Attributes:
         window: size of the window along this axis.
+        dilation: of the window; tiles that begin at as many adjacent entries are stored next to each other.
         outputs: outputs of a tile.
-        tiles: number of tiles.
+        tiles: number of tiles that begin at each of these entries.
     """
 
     axis: int
     window: int
+    dilation: int
     outputs: int
     tiles: int
 
@@ -51,21 +53,30 @@ class _Tiling:
 
     def pad(self, x: Array, axis: int, entries: int, before: int = 0) -> Array:
         """The array, filled with zeros to whole tiles of this number of entries."""
-        after = self.tiles * self.outputs + entries - self.outputs - before - x.shape[axis]
+        after = (self.tiles * self.outputs + entries - self.outputs) * self.dilation - before - x.shape[axis]
         config = [(before, after, 0) if n == axis else (0, 0, 0) for n in range(x.ndim)]
         return lax.pad(x, jnp.zeros((), x.dtype), config)
 
     def split(self, padded: Array, axis: int, entries: int) -> list[Array]:
         """The first entries of all tiles, the second entries, and so on."""
-        reach = (self.tiles - 1) * self.outputs + 1
-        return [lax.slice_in_dim(padded, n, n + reach, self.outputs, axis=axis) for n in range(entries)]
+        reach, shape = (self.tiles - 1) * self.outputs + 1, padded.shape
+        by_phase = padded.reshape(*shape[:axis], -1, self.dilation, *shape[axis + 1:])
+        return [lax.slice_in_dim(by_phase, n, n + reach, self.outputs, axis=axis).reshape(
+            *shape[:axis], -1, *shape[axis + 1:]) for n in range(entries)]
+
+    def join(self, outputs: Sequence[Array], axis: int) -> Array:
+        """The outputs in the order of the axis, from the first ones of all tiles, the second ones, and so on."""
+        shape = outputs[0].shape
+        by_phase = [out.reshape(*shape[:axis], self.tiles, self.dilation, *shape[axis + 1:]) for out in outputs]
+        return jnp.stack(by_phase, axis=axis + 1).reshape(*shape[:axis], -1, *shape[axis + 1:])
 
 
 def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometry: Convolution,
              convolve: Convolve) -> Array | None:
     """A convolution with a small window and stride 1."""
     sizes = geometry.output_sizes(lhs, rhs)
-    if (tiling := _tiling(geometry, rhs.shape[:-2], sizes, rhs.shape[-2:])) is None:
+    tiling = _tiling(geometry, rhs.shape[:-2], geometry.rhs_dilation, sizes, rhs.shape[-2:])
+    if tiling is None or set(geometry.strides) != {1}:
         return None
     axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.window, tiling.outputs)
 
@@ -73,8 +84,7 @@ def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometr
         return _combine(of_filter, [lax.slice_in_dim(rhs, n, n + 1, axis=axis) for n in range(tiling.window)])
 
     def collect(products: list[Array]) -> Array:
-        out = jnp.stack(_combine(of_outputs.T, products), axis=axis + 2)
-        joined = out.reshape(*out.shape[:axis + 1], -1, *out.shape[axis + 3:])
+        joined = tiling.join(_combine(of_outputs.T, products), axis + 1)
         return lax.slice_in_dim(joined, 0, sizes[axis], axis=axis + 1)
 
     out: Array = no_inline(collect)(_products(tiling, lhs, no_inline(filters)(rhs), geometry, convolve))
@@ -85,7 +95,8 @@ def winograd_filter_gradient(lhs: Float[Array, "C ... B"], rhs: Float[Array, "..
                              convolve: Convolve) -> Array | None:
     """The gradient of such a convolution by its filter: a convolution with few positions."""
     positions = geometry.output_sizes(lhs, rhs)
-    if (tiling := _tiling(geometry, positions, rhs.shape[:-2], (len(lhs), rhs.shape[-1]))) is None:
+    tiling = _tiling(geometry, positions, geometry.strides, rhs.shape[:-2], (len(lhs), rhs.shape[-1]))
+    if tiling is None or set(geometry.rhs_dilation) != {1}:
         return None
     axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.window, tiling.outputs)
 
@@ -111,25 +122,27 @@ def _products(tiling: _Tiling, lhs: Array, factors: Sequence[Array], geometry: C
     def inputs(padded: Array) -> list[Array]:
         return _combine(of_inputs, tiling.split(padded, axis + 1, tiling.entries))
 
-    padding = tuple((0, 0) if n == axis else pair for n, pair in enumerate(geometry.padding))
+    is_tiled = [n == axis for n in range(len(geometry.strides))]
+    product = replace(geometry.unpadded(is_tiled), strides=choose(is_tiled, 1, geometry.strides),
+                      rhs_dilation=choose(is_tiled, 1, geometry.rhs_dilation))
     # Calls: otherwise XLA would compute the sums again in each product.
-    return [convolve(x, factor, replace(geometry, padding=padding))
-            for x, factor in zip(no_inline(inputs)(padded), factors, strict=True)]
+    return [convolve(x, factor, product) for x, factor in zip(no_inline(inputs)(padded), factors, strict=True)]
 
 
-def _tiling(geometry: Convolution, windows: Sequence[int], sizes: Sequence[int],
+def _tiling(geometry: Convolution, windows: Sequence[int], dilations: Sequence[int], sizes: Sequence[int],
             channels: Sequence[int]) -> _Tiling | None:
-    """The tiles with the fewest products for a plain convolution, or None if they do not save enough."""
-    is_plain = {*geometry.strides, *geometry.lhs_dilation, *geometry.rhs_dilation} == {1}
+    """The tiles with the fewest products, or None if they do not save enough."""
+    is_plain = set(geometry.lhs_dilation) == {1} and geometry.groups * geometry.batch_groups == 1
     # A window of one entry along an axis is that of a product of such a form.
-    if not is_plain or geometry.groups * geometry.batch_groups > 1 or 1 in windows:
+    if not is_plain or 1 in windows:
         return None
-    tilings = [_Tiling(axis, window, outputs, -(-size // outputs)) for axis, (window, size)
-               in enumerate(zip(windows, sizes, strict=True)) if (outputs := _OUTPUTS.get(window))]
+    tilings = [_Tiling(axis, window, dilation, outputs, -(-size // (outputs * dilation)))
+               for axis, (window, dilation, size) in enumerate(zip(windows, dilations, sizes, strict=True))
+               if (outputs := _OUTPUTS.get(window))]
 
     def products(tiling: _Tiling) -> float:
         """As a fraction of those of the convolution."""
-        return tiling.tiles * tiling.entries / (sizes[tiling.axis] * tiling.window)
+        return tiling.tiles * tiling.dilation * tiling.entries / (sizes[tiling.axis] * tiling.window)
 
     best = min(tilings, key=products, default=None)
     if best is None or products(best) > _MAX_PRODUCTS:
