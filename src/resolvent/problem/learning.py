@@ -23,6 +23,7 @@ from resolvent.problem.models.stateful import params_of
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.sample_oracle import SampleOracle
+from resolvent.xla.rows import entry
 from resolvent.xla.shapes import shapes_of
 from resolvent.xla.versions import on_cpu
 
@@ -108,7 +109,7 @@ class LearningProblem(Problem):
         """Party k's training samples, with its validation samples as held-out samples."""
         split = self.splits.index("validation")
         training = self._split_oracle(k, jnp.array(0))
-        return replace(training, validation=(self.offset[split, k], self.length[split, k]))
+        return replace(training, validation=(entry(self.offset, split, k), entry(self.length, split, k)))
 
     @override
     def split_sizes(self, split: int) -> Int[Array, " N"]:
@@ -194,8 +195,8 @@ class LearningProblem(Problem):
         return {"loss": loss, self.score_name: score}
 
     def _split_oracle(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
-        return SampleOracle(samples=self.length[split, k], model=self.weighted_model, x=self.x, y=self.y,
-                            offset=self.offset[split, k], block=self.block)
+        return SampleOracle(samples=entry(self.length, split, k), model=self.weighted_model, x=self.x, y=self.y,
+                            offset=entry(self.offset, split, k), block=self.block)
 
 
 @jax.jit
