@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array
 
@@ -23,7 +24,9 @@ def rows(x: Any, index: Any) -> Any:
 
 def entry(x: Array, *index: Any) -> Array:
     """x[index] with a number for each of the first axes; numbers in JAX arrays must not be negative."""
-    starts = (*index, *[0] * (x.ndim - len(index)))
+    dtype = jnp.result_type(*(i for i in index if isinstance(i, jax.Array)), jnp.int32)  # one type for all numbers
+    starts = [i.astype(dtype) if isinstance(i, jax.Array) else np.asarray(i, dtype)
+              for i in (*index, *[0] * (x.ndim - len(index)))]
     part = lax.dynamic_slice(x, starts, (*[1] * len(index), *x.shape[len(index):]), allow_negative_indices=False)
     return lax.squeeze(part, range(len(index)))
 
