@@ -69,9 +69,9 @@ def _sample(answer: Path) -> None:
         nonlocal before
         while True:
             time.sleep(_SECONDS)
-            now = time.process_time()
-            seconds[_cause(sys._current_frames().get(thread))] += now - before
-            before = now
+            after = time.process_time()
+            seconds[_cause(sys._current_frames().get(thread))] += after - before
+            before = after
 
     atexit.register(lambda: answer.write_text(json.dumps(seconds)))
     threading.Thread(target=loop, daemon=True).start()
