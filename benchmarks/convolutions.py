@@ -32,20 +32,18 @@ from unittest.mock import patch
 import numpy as np
 
 from convolution_report import machine, report, summary_of_forms, summary_of_speeds
-from records import as_json
+from records import ALLOCATOR, as_json
 
-# glibc otherwise returns large buffers to the system after each use: 9 to 27 % of PyTorch's time.
-_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 _SECONDS = 0.05  # of one measurement
 _REWRITES = "resolvent.xla.rewrites.convolutions"
 # Other choices: names of constants, and their values.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "Winograd's products where they save 30": {"winograd._MIN_SAVED": 30},
     "Winograd's products where they save 120": {"winograd._MIN_SAVED": 120},
-    "tiles of two outputs": {"winograd._OUTPUTS": 2, "winograd._TAPS": {3: 3, 5: 5, 7: 7}},
+    "tiles of two outputs": {"winograd._OUTPUTS": {3: 2, 5: 2, 7: 2}},
     "outputs joined up to 32 filters": {"few_filters._MIN_FILTERS": 32},
-    "outputs joined in twos": {"few_filters._NEIGHBOURS": (1, 2)},
-    "outputs joined in eights": {"few_filters._NEIGHBOURS": (1, 2, 4, 8)},
+    "outputs joined in twos": {"few_filters.NEIGHBOURS": (1, 2)},
+    "outputs joined in eights": {"few_filters.NEIGHBOURS": (1, 2, 4, 8)},
     "columns joined up to 9 features": {"few_filters._MAX_FEATURES": 9},
     "products of samples from 16 filters": {"positions._MIN_FILTERS": 16},
     "blocks of 4 features": {"groups._MIN_FEATURES": 4},
@@ -70,8 +68,8 @@ def main() -> None:
     if options.report:
         report()
         return
-    if not _ALLOCATOR.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | _ALLOCATOR | {"PJRT_NPROC": "1"})
+    if not ALLOCATOR.keys() <= os.environ.keys():
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ALLOCATOR | {"PJRT_NPROC": "1"})
     import jax
     import torch
 

@@ -7,9 +7,10 @@
     python -m benchmarks.models --torch /path/to/python    a Python with PyTorch, instead of an environment of its own
 
 Ten parties train one epoch in minibatches of 20, by FedAvg, on the same samples. Contestants alternate, each in a new
-process, on one core and on two (two devices; two threads). Figures are microseconds per training sample of rounds after
-compilation, CPU time and wall time, medians of the repeats. PyTorch is a plain loop over the parties. It is
-installed into the environment of benchmarks.simulators, in the user's cache folder.
+process, on one core and on two (two devices; two threads), with an allocator that keeps its buffers. Figures are
+microseconds per training sample of rounds after compilation, CPU time and wall time, medians of the repeats. PyTorch
+is a plain loop over the parties. It is installed into the environment of benchmarks.simulators, in the user's cache
+folder.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from typing import Any
 
 from benchmarks.models.report import report
 from benchmarks.models.workload import PARTIES, SHAPES
+from benchmarks.records import ALLOCATOR
 
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parent / "simulators"))
@@ -101,8 +103,8 @@ def run(name: str, contestant: str, cores: int, options: argparse.Namespace) -> 
             "JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [options.torch if is_torch else sys.executable, FOLDER / ("torch_loop.py" if is_torch else "ours.py"),
                name, str(samples), str(rounds), str(cores), *([_first_weights(name)] if is_torch else [])]
-    process = subprocess.run(command, env={**_environment(is_torch), **(threads if is_torch else ours)}, check=False,
-                             text=True, capture_output=True, timeout=_LIMIT)
+    process = subprocess.run(command, env={**_environment(is_torch), **ALLOCATOR, **(threads if is_torch else ours)},
+                             check=False, text=True, capture_output=True, timeout=_LIMIT)
     if process.returncode:
         raise SystemExit(f"{contestant} failed on {name}:\n{process.stderr[-2000:]}")
     row: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])

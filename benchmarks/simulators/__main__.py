@@ -6,9 +6,10 @@
     python -m benchmarks.simulators --table                                 table and picture from the JSON files alone
     python -m benchmarks.simulators --profile W2                            the time of the parts of a round
 
-All contestants have the same samples, cohorts, first model and local work. Runs alternate, each in a new process.
-Seconds per round are those of the second half of the rounds, medians of the repeats. Each peer is installed into a
-virtual environment in the user's cache folder. Needs RESOLVENT_DATA with MNIST and Shakespeare.
+All contestants have the same samples, cohorts, first model and local work. Runs alternate, each in a new process
+with an allocator that keeps its buffers. Seconds per round are those of the second half of the rounds, medians of the
+repeats. Each peer is installed into a virtual environment in the user's cache folder. Needs RESOLVENT_DATA with MNIST
+and Shakespeare.
 """
 
 import argparse

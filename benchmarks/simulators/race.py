@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.records import ALLOCATOR
 from contestants import CONTESTANTS, Contestant, clean, environment, pins, replaced_pins
 from peer import below
 from workloads import WORKLOADS, cache, prepare, quality
@@ -98,7 +99,7 @@ def run(contestant: Contestant, workload: Path, folder: Path, pythons: dict[str,
     with log.open("w") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, cwd=folder,
-            env=inherited | dict(contestant.environment) | {"BENCHMARK_SPAWNED": str(time.monotonic())})
+            env=inherited | ALLOCATOR | dict(contestant.environment) | {"BENCHMARK_SPAWNED": str(time.monotonic())})
         peak, code = _watch(process)
     if code or not answer.exists():
         return {"error": log.read_text()[-2000:] or f"it ended with {code}"}

@@ -7,7 +7,7 @@ from resolvent.cli.terminal import forecast_lines
 from resolvent.comparisons.judgement.power_forecast import Forecast, forecast, further_rows
 from resolvent.comparisons.judgement.wording import advice_of, forecast_text
 from resolvent.problem.metrics.intervals import Interval
-from resolvent.problem.metrics.special_intervals import RankScores, gain_of_shares
+from resolvent.problem.metrics.special_intervals import RankScores, gains_of_shares
 
 
 def test_the_formula():
@@ -36,9 +36,9 @@ def test_paired_shares_have_the_stated_power(rows, gained, lost):
     shown, trials = 0, 500
     for _ in range(trials):
         first = shares(rng, rows, gained, lost)
-        more = further_rows(gain_of_shares(first, np.ones_like(first, bool)), rows, gained - lost)
+        more = further_rows(gains_of_shares(first[None], np.ones_like(first, bool))[0], rows, gained - lost)
         second = shares(rng, rows + more, gained, lost)
-        shown += gain_of_shares(second, np.ones_like(second, bool)).low > 0
+        shown += gains_of_shares(second[None], np.ones_like(second, bool))[0].low > 0
     assert 0.72 <= shown / trials <= 0.88  # 0.8 with a standard error of 0.018, and the uncertainty of the first rows
 
 

@@ -4,10 +4,12 @@ Importing it is cheap: ``tyro`` is imported when a command is parsed, JAX and th
 help is printed at once, and an interruption at any moment is answered in one line.
 """
 
+import atexit
 import contextlib
 import gc
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -16,7 +18,7 @@ from resolvent.cli.interruption import Interrupted, answer_interruptions, end_pr
 from resolvent.cli.output import discard_output, flush_output, name_output, prepare_output, print_error
 from resolvent.cli.processes import end_connected_process
 
-__all__ = ["main", "prepare_process"]
+__all__ = ["main", "prepare_process", "run_process"]
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
@@ -52,6 +54,20 @@ def main() -> None:
             if isinstance(error, Interrupted):
                 end_process(code)
             sys.exit(code)
+
+
+def run_process() -> None:
+    """Run the command line as a whole process, which then ends without freeing its memory piece by piece.
+
+    To free the modules and the compiled programs of a run takes 1 s of CPU time.
+    """
+    main()
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        return  # Python waits for it
+    jax, processes = sys.modules.get("jax._src.api"), sys.modules.get("resolvent.simulator.storage.processes")
+    if jax is not None and (processes is None or not processes.is_connected()):
+        atexit.unregister(jax.clean_up)  # it clears caches, and disconnects connected processes
+    end_process(0)
 
 
 def _run() -> None:

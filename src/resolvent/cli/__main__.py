@@ -1,5 +1,5 @@
 """``python -m resolvent.cli``."""
 
-from resolvent.cli import main
+from resolvent.cli import run_process
 
-main()
+run_process()

@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from resolvent.comparisons.page_text import page_text
@@ -41,6 +42,10 @@ def svg_of(figure: Figure, title: str) -> Markup:
     """
     text = io.StringIO()
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
+        FigureCanvasSVG(figure)
+        if (layout := figure.get_layout_engine()) is not None:
+            layout.execute(figure)  # savefig would draw the whole figure, without output, to compute its layout
+            figure.set_layout_engine("none")
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Title": title})
     svg = text.getvalue()
     prefix = f"f{hashlib.sha256(title.encode()).hexdigest()[:8]}-"

@@ -51,15 +51,13 @@ def paired_interval(gained: ArrayLike, lost: ArrayLike, number: ArrayLike, z: Ar
     """
     gained, lost, number, z = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in (gained, lost, number, z)))
     estimate = gained - lost
-    ends = []
-    for limit in (-1.0, 1.0):
-        inner, outer = estimate.copy(), np.full(estimate.shape, limit)
-        for _ in range(_BISECTIONS):
-            middle = (inner + outer) / 2
-            is_inside = (estimate - middle) ** 2 * number <= z**2 * _variance(gained, lost, middle)
-            inner, outer = np.where(is_inside, middle, inner), np.where(is_inside, outer, middle)
-        ends.append(inner)
-    return ends[0], ends[1]
+    inner = np.stack([estimate, estimate])
+    outer = np.stack([np.full_like(estimate, -1), np.full_like(estimate, 1)])
+    for _ in range(_BISECTIONS):
+        middle = (inner + outer) / 2
+        is_inside = (estimate - middle) ** 2 * number <= z**2 * _variance(gained, lost, middle)
+        inner, outer = np.where(is_inside, middle, inner), np.where(is_inside, outer, middle)
+    return inner[0], inner[1]
 
 
 def _variance(gained: Array, lost: Array, difference: Array) -> Array:

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from resolvent.xla.rows import rows as rows
+
 Vector: TypeAlias = PyTree[Array]
 
 
@@ -90,11 +92,6 @@ def finite(x: Vector) -> Array:
 def size_in_bytes(x: PyTree[Any]) -> int:
     """Number of bytes of all leaves together; shapes count as the arrays that they stand for."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(x))
-
-
-def rows(x: PyTree[Any], index: Any) -> PyTree[Any]:
-    """Row(s) ``index`` of every leaf of a stacked tree (leaves [N, ...])."""
-    return jax.tree.map(lambda leaf: leaf[index], x)
 
 
 def count_rows(x: PyTree[Any]) -> int:

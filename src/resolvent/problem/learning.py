@@ -23,6 +23,7 @@ from resolvent.problem.models.stateful import params_of
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.sample_oracle import SampleOracle
+from resolvent.xla.rows import entry
 from resolvent.xla.shapes import shapes_of
 from resolvent.xla.versions import on_cpu
 
@@ -108,7 +109,7 @@ class LearningProblem(Problem):
         """Party k's training samples, with its validation samples as held-out samples."""
         split = self.splits.index("validation")
         training = self._split_oracle(k, jnp.array(0))
-        return replace(training, validation=(self.offset[split, k], self.length[split, k]))
+        return replace(training, validation=(entry(self.offset, split, k), entry(self.length, split, k)))
 
     @override
     def split_sizes(self, split: int) -> Int[Array, " N"]:
@@ -144,7 +145,7 @@ class LearningProblem(Problem):
         lengths[number] = first if half == 0 else length[number] - first
         offset[number] += first if half else 0
         changed: LearningProblem = eqx.tree_at(lambda p: (p.offset, p.length), self,
-                                               (jnp.asarray(offset), jnp.asarray(lengths)))
+                                               jax.device_put((offset, lengths)))
         return changed
 
     @override
@@ -188,14 +189,14 @@ class LearningProblem(Problem):
         has_rows, ends = length > 0, np.cumsum(length, dtype=np.int64)
         if has_rows.any():
             rows = np.arange(ends[-1]) + np.repeat(offset - (ends - length), length)
-            of_rows = np.stack(_evaluate_rows(self, w, jnp.asarray(rows, jnp.int32)), dtype=np.float64)
+            of_rows = np.stack(_evaluate_rows(self, w, rows.astype(np.int32)), dtype=np.float64)
             means[:, has_rows] = np.add.reduceat(of_rows, (ends - length)[has_rows], axis=1) / length[has_rows]
         loss, score = means.reshape(2, len(self.splits), len(index)).transpose(0, 2, 1).astype(tree.dtype(w))
         return {"loss": loss, self.score_name: score}
 
     def _split_oracle(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
-        return SampleOracle(samples=self.length[split, k], model=self.weighted_model, x=self.x, y=self.y,
-                            offset=self.offset[split, k], block=self.block)
+        return SampleOracle(samples=entry(self.length, split, k), model=self.weighted_model, x=self.x, y=self.y,
+                            offset=entry(self.offset, split, k), block=self.block)
 
 
 @jax.jit
@@ -247,7 +248,7 @@ def _model_for(model: Model, data: FederatedData, x: PyTree[Array], y: PyTree[Ar
                          "loss that needs none, such as reconstruction or nt_xent, or one of your own with "
                          "needs_labels = False")
     try:
-        params = shapes_of(model.init, jax.random.key(0))
+        params = shapes_of(model.init, jax.eval_shape(jax.random.key, 0))
         logits: Any = shapes_of(model.apply, params, inputs)
         # With another number of samples too: 2 outputs for a batch of 2 may be one output of 2 numbers for the batch.
         for of_batch, outputs in ((inputs, logits), (more_inputs, shapes_of(model.apply, params, more_inputs))):

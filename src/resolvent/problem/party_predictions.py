@@ -20,7 +20,6 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Predictions
 from resolvent.problem.models.losses import Loss
 from resolvent.problem.problem import Problem
-from resolvent.xla.shapes import shapes_of
 
 _MAX_NUMBERS = 2**23  # outputs of one compiled call
 
@@ -91,14 +90,14 @@ def _rows_of_blocks(problem: LearningProblem, models: Vector, blocks: _Blocks) -
     """Outputs and probabilities of each block in turn."""
     if not len(blocks.first):
         return
-    of_sample: Any = shapes_of(problem.model.apply, tree.rows(models, 0), tree.rows(problem.x, slice(1)))
+    of_sample: Any = jax.eval_shape(lambda: problem.model.apply(tree.rows(models, 0), tree.rows(problem.x, slice(1))))
     size = sum(leaf.size for leaf in jax.tree.leaves(of_sample))
     capacity = int(np.clip(_MAX_NUMBERS // max(1, problem.block * size), 1, len(blocks.first)))
     for start in range(0, len(blocks.first), capacity):
         # The last call repeats blocks, so that it has the shape of the others.
         index = np.minimum(np.arange(start, start + capacity), len(blocks.first) - 1)
         results = jax.tree.map(np.asarray, _evaluate_blocks(
-            problem, models, jnp.asarray(blocks.first[index]), jnp.asarray(blocks.model[index])))
+            problem, models, blocks.first[index], blocks.model[index]))
         for j, block in enumerate(range(start, min(start + capacity, len(blocks.first)))):
             rows = blocks.rows[block]
             outputs, probabilities = tree.rows(results, (j, slice(rows)))

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
+from resolvent.xla.rows import entry
 from resolvent.xla.small_call import no_inline, small_call
 from resolvent.xla.versions import on_cpu
 
@@ -71,7 +72,7 @@ def affine_gradient(weight: Float[Array, "C F"], bias: Float[Array, " C"], x: Fl
         bias: [C].
         output_gradient: the function's gradient by the outputs, [B, C] -> [B, C].
     """
-    inputs = [jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for i in rows]
+    inputs = [entry(x, i) for i in rows]
     g = output_gradient(jnp.stack([weight @ row for row in inputs]) + bias)
     products = [g[b][:, None] * row for b, row in enumerate(inputs)]
     return sum(products[1:], products[0]), sum((g[b] for b in range(1, len(inputs))), g[0])

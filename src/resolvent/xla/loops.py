@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
+from resolvent.xla.rows import rows
 from resolvent.xla.small_call import convert_closure, repeat
 
 State = TypeVar("State")
@@ -45,12 +46,12 @@ def fori_loop_with_prefetch(prefetch: Callable[[Array], Inputs], step: Callable[
     """
     if _width.get() is not None:
         # The lanes of a queue are at different steps: a prefetch in one of them would cost the time of all.
-        return fori_loop(lambda i, s: step(_rows(prefetch(i[None]), 0), s), state, total=total)
+        return fori_loop(lambda i, s: step(rows(prefetch(i[None]), 0), s), state, total=total)
 
     def run_block(b: Array, state: State) -> State:
         inputs = prefetch(b * block + jnp.arange(block))
         steps = jnp.minimum(block, total - b * block)
-        return repeat(steps, lambda i, s: step(_rows(inputs, i), s), state)
+        return repeat(steps, lambda i, s: step(rows(inputs, i), s), state)
 
     last: State = jax.lax.fori_loop(0, (total + block - 1) // block, run_block, state)
     return last
@@ -185,12 +186,7 @@ def run_queue(has_work: Callable[[PyTree[Any], State], Array], step: Callable[[P
                       steps, results)
 
     first_state, first = state, order[:width]
-    lanes = _Lanes(jnp.array(width), first, jnp.ones(width, bool), _rows(consts, first), _rows(state, first),
+    lanes = _Lanes(jnp.array(width), first, jnp.ones(width, bool), rows(consts, first), rows(state, first),
                    jnp.array(0), state)
     last = jax.lax.while_loop(lambda lanes: jnp.any(lanes.is_active), run_until_one_is_done, lanes)
     return QueueResult(last.results, last.steps)
-
-
-def _rows(stacked: PyTree[Any], index: ArrayLike) -> Any:
-    """Row(s) ``index`` of every leaf [N, ...]."""
-    return jax.tree.map(lambda leaf: leaf[index], stacked)

@@ -47,7 +47,7 @@ def is_papers(solver: LocalSolver, sigma: float | None) -> bool:
 
     They would use samples that noise protects, and they train a second model, whose solver cannot keep a state too.
     """
-    keeps_state = jax.tree.leaves(jax.eval_shape(solver.init_memory, jnp.zeros(1)))
+    keeps_state = jax.tree.leaves(jax.eval_shape(lambda: solver.init_memory(jnp.zeros(1))))
     return sigma is not None or solver.adds_noise or bool(keeps_state)
 
 

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
@@ -332,8 +331,7 @@ def _row_values(predictions: list[Predictions], score: Score, loss: Loss) -> Val
         return np.concatenate([_metric_rows(p, score.metric, worst) for p in predictions])
     # A loss that compares the samples of a minibatch compares those of one party.
     parts = predictions if loss.needs_batch else [Predictions.concatenate(predictions)]
-    values = np.concatenate([_losses_or_scores(loss, *jax.tree.map(jnp.asarray, (p.outputs, p.labels)),
-                                               is_loss=score.name == "loss") for p in parts])
+    values = np.concatenate([_losses_or_scores(loss, p.outputs, p.labels, is_loss=score.name == "loss") for p in parts])
     return np.nan_to_num(np.asarray(values, dtype=np.float64), nan=worst, posinf=np.inf, neginf=-np.inf)
 
 

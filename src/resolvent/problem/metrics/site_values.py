@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from resolvent.problem.metrics.intervals import Interval, Sample, covariance_of_means, interval_of, resample
 from resolvent.problem.metrics.metric import Sampling
-from resolvent.problem.metrics.special_intervals import RankScores, gain_of_shares, share_interval
+from resolvent.problem.metrics.special_intervals import RankScores, gains_of_shares, share_interval
 
 SEED = 20_240_229  # seed of the bootstrap
 
@@ -84,8 +84,8 @@ def measure_site(rows: SiteRows, methods: Sequence[str], alone: str | None, samp
     used = np.where(np.isfinite(values), values, 0.0)
     sample = resample(used, tested, bounds, rng, rows.classes if sampling != "rows" else None)
     if is_binary:
-        intervals = [share_interval(v, tested) if i < len(scores) else gain_of_shares(v, tested)
-                     for i, v in enumerate(used)]
+        shares, differences = np.split(used, [len(scores)])
+        intervals = [*(share_interval(v, tested) for v in shares), *gains_of_shares(differences, tested)]
     else:
         intervals = interval_of(sample, rng, ends)
     if sampling == "ranks":

@@ -1,5 +1,6 @@
 """Intervals that fit special metrics: shares of rows, and areas under the ROC curve."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,17 +24,19 @@ def share_interval(values: Array, is_tested: NDArray[np.bool_]) -> Interval:
     return _interval(share, wilson_interval(share, number, z))
 
 
-def gain_of_shares(values: Array, is_tested: NDArray[np.bool_]) -> Interval:
-    """Tango's interval of the mean of differences of two values that are 0 or 1, over all seeds.
+def gains_of_shares(values: Array, is_tested: NDArray[np.bool_]) -> list[Interval]:
+    """Tango's intervals of Q means of differences of two values that are 0 or 1, over all seeds.
 
     Args:
-        values: [S, n] the difference at row i with seed s: -1, 0 or 1; not read where the row was not tested.
+        values: [Q, S, n] the differences at row i with seed s: -1, 0 or 1; not read where the row was not tested.
         is_tested: [S, n] as in ``share_interval``.
     """
-    tested = values[is_tested]
-    gained, lost = float((tested > 0).mean()), float((tested < 0).mean())
-    number, z = _effective_number(values, is_tested, gained + lost - (gained - lost) ** 2)
-    return _interval(gained - lost, paired_interval(gained, lost, number, z))
+    tested = values[:, is_tested]
+    gained, lost = (tested > 0).mean(axis=1), (tested < 0).mean(axis=1)
+    effective = [_effective_number(v, is_tested, float(variance)) for v, variance in zip(
+        values, gained + lost - (gained - lost) ** 2, strict=True)]
+    low, high = paired_interval(gained, lost, *np.reshape(effective, (-1, 2)).T)
+    return [_interval(float(value), ends) for value, *ends in zip(gained - lost, low, high, strict=True)]
 
 
 def _effective_number(values: Array, is_tested: NDArray[np.bool_], variance: float) -> tuple[float, float]:
@@ -58,7 +61,7 @@ def _effective_number(values: Array, is_tested: NDArray[np.bool_], variance: flo
     return float(number), float(student_quantile(total**2 / uncertain))
 
 
-def _interval(value: float, ends: tuple[Array, Array]) -> Interval:
+def _interval(value: float, ends: Sequence[Array]) -> Interval:
     return Interval(value, min(float(ends[0]), value), max(float(ends[1]), value))
 
 

@@ -30,6 +30,7 @@ from resolvent.problem.models.named_losses import AnyLoss, loss_named
 from resolvent.problem.models.structured_losses import MultiLabelCrossEntropy
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
 from resolvent.xla.rewrites import rewrite
+from resolvent.xla.rows import entry
 
 __all__ = ["MLP", "AnyLoss", "FunctionModel", "LinearModel", "Model", "check_counts", "differentiate_batch",
            "from_functions", "head", "linear", "logistic", "mlp"]
@@ -175,7 +176,7 @@ class LinearModel(Model):
                        mask: Bool[Array, " B"]) -> Vector:
         if not is_affine_gradient_faster(len(rows)) or self.loss.needs_inputs or self.loss.needs_batch:
             return differentiate_batch(self, params, x, y, rows, mask)
-        labels = jax.tree.map(lambda leaf: jnp.stack([leaf[i] for i in rows]), y)
+        labels = jax.tree.map(lambda leaf: jnp.stack([entry(leaf, i) for i in rows]), y)
         weights = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
 
         def output_gradient(outputs: Array) -> Array:

@@ -23,10 +23,8 @@ def fingerprint_of(part: Any) -> str:
 
 def digest_of_texts(texts: Iterable[str]) -> str:
     """SHA-256 of a sequence of texts."""
-    total = hashlib.sha256()
-    for text in texts:
-        total.update(f"{len(text)}:{text}".encode())  # the length, because a text may contain any separator
-    return total.hexdigest()
+    # With lengths, because a text may contain any separator.
+    return hashlib.sha256("".join([f"{len(text)}:{text}" for text in texts]).encode()).hexdigest()
 
 
 def describe(x: Any) -> Iterator[str]:

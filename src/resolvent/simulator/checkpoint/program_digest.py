@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import cache
 from typing import Any
 
 import jax
@@ -112,7 +113,12 @@ class _Digests:
 
 def _type(variable: Var | Literal) -> str:
     aval: Any = variable.aval
-    return f"{getattr(aval, 'dtype', type(aval).__name__)}{list(getattr(aval, 'shape', ()))}"
+    return _type_text(getattr(aval, "dtype", type(aval).__name__), getattr(aval, "shape", ()))
+
+
+@cache
+def _type_text(dtype: Any, shape: tuple[int, ...]) -> str:  # NumPy takes longer to name a type than to look it up
+    return f"{dtype}{list(shape)}"
 
 
 def _name(x: Any) -> str:

@@ -197,7 +197,7 @@ class Measurements:
             losses = self._storage.collect(positions, [
                 loss_along_line(v.problem, v.models, shared_model(v.server), v.parties, train) for v in views], size)
             previous = self._storage.collect(positions, [
-                evaluate_split(v.problem, tree.stack(shared_model(v.server_before), 1), jnp.zeros_like(v.parties),
+                evaluate_split(v.problem, tree.stack(shared_model(v.server_before), 1), np.zeros_like(v.parties),
                                v.parties, train)[0] for v in views], size)
             parties = np.asarray(record.index)[counted]
             self._table.add(rounds, parties, "train", "line_previous", previous[counted])

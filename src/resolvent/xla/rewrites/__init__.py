@@ -21,13 +21,15 @@ from resolvent.xla.rewrites.reductions import max_in_steps, min_in_steps, sum_in
 from resolvent.xla.rewrites.residuals import recompute_residuals
 from resolvent.xla.rewrites.row_updates import update_rows
 from resolvent.xla.rewrites.scans import sum_after_scans
+from resolvent.xla.rewrites.shared_operands import store_shared_operands
 from resolvent.xla.rewrites.walk import Rewriter
 from resolvent.xla.rewrites.weights import orient_products
 from resolvent.xla.versions import prove_rewrites_by
 
 __all__ = ["PASSES", "RULES", "Replacement", "rewrite", "update_rows"]
 
-PASSES: tuple[Pass, ...] = (orient_products, recompute_residuals, sum_after_scans, carry_layouts, prepare_operands)
+PASSES: tuple[Pass, ...] = (orient_products, recompute_residuals, sum_after_scans, carry_layouts, prepare_operands,
+                            store_shared_operands)
 _SLICES = "operations on slices"
 _STEPS = "two reductions"
 RULES: dict[str, Faster] = {

@@ -9,27 +9,6 @@ from jaxtyping import Array, Float
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
 
 
-def depth_phases(lhs: Float[Array, "B D H W C"], rhs: Float[Array, "d h w C F"], geometry: Convolution,
-                 convolve: Convolve) -> Array | None:
-    """Along a dilated depth: a convolution for each phase of the outputs, with the taps that meet no zeros."""
-    dilation = geometry.lhs_dilation[0]
-    if len(geometry.strides) < 3 or dilation == 1 or (geometry.strides[0], geometry.rhs_dilation[0]) != (1, 1):
-        return None
-    before, depth, outputs = geometry.padding[0][0], lhs.shape[1], geometry.output_sizes(lhs, rhs)[0]
-    rows, phases = -(-outputs // dilation), []
-    for phase in range(dilation):
-        first = (before - phase) % dilation  # tap t of output o meets entry (o + t - before) / dilation
-        taps = rhs[first::dilation]
-        begin = (phase + first - before) // dilation
-        end = begin + rows + len(taps) - 1
-        inner = replace(geometry, padding=((-begin, end - depth), *geometry.padding[1:]),
-                        lhs_dilation=(1, *geometry.lhs_dilation[1:]))
-        shape = (len(lhs), rows, *geometry.output_sizes(lhs, rhs)[1:], rhs.shape[-1])
-        phases.append(convolve(lhs, taps, inner) if len(taps) else jnp.zeros(shape, lhs.dtype))
-    out = jnp.stack(phases, axis=2)
-    return out.reshape(len(lhs), rows * dilation, *out.shape[3:])[:, :outputs]
-
-
 def depth_as_features(lhs: Float[Array, "B D H W C"], rhs: Float[Array, "d h w C F"], geometry: Convolution,
                       convolve: Convolve) -> Array | None:
     """The slices of a window along the depth as features of a convolution with two spatial axes."""

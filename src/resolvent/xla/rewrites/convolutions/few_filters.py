@@ -9,9 +9,9 @@ from jaxtyping import Array
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
 
 _MIN_FILTERS = 16  # filters that the library's matrix product needs for its full rate
-_MAX_CHANNELS_OF_EIGEN = 16  # XLA computes convolutions with more features or filters by the faster YNNPACK
+MAX_CHANNELS_OF_EIGEN = 16  # XLA computes convolutions with more features or filters by the faster YNNPACK
 _MAX_FEATURES = 4  # with more, a copy of the padded array takes longer than the library's loop over the features saves
-_NEIGHBOURS = (1, 2, 4)  # outputs that are computed together
+NEIGHBOURS = (1, 2, 4)  # outputs that are computed together
 
 
 def columns_with_features(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
@@ -31,9 +31,9 @@ def few_filters(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolv
     is_plain = (geometry.groups, geometry.lhs_dilation[-1], geometry.rhs_dilation[-1]) == (1, 1, 1)
     if not is_plain or rhs.shape[-3] < 2 * stride:
         return None
-    fitting = [m for m in _NEIGHBOURS if columns % m == 0]
+    fitting = [m for m in NEIGHBOURS if columns % m == 0]
     neighbours = next((m for m in fitting if m * filters >= _MIN_FILTERS
-                       and max(m * filters, features) > _MAX_CHANNELS_OF_EIGEN), fitting[-1])
+                       and max(m * filters, features) > MAX_CHANNELS_OF_EIGEN), fitting[-1])
     if neighbours == 1:
         return None
     fill, zero = [(0, 0, 0)] * (rhs.ndim - 3), jnp.zeros((), rhs.dtype)

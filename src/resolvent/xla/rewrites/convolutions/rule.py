@@ -16,18 +16,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from resolvent.xla.rewrites.convolutions.depth import depth_as_features, depth_phases
+from resolvent.xla.rewrites.convolutions.depth import depth_as_features
 from resolvent.xla.rewrites.convolutions.depthwise import depthwise, depthwise_filter_gradient
-from resolvent.xla.rewrites.convolutions.dilation import strided_slices
+from resolvent.xla.rewrites.convolutions.dilation import phases, phases_as_samples, strided_slices
 from resolvent.xla.rewrites.convolutions.few_filters import columns_with_features, few_filters
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
 from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups
 from resolvent.xla.rewrites.convolutions.positions import few_positions, products_of_samples
-from resolvent.xla.rewrites.convolutions.winograd import (
-    winograd,
-    winograd_filter_gradient,
-    winograd_products_of_samples,
-)
+from resolvent.xla.rewrites.convolutions.winograd import winograd, winograd_filter_gradient
 from resolvent.xla.rewrites.deferred import Program
 from resolvent.xla.rewrites.values import inverse
 from resolvent.xla.small_call import no_inline
@@ -44,10 +40,9 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
         NUMBERS[len(geometry.strides)], feature_group_count=geometry.groups, **geometry.params)
 
 
-FORMS: tuple[Form, ...] = (few_positions, strided_slices, depth_phases, depthwise_filter_gradient, batch_groups,
-                           depthwise, blocks_of_groups, winograd_products_of_samples, winograd,
-                           winograd_filter_gradient, depth_as_features, products_of_samples, columns_with_features,
-                           few_filters, library)
+FORMS: tuple[Form, ...] = (few_positions, strided_slices, phases, depthwise_filter_gradient, batch_groups,
+                           depthwise, blocks_of_groups, winograd, winograd_filter_gradient, depth_as_features,
+                           products_of_samples, phases_as_samples, columns_with_features, few_filters, library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:

@@ -1,0 +1,54 @@
+"""Operands of convolutions that other operations read as well: computed once.
+
+XLA computes a sum of elementwise operations again in every elementwise operation that reads it. The sum of a residual
+block is read by a convolution and by the sum of the next block, so that the last block would compute the normalisations
+of all earlier ones again. Here a call copies such a result, and all read the copy.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jax.extend.core import Jaxpr, JaxprEqn, Var
+
+from resolvent.xla.programs import EquationRule, bind
+from resolvent.xla.rewrites.layouts import ELEMENTWISE
+from resolvent.xla.rewrites.passes import Pass, also_inside
+from resolvent.xla.small_call import no_inline
+
+_MIN_BYTES = 2**16  # smallest size of a result that is stored
+_CONVOLUTION = "conv_general_dilated"
+_ELEMENTWISE = ELEMENTWISE | {"custom_jvp_call"}  # the latter is an activation function
+_MOVES = frozenset(["reshape", "squeeze", "transpose"])
+
+
+def _find_shared(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
+    return ([v.aval] for v in _shared(jaxpr))
+
+
+def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
+    shared = {*_shared(jaxpr)}
+
+    def rule(equation: JaxprEqn, operands: list[Any]) -> Sequence[Any]:
+        results = bind(equation, operands, store_shared_operands)
+        return results if shared.isdisjoint(equation.outvars) else [*map(no_inline(lambda x: x), results)]
+
+    return rule
+
+
+store_shared_operands = Pass(also_inside(_find_shared), _rule_of, _CONVOLUTION, "operand stored once")
+
+
+def _shared(jaxpr: Jaxpr) -> list[Any]:
+    """The results of elementwise operations that a convolution and an elementwise operation read, moved or not."""
+    readers: dict[Any, set[str]] = defaultdict(set)
+    for equation in reversed(jaxpr.eqns):  # who reads a moved array is known before the move
+        name = equation.primitive.name
+        of_equation = readers[equation.outvars[0]] if name in _MOVES else {name}
+        for v in equation.invars:
+            if isinstance(v, Var):
+                readers[v] |= of_equation
+    results: list[Any] = [v for equation in jaxpr.eqns if equation.primitive.name in _ELEMENTWISE
+                          for v in equation.outvars]
+    return [v for v in results if _CONVOLUTION in readers[v] and not _ELEMENTWISE.isdisjoint(readers[v])
+            and v.aval.size * v.aval.dtype.itemsize >= _MIN_BYTES]
