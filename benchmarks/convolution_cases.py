@@ -23,9 +23,8 @@ class Operation:
         family: a name for tables.
         case: the shapes in a few words.
         name: which of the passes.
-        ours: the operation as a function of what is constant in the loop and of what changes.
-        constant: arrays.
-        changing: an array.
+        ours: the operation.
+        operands: its operands.
         theirs: PyTorch's operation, repeated n times.
         expected: PyTorch's result in the layout of ours.
     """
@@ -33,9 +32,8 @@ class Operation:
     family: str
     case: str
     name: str
-    ours: Callable[[Any, Any], Any]
-    constant: Any
-    changing: np.ndarray
+    ours: Callable[..., Any]
+    operands: tuple[np.ndarray, ...]
     theirs: Callable[[int], None]
     expected: np.ndarray
 
@@ -93,9 +91,9 @@ class Case:
             random = np.random.default_rng(0)
             x = random.normal(size=(self.batch, *[self.size] * self.rank, self.features)).astype(np.float32)
             w = random.normal(size=self.filter_shape()).astype(np.float32)
-            ours, constant, changing = _jax_convolution(self, name, x, w, random)
-            theirs, expected = _torch_convolution(self, name, constant, changing, x.shape)
-            yield Operation(self.family, self.name, name, ours, constant, changing, theirs, expected)
+            ours, *operands = _jax_convolution(self, name, x, w, random)
+            theirs, expected = _torch_convolution(self, name, *operands, x.shape)
+            yield Operation(self.family, self.name, name, ours, tuple(operands), theirs, expected)
 
 
 def grid() -> Iterator[Case]:
@@ -133,7 +131,7 @@ def grid() -> Iterator[Case]:
 
 def _jax_convolution(case: Case, name: str, x: np.ndarray, w: np.ndarray,
                      random: np.random.Generator) -> tuple[Callable[[Any, Any], Any], np.ndarray, np.ndarray]:
-    """The operation as a function of a constant and a changing operand, and the two operands."""
+    """The operation and its two operands."""
     spatial = "DHW"[3 - case.rank:]
     numbers = (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C")
 
@@ -158,7 +156,7 @@ def _like(array: np.ndarray) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(array.shape, array.dtype)
 
 
-def _torch_convolution(case: Case, name: str, constant: np.ndarray, changing: np.ndarray,
+def _torch_convolution(case: Case, name: str, first: np.ndarray, second: np.ndarray,
                        shape: tuple[int, ...]) -> tuple[Callable[[int], None], np.ndarray]:
     """A function that repeats the operation n times, and its result in the layout of ours."""
     spatial = list(range(1, case.rank + 1))
@@ -171,8 +169,8 @@ def _torch_convolution(case: Case, name: str, constant: np.ndarray, changing: np
 
     options = ([case.stride] * case.rank, [case.pad] * case.rank, [case.dilation] * case.rank, case.transposed,
                [0] * case.rank, case.groups)
-    a = _channels_first(constant)
-    b = _channels_first(changing) if name == "by filter" else as_filter(changing)
+    a = _channels_first(first)
+    b = _channels_first(second) if name == "by filter" else as_filter(second)
     x_like = torch.empty(shape[0], shape[-1], *[shape[i] for i in spatial])
     w_like = as_filter(np.empty(case.filter_shape(), np.float32))
     backward = torch.ops.aten.convolution_backward
@@ -199,11 +197,12 @@ def _channels_first(a: np.ndarray) -> torch.Tensor:
 
 
 def _repeated(once: Callable[[torch.Tensor], torch.Tensor], b: torch.Tensor) -> Callable[[int], None]:
-    """The operation n times, each on an operand that depends on the last result."""
+    """The operation n times; an entry of an operand changes with each result, in place."""
     def run(n: int) -> None:
-        shift = torch.zeros(())
+        operand, last = b.detach().clone(), torch.zeros(())
         for _ in range(n):
-            shift = once(b + TINY * shift).detach().flatten()[0]
+            operand.view(-1)[0].add_(last, alpha=TINY)
+            last = once(operand).detach().flatten()[0]
 
     return run
 
@@ -242,18 +241,18 @@ class Layer:
                 return self.theirs(x, *leaves)
 
         def with_gradients(x: torch.Tensor) -> torch.Tensor:
-            x = x.requires_grad_()
+            x = x.detach().requires_grad_()
             return torch.autograd.grad(self.theirs(x, *leaves), [x, *leaves], g_torch)[0]
 
-        def gradients(constant: Any, x: Any) -> Any:
-            out, pull_back = jax.vjp(self.ours, x, *constant[1:])
-            return (*pull_back(constant[0]), out)
+        def gradients(g: Any, *operands: Any) -> Any:
+            out, pull_back = jax.vjp(self.ours, *operands)
+            return (*pull_back(g), out)
 
-        for name, ours, constant, theirs in (
-                ("forward", lambda constant, x: self.ours(x, *constant), parameters, forward),
-                ("with gradients", gradients, [g, *parameters], with_gradients)):
+        for name, ours, operands, theirs in (
+                ("forward", self.ours, (x, *parameters), forward),
+                ("with gradients", gradients, (g, x, *parameters), with_gradients)):
             out = theirs(x_torch.clone()).detach().numpy()
-            yield Operation(self.family, self.name, name, ours, constant, x, _repeated(theirs, x_torch),
+            yield Operation(self.family, self.name, name, ours, operands, _repeated(theirs, x_torch),
                             np.moveaxis(out, 1, -1) if is_image else out)
 
 

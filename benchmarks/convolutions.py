@@ -6,10 +6,11 @@
     python benchmarks/convolutions.py --report       # run nothing: table and picture of docs/scaling.md from the files
 
 PyTorch is needed in the same environment, but not for --report. Each operation (a convolution, its gradient by the
-input and by the filter; other operations alone and with all gradients) is repeated in a loop, in float32; an operand
-changes with each repetition, so that no compiler moves the work out of the loop, and the whole result is stored. The
-contestants alternate, each with one thread. ``us`` are microseconds of CPU time of one operation, the smallest of the
-repeats, because other processes only add to it; ``speed`` is PyTorch's time divided by ours, over 1 is faster.
+input and by the filter; other operations alone and with all gradients) is repeated in a loop, in float32; one entry of
+each operand changes with each repetition, so that no compiler moves work out of the loop, and the whole result is
+stored. The contestants alternate, each with one thread. ``us`` are microseconds of CPU time of one operation, the
+smallest of the repeats, because other processes only add to it; ``speed`` is PyTorch's time divided by ours, over 1 is
+faster.
 ``error`` is the largest difference from PyTorch's result, relative to its largest entry. ``load`` is the mean number of
 processes of the machine that wanted a core.
 
@@ -105,7 +106,7 @@ def measure(operation: Any, repeats: int, *, plain: bool) -> dict[str, Any]:
 
     from resolvent.xla.rewrites import rewrite
 
-    results = jax.jit(lambda a, b: rewrite(operation.ours)(a, b))(operation.constant, operation.changing)
+    results = jax.jit(rewrite(operation.ours))(*operation.operands)
     result, expected = np.asarray(jax.tree.leaves(results)[0]), operation.expected
     contestants = {"us": in_loop(rewrite(operation.ours), operation), "torch_us": operation.theirs}
     if plain:
@@ -164,23 +165,26 @@ def race(contestants: dict[str, Callable[[int], None]], repeats: int) -> dict[st
     return {name: float(f"{1e6 * min(values):.4g}") for name, values in seconds.items()}
 
 
-def in_loop(f: Callable[[Any, Any], Any], operation: Any) -> Any:
-    """A program that repeats the operation n times."""
+def in_loop(f: Callable[..., Any], operation: Any) -> Any:
+    """A program that repeats the operation n times; an entry of each operand changes, in place."""
     import jax
     import jax.numpy as jnp
 
     from convolution_cases import TINY
 
     @jax.jit
-    def repeated(n: Any, constant: Any, changing: Any) -> Any:
-        def step(_: Any, last: Any) -> Any:
-            first = jax.tree.leaves(last)[0]
-            return f(constant, changing + TINY * first[(0,) * first.ndim])
+    def repeated(n: Any, *operands: Any) -> Any:
+        def step(_: Any, state: Any) -> Any:
+            operands, last = state
+            result = jax.tree.leaves(last)[0]
+            shift = TINY * result[(0,) * result.ndim]
+            operands = jax.tree.map(lambda a: a.at[(0,) * a.ndim].add(shift), operands)
+            return operands, f(*operands)
 
-        empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(f, constant, changing))
-        return jax.lax.fori_loop(0, n, step, empty)
+        empty = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(f, *operands))
+        return jax.lax.fori_loop(0, n, step, (operands, empty))[1]
 
-    operands = jax.device_put((operation.constant, operation.changing))
+    operands = jax.device_put(operation.operands)
 
     def run(n: int) -> None:
         jax.block_until_ready(repeated(n, *operands))
