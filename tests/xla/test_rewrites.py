@@ -139,6 +139,53 @@ def test_a_reduction_over_pixels_and_groups_is_two():
         assert not operations(lambda x, reduce=reduce: reduce(x, (3, 4)), x)
 
 
+def normalised(x, scale, shift, *, groups=None, is_stable=False):
+    """Batch or group normalisation of images with the features last."""
+    divided, axes = (x, (0, 1, 2)) if groups is None else (x.reshape(*x.shape[:-1], groups, -1), (1, 2, 4))
+    mean = jnp.mean(divided, axes, keepdims=True)
+    variance = jnp.var(divided, axes, keepdims=True) if is_stable else (
+        jnp.maximum(jnp.mean(divided * divided, axes, keepdims=True) - mean * mean, 0))
+    return ((divided - mean) / jnp.sqrt(variance + 1e-5)).reshape(x.shape) * scale + shift
+
+
+@pytest.mark.parametrize("is_stable", [False, True])
+@pytest.mark.parametrize(("shape", "groups"), [((3, 8, 9, 24), None), ((3, 8, 9, 24), 4), ((2, 17, 5, 30), 15)])
+def test_normalisation(shape, groups, is_stable):
+    """Alone, for several parties, after other operations and before a residual connection."""
+    def f(x, scale, shift):
+        y = normalised(jnp.tanh(x), scale, shift, groups=groups, is_stable=is_stable)
+        return jax.nn.silu(y * x + y) + x
+
+    with jax.enable_x64(True):
+        args = [draw_array(i, s, np.float64) for i, s in enumerate((shape, shape[-1:], shape[-1:]))]
+        assert "mul" in operations(jax.grad(lambda *args: jnp.sum(f(*args)), (0, 1, 2)), *args)
+        assert_equal(f, *args)
+        assert_equal(jax.vmap(f), *(jnp.stack([a, 2 * a]) for a in args))
+
+
+def test_normalisation_is_as_exact_as_before():
+    """Errors in float32, compared with float64, for images whose mean is ten times their standard deviation."""
+    def f(x, scale, shift, g):
+        out, pull_back = jax.vjp(lambda *args: normalised(*args, groups=4), x, scale, shift)
+        return out, *pull_back(g)
+
+    shapes = (8, 16, 16, 16), (16,), (16,), (8, 16, 16, 16)
+    args = [draw_array(i, s, np.float32) + 10 * (i == 0) for i, s in enumerate(shapes)]
+    plain, rewritten = jax.jit(lambda *args: (f(*args), rewrite(f)(*args)))(*args)
+    with jax.enable_x64(True):
+        exact = jax.jit(f)(*(np.float64(a) for a in args))
+    for a, b, c in zip(*(map(np.asarray, results) for results in (plain, rewritten, exact)), strict=True):
+        assert np.linalg.norm(b - c) <= 3 * np.linalg.norm(a - c) + 1e-6 * np.linalg.norm(c)
+
+
+def test_sums_over_rows_stay():
+    def layer_normalisation(x, scale):
+        return (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) * scale
+
+    x, scale = draw_array(0, (128, 64), np.float32), draw_array(1, (64,), np.float32)
+    assert not operations(jax.grad(lambda *args: jnp.sum(layer_normalisation(*args) ** 2), (0, 1)), x, scale)
+
+
 @pytest.mark.parametrize(("columns", "filters"), [(8, 16), (8, 3), (6, 8), (7, 16)])
 def test_convolutions_with_few_filters(columns, filters):
     def convolve(lhs, rhs):

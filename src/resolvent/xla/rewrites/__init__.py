@@ -17,7 +17,7 @@ from resolvent.xla.rewrites.operands import prepare_operands
 from resolvent.xla.rewrites.passes import Pass, Replacement
 from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
 from resolvent.xla.rewrites.proof import obstacle_to_rewriting
-from resolvent.xla.rewrites.reductions import max_in_steps, min_in_steps, sum_in_steps
+from resolvent.xla.rewrites.reductions import factor_sums, max_in_steps, min_in_steps, sum_in_steps
 from resolvent.xla.rewrites.residuals import recompute_residuals
 from resolvent.xla.rewrites.row_updates import update_rows
 from resolvent.xla.rewrites.scans import sum_after_scans
@@ -28,8 +28,8 @@ from resolvent.xla.versions import prove_rewrites_by
 
 __all__ = ["PASSES", "RULES", "Replacement", "rewrite", "update_rows"]
 
-PASSES: tuple[Pass, ...] = (orient_products, recompute_residuals, sum_after_scans, carry_layouts, prepare_operands,
-                            store_shared_operands)
+PASSES: tuple[Pass, ...] = (orient_products, recompute_residuals, sum_after_scans, carry_layouts, factor_sums,
+                            prepare_operands, store_shared_operands)
 _SLICES = "operations on slices"
 _STEPS = "two reductions"
 RULES: dict[str, Faster] = {

@@ -136,7 +136,7 @@ def as_value(x: Any) -> Value:
 
 def plain(values: Iterable[Any]) -> list[Any]:
     """The values as arrays with their dimensions as axes."""
-    return [x.plain() if isinstance(x, Value) else x for x in values]
+    return [x.plain() if hasattr(x, "plain") else x for x in values]
 
 
 def inverse(order: Sequence[int]) -> list[int]:
