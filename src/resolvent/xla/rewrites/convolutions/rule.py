@@ -23,7 +23,11 @@ from resolvent.xla.rewrites.convolutions.few_filters import columns_with_feature
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
 from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups
 from resolvent.xla.rewrites.convolutions.positions import few_positions, products_of_samples
-from resolvent.xla.rewrites.convolutions.winograd import winograd, winograd_filter_gradient
+from resolvent.xla.rewrites.convolutions.winograd import (
+    winograd,
+    winograd_filter_gradient,
+    winograd_products_of_samples,
+)
 from resolvent.xla.rewrites.deferred import Program
 from resolvent.xla.rewrites.values import inverse
 from resolvent.xla.small_call import no_inline
@@ -41,8 +45,9 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
 
 
 FORMS: tuple[Form, ...] = (few_positions, strided_slices, phases, depthwise_filter_gradient, batch_groups,
-                           depthwise, blocks_of_groups, winograd, winograd_filter_gradient, depth_as_features,
-                           products_of_samples, phases_as_samples, columns_with_features, few_filters, library)
+                           depthwise, blocks_of_groups, winograd_products_of_samples, winograd,
+                           winograd_filter_gradient, depth_as_features, products_of_samples, phases_as_samples,
+                           columns_with_features, few_filters, library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:

@@ -1,16 +1,17 @@
 """Winograd's forms of windows of 3, 5 and 7: tiles of outputs along one axis, by fewer products.
 
 An input tile d and a filter w give the outputs A'[(G w) * (B d)], where * multiplies entry by entry: 6 products instead
-of 12 for 4 outputs of a window of 3. Each product is a convolution whose window has one entry along this axis. The
-gradient by the filter is the transpose, G'[(A dy) * (B d)]. A and G evaluate polynomials, B interpolates them. Rounding
-errors grow by a factor of 2 to 6. With tiles along a second axis they would grow again, without a gain in time.
+of 12 for 4 outputs of a window of 3. Each product is a convolution whose window has one entry along this axis. A window
+of 7 is one of 2 windows of 4, with 14 products instead of 28. The gradient by the filter is the transpose,
+G'[(A dy) * (B d)]. A and G evaluate polynomials, B interpolates them. Rounding errors grow by a factor of 2 to 4. With
+tiles along a second axis they would grow again, without a gain in time.
 
 Lavin, Gray: Fast algorithms for convolutional neural networks, CVPR 2016.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from math import prod
 
 import jax.numpy as jnp
@@ -22,11 +23,15 @@ from numpy.typing import NDArray
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, choose
 from resolvent.xla.small_call import no_inline
 
-_OUTPUTS = {3: 4, 5: 4, 7: 2}  # window -> outputs of a tile, of up to 8 entries: more have large rounding errors
+_OUTPUTS = 4  # of a tile, of up to 8 entries: more have large rounding errors
+_TAPS = {3: 3, 5: 5, 7: 4}  # window -> entries of its parts; a window of 7 has two, filled up with a zero
 _POINTS = (0, 1, -1, 2, -2, 0.5, -0.5)  # the last point is infinity
 # Products that are saved, per number of the transformed arrays: with fewer, their sums take longer.
 _MIN_SAVED = 60
 _MAX_PRODUCTS = 0.75  # multiplications of a form, as a fraction of the convolution's
+_ROWS = range(8, 48)  # of products of samples: fewer are slow, and more are faster without copies, by the library
+_JOINED_FILTERS = 32  # with more, products of samples are fast without joined columns
+_NUMBERS_OF_SAMPLES = 2**16  # so that the samples, their transforms and patches stay in the second cache
 
 
 @dataclass(frozen=True)
@@ -36,39 +41,25 @@ class _Tiling:
     Attributes:
         window: size of the window along this axis.
         dilation: of the window; tiles that begin at as many adjacent entries are stored next to each other.
-        outputs: outputs of a tile.
+        taps: entries of a part of the window. Each part meets the inputs one tile after the part before it.
         tiles: number of tiles that begin at each of these entries.
     """
 
     axis: int
     window: int
     dilation: int
-    outputs: int
+    taps: int
     tiles: int
+
+    @property
+    def parts(self) -> int:
+        """Parts of the window."""
+        return -(-self.window // self.taps)
 
     @property
     def entries(self) -> int:
         """Entries of a tile of inputs, and number of its products."""
-        return self.outputs + self.window - 1
-
-    def pad(self, x: Array, axis: int, entries: int, before: int = 0) -> Array:
-        """The array, filled with zeros to whole tiles of this number of entries."""
-        after = (self.tiles * self.outputs + entries - self.outputs) * self.dilation - before - x.shape[axis]
-        config = [(before, after, 0) if n == axis else (0, 0, 0) for n in range(x.ndim)]
-        return lax.pad(x, jnp.zeros((), x.dtype), config)
-
-    def split(self, padded: Array, axis: int, entries: int) -> list[Array]:
-        """The first entries of all tiles, the second entries, and so on."""
-        reach, shape = (self.tiles - 1) * self.outputs + 1, padded.shape
-        by_phase = padded.reshape(*shape[:axis], -1, self.dilation, *shape[axis + 1:])
-        return [lax.slice_in_dim(by_phase, n, n + reach, self.outputs, axis=axis).reshape(
-            *shape[:axis], -1, *shape[axis + 1:]) for n in range(entries)]
-
-    def join(self, outputs: Sequence[Array], axis: int) -> Array:
-        """The outputs in the order of the axis, from the first ones of all tiles, the second ones, and so on."""
-        shape = outputs[0].shape
-        by_phase = [out.reshape(*shape[:axis], self.tiles, self.dilation, *shape[axis + 1:]) for out in outputs]
-        return jnp.stack(by_phase, axis=axis + 1).reshape(*shape[:axis], -1, *shape[axis + 1:])
+        return _OUTPUTS + self.taps - 1
 
 
 def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometry: Convolution,
@@ -78,17 +69,10 @@ def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometr
     tiling = _tiling(geometry, rhs.shape[:-2], geometry.rhs_dilation, sizes, rhs.shape[-2:])
     if tiling is None or set(geometry.strides) != {1}:
         return None
-    axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.window, tiling.outputs)
-
-    def filters(rhs: Array) -> list[Array]:
-        return _combine(of_filter, [lax.slice_in_dim(rhs, n, n + 1, axis=axis) for n in range(tiling.window)])
-
-    def collect(products: list[Array]) -> Array:
-        joined = tiling.join(_combine(of_outputs.T, products), axis + 1)
-        return lax.slice_in_dim(joined, 0, sizes[axis], axis=axis + 1)
-
-    out: Array = no_inline(collect)(_products(tiling, lhs, no_inline(filters)(rhs), geometry, convolve))
-    return out
+    axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.taps, _OUTPUTS)
+    factors = _transform(of_filter, rhs, axis, tiling.parts, tiling.taps, 1)
+    products = _products(tiling, lhs, factors, geometry, convolve)
+    return _join(of_outputs.T, products, axis + 1, tiling.dilation, sizes[axis])
 
 
 def winograd_filter_gradient(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
@@ -98,63 +82,141 @@ def winograd_filter_gradient(lhs: Float[Array, "C ... B"], rhs: Float[Array, "..
     tiling = _tiling(geometry, positions, geometry.strides, rhs.shape[:-2], (len(lhs), rhs.shape[-1]))
     if tiling is None or set(geometry.rhs_dilation) != {1}:
         return None
-    axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.window, tiling.outputs)
+    axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.taps, _OUTPUTS)
+    factors = _transform(of_outputs, rhs, axis, tiling.tiles, _OUTPUTS, tiling.dilation)
+    products = _products(tiling, lhs, factors, geometry, convolve)
+    return _join(of_filter.T, products, axis + 1, 1, positions[axis])
 
-    padded = tiling.pad(rhs, axis, tiling.outputs)
 
-    def gradients(padded: Array) -> list[Array]:
-        return _combine(of_outputs, tiling.split(padded, axis, tiling.outputs))
+def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array, "H W B F"], geometry: Convolution,
+                                 convolve: Convolve) -> Array | None:
+    """The same with few features: matrix products of a few samples at a time, which stay in a cache with their sums.
 
-    def collect(products: list[Array]) -> Array:
-        return jnp.concatenate(_combine(of_filter.T, products), axis=axis + 1)
+    A row of a product is a feature, a part of the window's rows, and a column of the window. Two adjacent columns of
+    rhs are two filters of a window with one more column, which takes half as many copies of lhs.
+    """
+    positions = geometry.output_sizes(lhs, rhs)
+    tiling = next((t for t in _tilings(geometry, positions, geometry.strides, rhs.shape[:-2]) if t.axis == 0), None)
+    is_plain = lhs.ndim == 4 and {*geometry.strides, *geometry.rhs_dilation} == {1}
+    if tiling is None or not is_plain or prod(rhs.shape[:2]) <= prod(positions):
+        return None
+    (height, width, batch, filters), rows = rhs.shape, len(lhs) * tiling.parts * positions[1]
+    if rows not in _ROWS or height % _OUTPUTS:  # rhs would be copied to fill up the last tile
+        return None
+    joined = 2 if filters <= _JOINED_FILTERS and width % 2 == 0 else 1
+    columns, tiles, rows = positions[1] + joined - 1, tiling.tiles, rows // positions[1] * (positions[1] + joined - 1)
+    of_outputs, of_filter, of_inputs = _matrices(tiling.taps, _OUTPUTS)
+    samples = max(n for n in range(1, batch + 1) if batch % n == 0
+                  and n * height * width * filters <= max(_NUMBERS_OF_SAMPLES, height * width * filters))
 
-    out: Array = no_inline(collect)(_products(tiling, lhs, no_inline(gradients)(padded), geometry, convolve))
-    return out
+    (before, _), of_tiles = geometry.padding[0], tiles + tiling.parts
+    x = lax.pad(jnp.moveaxis(lhs, -1, 0), jnp.zeros((), lhs.dtype), [(0, 0, 0), (0, 0, 0), (
+        before, of_tiles * _OUTPUTS - before - lhs.shape[1], 0), (*geometry.padding[1], 0)])
+    x = x.reshape(-1, samples, len(lhs), of_tiles, _OUTPUTS, x.shape[-1])
+    g = jnp.moveaxis(rhs, 2, 0).reshape(len(x), samples * tiles, _OUTPUTS, -1)
+
+    def inputs(weights: NDArray[np.float64], x: Array) -> Array:
+        return _combine(weights, [x[:, :, j // _OUTPUTS:of_tiles - 1 + j // _OUTPUTS, j % _OUTPUTS]
+                                  for j in range(tiling.entries)])[0]
+
+    def gradients(weights: NDArray[np.float64], g: Array, n: Array) -> Array:
+        return _combine(weights, [g[n, :, j] for j in range(_OUTPUTS)])[0]
+
+    def met_columns(x: Array) -> Array:
+        return jnp.stack([jnp.swapaxes(x[..., q:q + width - joined + 1:joined], 0, 1) for q in range(columns)], axis=1)
+
+    def met_rows(x: Array) -> Array:
+        return jnp.stack([x[:, :, :, p:p + tiles] for p in range(tiling.parts)], axis=1)
+
+    def add(n: Array, totals: list[Array]) -> list[Array]:
+        out, of_samples = [], no_inline(lambda x, n: x[n])(x, n)
+        for i, total in enumerate(totals):  # calls, so that the sums and the copies are each computed once
+            met = no_inline(met_rows)(no_inline(met_columns)(no_inline(partial(inputs, of_inputs[[i]]))(of_samples)))
+            factor = no_inline(partial(gradients, of_outputs[[i]]))(g, n)
+            out.append(total + met.reshape(rows, -1) @ factor.reshape(-1, joined * filters))
+        return out
+
+    totals = lax.fori_loop(0, len(x), add, [jnp.zeros((rows, joined * filters), x.dtype)] * tiling.entries)
+    products = [total.reshape(len(lhs), tiling.parts, columns, joined, filters) for total in totals]
+    out = _join(of_filter.T, products, 1, 1, positions[0])
+    return reduce(jnp.add, [out[:, :, j:j + positions[1], j] for j in range(joined)])
 
 
 def _products(tiling: _Tiling, lhs: Array, factors: Sequence[Array], geometry: Convolution,
               convolve: Convolve) -> list[Array]:
     """The convolutions of the sums of inputs with these factors."""
-    axis, of_inputs = tiling.axis, _matrices(tiling.window, tiling.outputs)[2]
+    axis, of_inputs = tiling.axis, _matrices(tiling.taps, _OUTPUTS)[2]
+    inputs = _transform(of_inputs, lhs, axis + 1, tiling.tiles + tiling.parts - 1, _OUTPUTS, tiling.dilation,
+                        geometry.padding[axis][0])
+    product = geometry.unpadded([n == axis for n in range(len(geometry.strides))])
+    if tiling.parts == 1:
+        is_tiled = [n == axis for n in range(len(geometry.strides))]
+        product = replace(product, strides=choose(is_tiled, 1, geometry.strides),
+                          rhs_dilation=choose(is_tiled, 1, geometry.rhs_dilation))
+    return [convolve(x, factor, product) for x, factor in zip(inputs, factors, strict=True)]
 
-    padded = tiling.pad(lhs, axis + 1, tiling.entries, geometry.padding[axis][0])
 
-    def inputs(padded: Array) -> list[Array]:
-        return _combine(of_inputs, tiling.split(padded, axis + 1, tiling.entries))
+def _transform(matrix: NDArray[np.float64], x: Array, axis: int, tiles: int, step: int, dilation: int,
+               before: int = 0) -> list[Array]:
+    """The sums of the entries of each tile, weighted by each row of the matrix."""
+    entries, reach, shape = matrix.shape[1], (tiles - 1) * step + 1, x.shape
+    after = (reach + entries - 1) * dilation - before - shape[axis]
+    padded = lax.pad(x, jnp.zeros((), x.dtype), [(before, after, 0) if n == axis else (0, 0, 0) for n in range(x.ndim)])
 
-    is_tiled = [n == axis for n in range(len(geometry.strides))]
-    product = replace(geometry.unpadded(is_tiled), strides=choose(is_tiled, 1, geometry.strides),
-                      rhs_dilation=choose(is_tiled, 1, geometry.rhs_dilation))
-    # Calls: otherwise XLA would compute the sums again in each product.
-    return [convolve(x, factor, product) for x, factor in zip(no_inline(inputs)(padded), factors, strict=True)]
+    def sums(padded: Array) -> list[Array]:
+        by_phase = padded.reshape(*shape[:axis], -1, dilation, *shape[axis + 1:])
+        return _combine(matrix, [lax.slice_in_dim(by_phase, n, n + reach, step, axis=axis).reshape(
+            *shape[:axis], -1, *shape[axis + 1:]) for n in range(entries)])
+
+    # A call: otherwise XLA would compute the sums again in each product.
+    of_tiles: list[Array] = no_inline(sums)(padded)
+    return of_tiles
+
+
+def _join(matrix: NDArray[np.float64], products: Sequence[Array], axis: int, dilation: int, size: int) -> Array:
+    """The sums of the products, weighted by each row of the matrix, as entries of a tile along the axis."""
+    def join(products: Sequence[Array]) -> Array:
+        shape = products[0].shape
+        by_phase = [x.reshape(*shape[:axis], -1, dilation, *shape[axis + 1:]) for x in _combine(matrix, products)]
+        out = jnp.stack(by_phase, axis=axis + 1).reshape(*shape[:axis], -1, *shape[axis + 1:])
+        return lax.slice_in_dim(out, 0, size, axis=axis)
+
+    out: Array = no_inline(join)(products)
+    return out
+
+
+def _tilings(geometry: Convolution, windows: Sequence[int], dilations: Sequence[int],
+             sizes: Sequence[int]) -> list[_Tiling]:
+    """The tiles along each axis of a plain convolution that have fewer products, those with the fewest first."""
+    is_plain = set(geometry.lhs_dilation) == {1} and geometry.groups * geometry.batch_groups == 1
+    # A window of one or two entries along an axis is that of a product of such a form.
+    if not is_plain or min(windows) < 3:
+        return []
+    tilings = [_Tiling(axis, window, dilation, taps, -(-size // (_OUTPUTS * dilation)))
+               for axis, (window, dilation, size) in enumerate(zip(windows, dilations, sizes, strict=True))
+               if (taps := _TAPS.get(window))]
+
+    def products(tiling: _Tiling) -> float:
+        """As a fraction of those of the convolution."""
+        return tiling.parts * tiling.tiles * tiling.dilation * tiling.entries / (sizes[tiling.axis] * tiling.window)
+
+    return sorted((tiling for tiling in tilings if products(tiling) <= _MAX_PRODUCTS), key=products)
 
 
 def _tiling(geometry: Convolution, windows: Sequence[int], dilations: Sequence[int], sizes: Sequence[int],
             channels: Sequence[int]) -> _Tiling | None:
     """The tiles with the fewest products, or None if they do not save enough."""
-    is_plain = set(geometry.lhs_dilation) == {1} and geometry.groups * geometry.batch_groups == 1
-    # A window of one entry along an axis is that of a product of such a form.
-    if not is_plain or 1 in windows:
+    best = next(iter(_tilings(geometry, windows, dilations, sizes)), None)
+    if best is None:
         return None
-    tilings = [_Tiling(axis, window, dilation, outputs, -(-size // (outputs * dilation)))
-               for axis, (window, dilation, size) in enumerate(zip(windows, dilations, sizes, strict=True))
-               if (outputs := _OUTPUTS.get(window))]
-
-    def products(tiling: _Tiling) -> float:
-        """As a fraction of those of the convolution."""
-        return tiling.tiles * tiling.dilation * tiling.entries / (sizes[tiling.axis] * tiling.window)
-
-    best = min(tilings, key=products, default=None)
-    if best is None or products(best) > _MAX_PRODUCTS:
-        return None
-    saved = prod(channels) / sum(channels) * prod(windows) * (1 - best.entries / (best.window * best.outputs))
+    saved = prod(channels) / sum(channels) * prod(windows) * (1 - best.parts * best.entries / (best.window * _OUTPUTS))
     return best if saved >= _MIN_SAVED else None
 
 
 @cache
-def _matrices(window: int, outputs: int) -> tuple[NDArray[np.float64], ...]:
+def _matrices(taps: int, outputs: int) -> tuple[NDArray[np.float64], ...]:
     """A and G, the values of polynomials at the points, and B, the coefficients of the product from its values."""
-    points = np.array(_POINTS[:window + outputs - 2])
+    points = np.array(_POINTS[:outputs + taps - 2])
     others = [np.delete(points, n) for n in range(len(points))]
     scales = [np.prod(point - roots) for point, roots in zip(points, others, strict=True)]
 
@@ -162,7 +224,7 @@ def _matrices(window: int, outputs: int) -> tuple[NDArray[np.float64], ...]:
         return np.vstack([np.vander(points, size, increasing=True), np.eye(size)[-1]])
 
     of_inputs = np.vstack([[*np.poly(roots)[::-1], 0] for roots in others] + [np.poly(points)[::-1]])
-    return values(outputs), values(window) / np.array([*scales, 1])[:, None], of_inputs
+    return values(outputs), values(taps) / np.array([*scales, 1])[:, None], of_inputs
 
 
 def _combine(matrix: NDArray[np.float64], parts: Sequence[Array]) -> list[Array]:
