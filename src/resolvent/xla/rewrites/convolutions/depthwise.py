@@ -19,8 +19,8 @@ from resolvent.xla.small_call import allow_small_calls, no_inline, repeat
 __all__ = ["depthwise", "depthwise_filter_gradient"]
 
 _MAX_SUMS = 9  # sums of one loop, which should stay in the fastest cache
-_MAX_TERMS_OF_LOOP = 7  # products that one loop adds; with more, it reads from more places than the processor follows
-_MAX_NUMBERS_OF_LOOP = 512  # of the filter for adjacent columns, so that the terms of a loop stay in the fastest cache
+_MAX_TERMS_OF_LOOP = 9  # products that one loop adds; with more, it reads from more places than the processor follows
+_MIN_NUMBERS_OF_LOOP = 64  # of adjacent columns, so that a loop is long; to read more of the filter takes longer
 
 
 def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geometry: Convolution,
@@ -31,24 +31,23 @@ def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geomet
     (*sizes, columns), filters = geometry.output_sizes(lhs, rhs), rhs.shape[-1]
     padded, steps = jnp.repeat(geometry.pad(lhs), filters // geometry.groups, axis=-1), (*geometry.strides[:-1], 1)
     width = (columns - 1) * geometry.strides[-1] + 1
-    adjacent = max(n for n in range(1, width + 1) if width % n == 0 and n * filters <= max(filters,
-                                                                                           _MAX_NUMBERS_OF_LOOP))
+    adjacent = next(n for n in range(1, width + 1)
+                    if n == width or (width % n == 0 and n * filters >= _MIN_NUMBERS_OF_LOOP))
     # A call: otherwise XLA computes the tiled filter again for each number that reads it.
     tiled = no_inline(lambda taps: jnp.tile(taps, (1, adjacent)))(rhs.reshape(-1, filters))
     firsts = [[t * dilation for t, dilation in zip(tap, geometry.rhs_dilation, strict=True)]
               for tap in np.ndindex(*rhs.shape[:-2])]
-    of_loop = min(rhs.shape[-3], _MAX_TERMS_OF_LOOP)
 
     def met(first: Sequence[int]) -> Array:
         entries = strided(padded, first, [*sizes, width], steps)
         return entries.reshape(*entries.shape[:-2], -1, adjacent * filters)
 
     def add(begin: int, tiled: Array, *total: Array) -> Array:
-        terms = [met(firsts[n]) * tiled[n] for n in range(len(firsts))[begin:begin + of_loop]]
+        terms = [met(firsts[n]) * tiled[n] for n in range(len(firsts))[begin:begin + _MAX_TERMS_OF_LOOP]]
         return reduce(jnp.add, [*total, *terms])
 
     total = no_inline(partial(add, 0))(tiled)
-    for begin in range(of_loop, len(firsts), of_loop):
+    for begin in range(_MAX_TERMS_OF_LOOP, len(firsts), _MAX_TERMS_OF_LOOP):
         total = no_inline(partial(add, begin))(tiled, total)
     out: Array = total.reshape(len(lhs), *sizes, width, filters)[..., ::geometry.strides[-1], :]
     return out
