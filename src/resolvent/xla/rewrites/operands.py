@@ -72,19 +72,23 @@ def _transposed_factors(equation: JaxprEqn) -> list[Any]:
 
 
 def _is_swapped(equation: JaxprEqn) -> bool:
-    """Whether it is a batch of products a^T b, and b is smaller than a."""
+    """Whether it is a batch of products a^T b or b^T a, the larger factor a is [*batch, contracted, other] in memory."""
     if equation.primitive.name != "dot_general":
         return False
-    (of_a, _), (batch, _) = equation.params["dimension_numbers"]
-    avals: list[Any] = [v.aval for v in equation.invars]
-    axes = tuple(range(avals[0].ndim - 2))
-    return bool(axes) and batch == axes and of_a == (len(axes),) and avals[1].size < avals[0].size
+    contracted, batches = equation.params["dimension_numbers"]
+    sizes, ranks = zip(*((v.aval.size, v.aval.ndim) for v in equation.invars), strict=True)
+    large, n = int(sizes[1] > sizes[0]), ranks[0] - 2
+    return (n > 0 and ranks[0] == ranks[1] and sizes[0] != sizes[1] and contracted[large] == (n,)
+            and batches[large] == (*range(n),))
 
 
-def _swapped_product(equation: JaxprEqn, a: Array, b: Array) -> Array:
-    """The products a^T b as transposed products b^T a."""
-    (of_a, of_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
-    numbers = (of_b, of_a), (batch_b, batch_a)
-    product: Array = bind(equation.replace(params=equation.params | {"dimension_numbers": numbers}), [b, a])[0]
-    # The axes of b that are not contracted come before the last axis of a.
-    return jnp.moveaxis(product, -1, len(batch_a))
+def _swapped_product(equation: JaxprEqn, *factors: Array) -> Array:
+    """The products a^T b as (b^T a)^T, with b^T and the products stored: XLA has no fast a^T b, and undoes transposes."""
+    small = int(factors[1].size < factors[0].size)
+    b, contracted, batch = factors[small], *(axes[small] for axes in equation.params["dimension_numbers"])
+    order = [*batch, *({*range(b.ndim)} - {*batch, *contracted}), *contracted]
+    numbers = ((b.ndim - 1,), (b.ndim - 2,)), ((*range(b.ndim - 2),),) * 2
+    product = equation.replace(params=equation.params | {"dimension_numbers": numbers})
+    stored: Array = no_inline(lambda b, a: bind(product, [b, a])[0])(
+        no_inline(lambda b: jnp.transpose(b, order))(b), factors[1 - small])
+    return jnp.swapaxes(stored, -1, -2) if small else stored
