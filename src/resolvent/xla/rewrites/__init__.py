@@ -13,7 +13,7 @@ from typing import Any
 from resolvent.xla.rewrites.convolutions.rule import convolution
 from resolvent.xla.rewrites.deferred import Faster
 from resolvent.xla.rewrites.layouts import carry_layouts
-from resolvent.xla.rewrites.operands import prepare_operands
+from resolvent.xla.rewrites.operands import prepare_operands, scale_small_arrays
 from resolvent.xla.rewrites.passes import Pass, Replacement
 from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
 from resolvent.xla.rewrites.proof import obstacle_to_rewriting
@@ -29,7 +29,7 @@ from resolvent.xla.versions import prove_rewrites_by
 __all__ = ["PASSES", "RULES", "Replacement", "rewrite", "update_rows"]
 
 PASSES: tuple[Pass, ...] = (orient_products, recompute_residuals, sum_after_scans, carry_layouts, factor_sums,
-                            prepare_operands, store_shared_operands)
+                            scale_small_arrays, prepare_operands, store_shared_operands)
 _SLICES = "operations on slices"
 _STEPS = "two reductions"
 RULES: dict[str, Faster] = {

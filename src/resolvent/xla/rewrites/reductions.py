@@ -72,7 +72,7 @@ def _find_products(jaxpr: Jaxpr, statistics: Iterable[Var] = ()) -> Generator[Se
                                          or any(isinstance(v, Var) and v in wide for v in equation.invars)):
             yield avals
         elif operands and name in _FOLLOWED:  # not products of matrices: what follows a mean of pixels is another layer
-            is_wide = any(_is_coefficient(_expanded(equation, v.aval.shape), shape) for v in operands)
+            is_wide = any(_is_coefficient(expanded_shape(equation, v.aval.shape), shape) for v in operands)
             (wide if is_wide else derived).update(results if name == "broadcast_in_dim" or not is_wide else ())
     return derived
 
@@ -82,7 +82,7 @@ def _is_over_pixels(shape: Sequence[int], axes: Sequence[int]) -> bool:
     return math.prod(shape) >= _MIN_SIZE and sorted(axes) != [*range(len(shape) - len(axes), len(shape))]
 
 
-def _expanded(equation: JaxprEqn, shape: Sequence[int]) -> Sequence[int]:
+def expanded_shape(equation: JaxprEqn, shape: Sequence[int]) -> Sequence[int]:
     """The shape of an operand with the axes of the result."""
     if equation.primitive.name != "broadcast_in_dim":
         return shape
@@ -229,7 +229,7 @@ class _Factored:
         if name == "reduce_sum":
             axes = params["axes"]
             return self._polynomial(x, x.shape).sum(axes) if _is_over_pixels(x.shape, axes) else None
-        if name == "broadcast_in_dim" and _is_coefficient(sizes := _expanded(equation, x.shape), shape):
+        if name == "broadcast_in_dim" and _is_coefficient(sizes := expanded_shape(equation, x.shape), shape):
             return Polynomial(shape, {(): _reshape(_plain(x), tuple(sizes))}, self._arrays)
         if name in _RESHAPES and params.get("dimensions") is None:
             return self._polynomial(x, x.shape).reshape(shape)
