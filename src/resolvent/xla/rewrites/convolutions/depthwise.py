@@ -31,8 +31,7 @@ def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geomet
     (*sizes, columns), filters = geometry.output_sizes(lhs, rhs), rhs.shape[-1]
     padded, steps = jnp.repeat(geometry.pad(lhs), filters // geometry.groups, axis=-1), (*geometry.strides[:-1], 1)
     width = (columns - 1) * geometry.strides[-1] + 1
-    adjacent = next(n for n in range(1, width + 1)
-                    if n == width or (width % n == 0 and n * filters >= _MIN_NUMBERS_OF_LOOP))
+    adjacent = _adjacent(width, filters)
     # A call: otherwise XLA computes the tiled filter again for each number that reads it.
     tiled = no_inline(lambda taps: jnp.tile(taps, (1, adjacent)))(rhs.reshape(-1, filters))
     firsts = [[t * dilation for t, dilation in zip(tap, geometry.rhs_dilation, strict=True)]
@@ -78,9 +77,13 @@ def depthwise_filter_gradient(lhs: Float[Array, "G ... B"], rhs: Float[Array, ".
 
 def _sums_of_products(inputs: Float[Array, "B ... columns*F"], gradients: Float[Array, "rows width"], *,
                       rows: Sequence[int], steps: Sequence[int], filters: int,
-                      firsts: Sequence[Sequence[int]]) -> list[Float[Array, " width"]]:
-    """For each first entry, the sum over all rows of the window that begins there, times the gradients."""
+                      firsts: Sequence[Sequence[int]]) -> list[Float[Array, " part"]]:
+    """For each first entry, the sum over all rows of the window that begins there, times the gradients.
+
+    The parts of a row are added up as well, so that the sums are short.
+    """
     width = gradients.shape[-1]
+    empty = jnp.zeros(filters * _adjacent(width // filters, filters, _MAX_TERMS_OF_LOOP), gradients.dtype)
 
     def add(n: Array, totals: list[Array], firsts: Sequence[Sequence[int]]) -> list[Array]:
         gradient = lax.dynamic_index_in_dim(gradients, n, keepdims=False)
@@ -91,12 +94,19 @@ def _sums_of_products(inputs: Float[Array, "B ... columns*F"], gradients: Float[
             start: list[Array | int] = [sample, *moved, first[-1] * filters]
             return lax.dynamic_slice(inputs, start, [*[1] * (inputs.ndim - 1), width]).reshape(width)
 
-        return [total + met(first) * gradient for total, first in zip(totals, firsts, strict=True)]
+        return [total + reduce(jnp.add, [*(met(first) * gradient).reshape(-1, len(total))])
+                for total, first in zip(totals, firsts, strict=True)]
 
     sums: list[Array] = []
     for begin in range(0, len(firsts), _MAX_SUMS):
         part = firsts[begin:begin + _MAX_SUMS]
         with allow_small_calls():  # all data are arguments of the call
             sums += repeat(jnp.asarray(len(gradients)), partial(add, firsts=part),
-                           [jnp.zeros_like(gradients[0])] * len(part))
+                           [empty] * len(part))
     return sums
+
+
+def _adjacent(columns: int, filters: int, max_parts: float = math.inf) -> int:
+    """The smallest number of adjacent columns for a loop, which divides them into at most ``max_parts`` parts."""
+    return next(n for n in range(1, columns + 1) if n == columns or (
+        columns % n == 0 and columns // n <= max_parts and n * filters >= _MIN_NUMBERS_OF_LOOP))
