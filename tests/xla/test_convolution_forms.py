@@ -26,6 +26,7 @@ EXAMPLES = {
                        ((2, 7, 3), (3, 3, 4), {"rhs_dilation": (3,), "lhs_dilation": (1,)})],
     "depthwise_filter_gradient": [((6, 9, 9, 2), (7, 7, 2, 6), {"batch_groups": 6}),
                                   ((2, 7, 18, 3), (5, 16, 3, 32), {"batch_groups": 2}),
+                                  ((2, 7, 9, 3), (3, 4, 3, 64), {"batch_groups": 2, "rhs_dilation": (2, 2)}),
                                   ((3, 9, 8, 2), (4, 3, 2, 6), {"batch_groups": 3, "rhs_dilation": (2, 3),
                                                                 "padding": ((1, 0), (0, 2))})],
     "batch_groups": [((6, 9, 9, 4), (7, 7, 4, 4), {"batch_groups": 2}),

@@ -64,13 +64,15 @@ def depthwise_filter_gradient(lhs: Float[Array, "G ... B"], rhs: Float[Array, ".
         return None
     filters, (*steps, dilation) = rhs.shape[-1], geometry.rhs_dilation
     inputs = jnp.repeat(jnp.moveaxis(geometry.pad(lhs), (0, -1), (-1, 0)), filters // len(lhs), axis=-1)
-    dilated = [(0, 0, dilation - 1 if axis == rhs.ndim - 2 else 0) for axis in range(rhs.ndim)]
+    # Zeros between the columns of the gradient, for long loops; not if a loop over one column is long enough.
+    distance = dilation if filters >= _MIN_NUMBERS_OF_LOOP and rhs.shape[-3] <= MAX_TERMS else 1
+    dilated = [(0, 0, dilation // distance - 1 if axis == rhs.ndim - 2 else 0) for axis in range(rhs.ndim)]
     gradients = lax.pad(jnp.moveaxis(rhs, -2, 0), jnp.zeros((), rhs.dtype), dilated)
     rows = gradients.shape[:-2]
     firsts = [[p * stride for p, stride in zip(position, geometry.strides, strict=True)]
               for position in np.ndindex(*positions)]
     # A call, whose operands XLA stores: it would otherwise compute them again for each position.
-    sums = no_inline(partial(_sums_of_products, rows=rows, steps=steps, filters=filters, firsts=firsts))(
+    sums = no_inline(partial(_sums_of_products, rows=rows, steps=(*steps, distance), filters=filters, firsts=firsts))(
         inputs.reshape(*inputs.shape[:-2], -1), gradients.reshape(math.prod(rows), -1))
     return jnp.stack([jnp.sum(total.reshape(-1, filters), axis=0) for total in sums]).reshape(1, *positions, filters)
 
@@ -82,27 +84,28 @@ def _sums_of_products(inputs: Float[Array, "B ... columns*F"], gradients: Float[
 
     The parts of a row are added up as well, so that the sums are short.
     """
-    width = gradients.shape[-1]
-    empty = jnp.zeros(filters * _adjacent(width // filters, filters, _MAX_TERMS_OF_LOOP), gradients.dtype)
+    width, (*steps, distance) = gradients.shape[-1], steps
+    part = filters * (_adjacent(width // filters, filters, _MAX_TERMS_OF_LOOP) if distance == 1 else 1)
 
     def add(n: Array, totals: list[Array], firsts: Sequence[Sequence[int]]) -> list[Array]:
         gradient = lax.dynamic_index_in_dim(gradients, n, keepdims=False)
         sample, *row = jnp.unravel_index(n, rows)
 
-        def met(first: Sequence[int]) -> Array:
+        def products(first: Sequence[int]) -> list[Array]:
             moved = [r * step + f for r, step, f in zip(row, steps, first[:-1], strict=True)]
             start: list[Array | int] = [sample, *moved, first[-1] * filters]
-            return lax.dynamic_slice(inputs, start, [*[1] * (inputs.ndim - 1), width]).reshape(width)
+            size = (width - part) * distance + part
+            met = lax.dynamic_slice(inputs, start, [*[1] * (inputs.ndim - 1), size]).reshape(size)
+            return [met[k * distance:k * distance + part] * gradient[k:k + part] for k in range(0, width, part)]
 
-        return [total + reduce(jnp.add, [*(met(first) * gradient).reshape(-1, len(total))])
-                for total, first in zip(totals, firsts, strict=True)]
+        return [total + reduce(jnp.add, products(first)) for total, first in zip(totals, firsts, strict=True)]
 
     sums: list[Array] = []
     for begin in range(0, len(firsts), _MAX_SUMS):
-        part = firsts[begin:begin + _MAX_SUMS]
+        of_loop = firsts[begin:begin + _MAX_SUMS]
         with allow_small_calls():  # all data are arguments of the call
-            sums += repeat(jnp.asarray(len(gradients)), partial(add, firsts=part),
-                           [empty] * len(part))
+            sums += repeat(jnp.asarray(len(gradients)), partial(add, firsts=of_loop),
+                           [jnp.zeros(part, gradients.dtype)] * len(of_loop))
     return sums
 
 
