@@ -107,3 +107,28 @@ def test_a_product_larger_than_its_factors_is_not_scaled(monkeypatch):
     closed = jax.make_jaxpr(lambda q, k: jnp.einsum("bqd,bkd->bqk", q, k) / 4)(jnp.ones((2, 9, 3)), jnp.ones((2, 8, 3)))
     *_, last = operands.scale_small_arrays(closed).jaxpr.eqns
     assert last.primitive.name == "dot_general"
+
+
+@pytest.mark.parametrize("numbers", ["bqk,bqd->bkd", "bqd,bqk->bdk", "qbd,bqk->bdk", "bqk,dqb->bkd", "qk,qd->kd",
+                                     "bqk,bqd->kd"])
+def test_the_smaller_factor_is_transposed(numbers, monkeypatch):
+    monkeypatch.setattr(operands, "_MIN_BYTES", 0)
+    sizes, names = {"b": 2, "q": 7, "k": 9, "d": 3}, numbers.split("->")[0].split(",")
+    with jax.enable_x64(True):
+        random = np.random.default_rng(0)
+        factors = [jnp.asarray(random.normal(size=[sizes[a] for a in name])) for name in names]
+
+        def f(*factors):
+            return jnp.einsum(numbers, *factors)
+
+        closed = jax.make_jaxpr(f)(*factors)
+        changed = operands.prepare_operands(closed)
+        assert changed is not closed
+        assert operands.prepare_operands(changed) is changed
+
+        def results(f):
+            gradient = jax.grad(lambda *args: jnp.sum(jnp.sin(f(*args))), (0, 1))
+            return f(*factors), gradient(*factors), jax.vmap(f)(*(jnp.stack([a, -a]) for a in factors))
+
+        plain, ours = jax.jit(lambda: (results(f), results(rewrite(f))))()
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-10, atol=1e-10), plain, ours)

@@ -3,8 +3,8 @@
 The gradient by the weights of a layer is the product of a transposed gradient and the layer's input. XLA computes such
 an operand again while it transposes it, with all elementwise operations that lead to it. In a transformer these are the
 residual connections and normalisations of all later layers. Here such a product is a call, whose operands are stored.
-Of the products a^T b of a batch, as in the gradients of attention, the smaller factor is transposed, because XLA has no
-fast product with the transposed first factor.
+Of the products a^T b, the smaller factor is transposed, because XLA has no fast product with a transposed first factor
+that is the larger one: in the gradients of attention, and in those by weights with fewer columns than rows.
 
 A quotient or product with an array c that is constant along the contracted axes is taken out of a product of matrices,
 (a / c) b = (a b) / c, and one that is constant along the other axes of its factor goes to the other factor, if that
@@ -40,13 +40,13 @@ def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
     calls = _calls(jaxpr)
 
     def rule(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
+        if _is_swapped(equation):
+            return [_swapped_product(equation, *operands)]
         if id(equation) in calls:
             def product(a: Array, b: Array) -> Array:
                 result: Array = bind(equation, [a, b])[0]
                 return result
             return [no_inline(product)(*operands)]
-        if _is_swapped(equation):
-            return [_swapped_product(equation, *operands)]
         return bind(equation, operands, prepare_operands)
 
     return rule
@@ -79,16 +79,18 @@ def _transposed_factors(equation: JaxprEqn) -> list[Any]:
 
 
 def _is_swapped(equation: JaxprEqn) -> bool:
-    """Whether it is a batch of products a^T b or b^T a, and the larger factor a is [*batch, contracted, other]."""
+    """Whether it is a product a^T b or b^T a, or a batch of them, where a is [*batch, *contracted, other] and large."""
     if equation.primitive.name != "dot_general":
         return False
     contracted, batches = equation.params["dimension_numbers"]
-    a, b = _avals(equation.invars)
-    large, n = int(b.size > a.size), a.ndim - 2
-    axes = (*range(n),)
-    is_stored = large == 1 and batches[0] == axes and contracted[0] == (n + 1,)
-    return bool(n > 0 and a.ndim == b.ndim and a.size != b.size and contracted[large] == (n,)
-                and batches[large] == axes and not is_stored)
+    a, b, product = _avals((*equation.invars, *equation.outvars))
+    large, n, m = int(b.size > a.size), len(batches[0]), len(contracted[0])
+    axes, summed = (*range(n),), (*range(n, n + m),)
+    is_fast = large == 1 and (n == 0 or (batches[0] == axes and contracted[0] == (*range(n + 1, n + m + 1),)))
+    size = max(a.size, b.size)
+    return bool(a.ndim == b.ndim == n + m + 1 and m and a.size != b.size and contracted[large] == summed
+                and batches[large] == axes and not is_fast and product.size < size
+                and size * a.dtype.itemsize >= _MIN_BYTES)
 
 
 def _swapped_product(equation: JaxprEqn, *factors: Array) -> Array:
@@ -96,7 +98,8 @@ def _swapped_product(equation: JaxprEqn, *factors: Array) -> Array:
     small = int(factors[1].size < factors[0].size)
     b, contracted, batch = factors[small], *(axes[small] for axes in equation.params["dimension_numbers"])
     order = [*batch, *({*range(b.ndim)} - {*batch, *contracted}), *contracted]
-    numbers = ((b.ndim - 1,), (b.ndim - 2,)), ((*range(b.ndim - 2),),) * 2
+    n, axes = len(batch), (*range(b.ndim),)
+    numbers = (axes[n + 1:], axes[n:-1]), (axes[:n], axes[:n])
     product = equation.replace(params=equation.params | {"dimension_numbers": numbers})
     stored: Array = no_inline(lambda b, a: bind(product, [b, a])[0])(
         no_inline(lambda b: jnp.transpose(b, order))(b), factors[1 - small])
