@@ -110,7 +110,7 @@ def test_a_product_larger_than_its_factors_is_not_scaled(monkeypatch):
 
 
 @pytest.mark.parametrize("numbers", ["bqk,bqd->bkd", "bqd,bqk->bdk", "qbd,bqk->bdk", "bqk,dqb->bkd", "qk,qd->kd",
-                                     "bqk,bqd->kd"])
+                                     "qd,qk->kd", "bqk,bqd->kd"])
 def test_the_smaller_factor_is_transposed(numbers, monkeypatch):
     monkeypatch.setattr(operands, "_MIN_BYTES", 0)
     sizes, names = {"b": 2, "q": 7, "k": 9, "d": 3}, numbers.split("->")[0].split(",")

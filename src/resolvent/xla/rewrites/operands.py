@@ -86,10 +86,10 @@ def _is_swapped(equation: JaxprEqn) -> bool:
     a, b, product = _avals((*equation.invars, *equation.outvars))
     large, n, m = int(b.size > a.size), len(batches[0]), len(contracted[0])
     axes, summed = (*range(n),), (*range(n, n + m),)
-    is_fast = large == 1 and (n == 0 or (batches[0] == axes and contracted[0] == (*range(n + 1, n + m + 1),)))
+    is_stored = large == 1 and batches[0] == axes and contracted[0] == (*range(n + 1, n + m + 1),)
     size = max(a.size, b.size)
     return bool(a.ndim == b.ndim == n + m + 1 and m and a.size != b.size and contracted[large] == summed
-                and batches[large] == axes and not is_fast and product.size < size
+                and batches[large] == axes and not is_stored and product.size < size
                 and size * a.dtype.itemsize >= _MIN_BYTES)
 
 
