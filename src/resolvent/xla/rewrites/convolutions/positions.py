@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from resolvent.xla.rewrites.convolutions.geometry import MAX_TERMS, Convolution, Convolve
 from resolvent.xla.small_call import no_inline
 
-_MIN_PIXELS = 256  # of a sample: with fewer, the library's convolution of all samples is faster
+MIN_PIXELS = 512  # of a sample: with fewer, the library's convolution of all samples is faster
 _MIN_FILTERS = 32
 
 
@@ -51,7 +51,7 @@ def products_of_samples(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F
     The parts of one sample, a row of pixels after the other, stay in a cache; the library gathers those of all samples.
     """
     positions, (*sizes, batch, filters) = geometry.output_sizes(lhs, rhs), rhs.shape
-    if (geometry.groups > 1 or geometry.batch_groups > 1 or filters < _MIN_FILTERS or prod(sizes) < _MIN_PIXELS
+    if (geometry.groups > 1 or geometry.batch_groups > 1 or filters < _MIN_FILTERS or prod(sizes) < MIN_PIXELS
             or prod(positions) > MAX_TERMS):
         return None
 

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, choose
+from resolvent.xla.rewrites.convolutions.positions import MIN_PIXELS
 from resolvent.xla.small_call import no_inline
 
 _OUTPUTS = 4  # of a tile, of up to 8 entries: more have large rounding errors
@@ -30,6 +31,7 @@ _POINTS = (0, 1, -1, 2, -2, 0.5, -0.5)  # the last point is infinity
 _MIN_SAVED = 60
 _MAX_PRODUCTS = 0.75  # multiplications of a form, as a fraction of the convolution's
 _ROWS = range(8, 48)  # of products of samples: fewer are slow, and more are faster without copies, by the library
+_MIN_FILTERS = 16
 _JOINED_FILTERS = 32  # with more, products of samples are fast without joined columns
 _NUMBERS_OF_SAMPLES = 2**16  # so that the samples, their transforms and patches stay in the second cache
 
@@ -101,7 +103,8 @@ def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array,
     if tiling is None or not is_plain or prod(rhs.shape[:2]) <= prod(positions):
         return None
     (height, width, batch, filters), rows = rhs.shape, len(lhs) * tiling.parts * positions[1]
-    if rows not in _ROWS or height % _OUTPUTS:  # rhs would be copied to fill up the last tile
+    # rhs would be copied to fill up the last tile
+    if rows not in _ROWS or height % _OUTPUTS or height * width < MIN_PIXELS or filters < _MIN_FILTERS:
         return None
     joined = 2 if filters <= _JOINED_FILTERS and width % 2 == 0 else 1
     columns, tiles, rows = positions[1] + joined - 1, tiling.tiles, rows // positions[1] * (positions[1] + joined - 1)
