@@ -94,7 +94,7 @@ def picture(record: dict[str, Any], path: Path) -> None:
 
     pairs = _pairs(record, 1)
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
-        figure, axes = plt.subplots(figsize=(7, 0.5 * len(pairs) + 1.2), layout="constrained")
+        figure, axes = plt.subplots(figsize=(8, 0.5 * len(pairs) + 1.2), layout="constrained")
         for i, contestant in enumerate(("ours", "PyTorch", "ours, nothing replaced")):
             rows = {row["model"]: row["us_cpu"] for row in record["rows"]
                     if row["contestant"] == contestant and row["cores"] == 1}
@@ -104,7 +104,7 @@ def picture(record: dict[str, Any], path: Path) -> None:
         axes.set_xscale("log")
         axes.set_yticks(range(len(pairs)), [_TITLES[name] for name, *_ in pairs])
         axes.set_ylim(len(pairs) - 0.5, -0.5)
-        axes.set_xlabel("microseconds of CPU time per training sample, one core")
+        axes.set_xlabel("CPU time per sample on one core, in microseconds", loc="right")
         axes.grid(visible=False, axis="y")
         figure.legend(loc="outside upper center", ncols=3)
         figure.savefig(path, format="svg", metadata={"Date": None, "Title": "Microseconds per sample"})
