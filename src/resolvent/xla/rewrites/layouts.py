@@ -20,7 +20,7 @@ from resolvent.xla.programs import CALLS, bind, evaluate, programs
 from resolvent.xla.rewrites.passes import Pass
 from resolvent.xla.rewrites.values import Dimensions, Factor, Value, as_value, common_sizes, from_order, parts_of, plain
 
-__all__ = ["ELEMENTWISE", "carry_equation", "carry_layouts"]
+__all__ = ["ELEMENTWISE", "RESHAPES", "carry_equation", "carry_layouts"]
 
 ELEMENTWISE = frozenset([
     "abs", "add", "add_any", "and", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p", "cos", "div",
@@ -28,7 +28,7 @@ ELEMENTWISE = frozenset([
     "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "rem", "round", "rsqrt", "select_n", "sign",
     "sin", "sqrt", "square", "sub", "tan", "tanh", "xor"])
 _REDUCTIONS = frozenset(["reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum"])
-_RESHAPES = frozenset(["expand_dims", "reshape", "squeeze"])
+RESHAPES = frozenset(["expand_dims", "reshape", "squeeze"])
 _WINDOWED = frozenset(["reduce_window_max", "reduce_window_min", "reduce_window_sum", "select_and_gather_add",
                        "select_and_scatter_add"])
 _CONVOLUTION = "conv_general_dilated"
@@ -83,7 +83,7 @@ def _carry(equation: JaxprEqn, operands: list[Any]) -> Value | None:
         return _reduce(lambda array, axes: operation(array, **params | {"axes": axes}), values[0], params["axes"])
     if name == "transpose":
         return _transposed(values[0], params["permutation"])
-    if name in _RESHAPES:  # the batching of a reshape may also transpose
+    if name in RESHAPES:  # the batching of a reshape may also transpose
         order = params["dimensions"] if name == "reshape" else None
         return _reshape_value(values[0] if order is None else _transposed(values[0], order), result.shape)
     if name == "broadcast_in_dim":

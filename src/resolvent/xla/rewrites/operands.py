@@ -1,4 +1,4 @@
-"""Operands of matrix products: computed once, and transposed where they are small.
+"""Operands of matrix products: computed once, and transposed or divided where they are small.
 
 The gradient by the weights of a layer is the product of a transposed gradient and the layer's input. XLA computes such
 an operand again while it transposes it, with all elementwise operations that lead to it. In a transformer these are the
@@ -27,7 +27,7 @@ from resolvent.xla.small_call import no_inline
 
 _MIN_BYTES = 2**16  # smallest size of an operand that is stored
 _MIN_SIZE = 2**12  # smallest number of entries of a factor that is divided elsewhere
-_MOVES = frozenset(["reshape", "squeeze", "transpose"])
+MOVES = frozenset(["reshape", "squeeze", "transpose"])
 
 
 def _find_products(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
@@ -60,7 +60,7 @@ def _calls(jaxpr: Jaxpr) -> set[int]:
     producers, uses = producers_of(jaxpr), count_uses(jaxpr)
 
     def is_computed_again(factor: Any) -> bool:
-        while factor in producers and producers[factor].primitive.name in _MOVES and uses[factor] == 1:
+        while factor in producers and producers[factor].primitive.name in MOVES and uses[factor] == 1:
             factor = producers[factor].invars[0]
         return (factor in producers and producers[factor].primitive.name in ELEMENTWISE and uses[factor] > 1
                 and factor.aval.size * factor.aval.dtype.itemsize >= _MIN_BYTES)

@@ -27,7 +27,7 @@ from jaxtyping import Array
 
 from resolvent.xla.programs import CALLS, bind, evaluate, programs
 from resolvent.xla.rewrites.deferred import Program, Rule
-from resolvent.xla.rewrites.layouts import ELEMENTWISE
+from resolvent.xla.rewrites.layouts import ELEMENTWISE, RESHAPES
 from resolvent.xla.rewrites.passes import Pass
 
 _barrier: Callable[[Array], Array] = lax.optimization_barrier  # a typed name: JAX's function has no types
@@ -35,9 +35,8 @@ _MAX_INLINE_SIZE = 1024  # up to this size, XLA compiles a reduction into the lo
 _MIN_SIZE = 4096  # smaller arrays are computed as they are
 _MIN_RATIO = 16  # number of entries of an array for one of a coefficient
 _MAX_DEGREE, _MAX_TERMS = 2, 4
-_RESHAPES = frozenset(["expand_dims", "reshape", "squeeze"])
 _ARITHMETIC = frozenset(["add", "add_any", "div", "mul", "neg", "sub"])
-_FOLLOWED = ELEMENTWISE | _RESHAPES | {"broadcast_in_dim", "reduce_sum"}
+_FOLLOWED = ELEMENTWISE | RESHAPES | {"broadcast_in_dim", "reduce_sum"}
 _UNIT = 1.0  # a number without a dtype
 Shape: TypeAlias = tuple[int, ...]
 Monomial: TypeAlias = tuple[int, ...]  # numbers of arrays, in ascending order
@@ -231,7 +230,7 @@ class _Factored:
             return self._polynomial(x, x.shape).sum(axes) if _is_over_pixels(x.shape, axes) else None
         if name == "broadcast_in_dim" and _is_coefficient(sizes := expanded_shape(equation, x.shape), shape):
             return Polynomial(shape, {(): _reshape(_plain(x), tuple(sizes))}, self._arrays)
-        if name in _RESHAPES and params.get("dimensions") is None:
+        if name in RESHAPES and params.get("dimensions") is None:
             return self._polynomial(x, x.shape).reshape(shape)
         if name in _ARITHMETIC and any(isinstance(x, Polynomial) or _is_coefficient(np.shape(x), shape)
                                        for x in operands):

@@ -13,13 +13,13 @@ from jax.extend.core import Jaxpr, JaxprEqn, Var
 
 from resolvent.xla.programs import EquationRule, bind
 from resolvent.xla.rewrites.layouts import ELEMENTWISE
+from resolvent.xla.rewrites.operands import MOVES
 from resolvent.xla.rewrites.passes import Pass, also_inside
 from resolvent.xla.small_call import no_inline
 
 _MIN_BYTES = 2**16  # smallest size of a result that is stored
 _CONVOLUTION = "conv_general_dilated"
 _ELEMENTWISE = ELEMENTWISE | {"custom_jvp_call"}  # the latter is an activation function
-_MOVES = frozenset(["reshape", "squeeze", "transpose"])
 
 
 def _find_shared(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
@@ -44,7 +44,7 @@ def _shared(jaxpr: Jaxpr) -> list[Any]:
     readers: dict[Any, set[str]] = defaultdict(set)
     for equation in reversed(jaxpr.eqns):  # who reads a moved array is known before the move
         name = equation.primitive.name
-        of_equation = readers[equation.outvars[0]] if name in _MOVES else {name}
+        of_equation = readers[equation.outvars[0]] if name in MOVES else {name}
         for v in equation.invars:
             if isinstance(v, Var):
                 readers[v] |= of_equation
