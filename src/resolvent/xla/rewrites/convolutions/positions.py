@@ -20,7 +20,8 @@ def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], ge
     """For each position, the product of lhs and the entries of the window that meet it.
 
     It is for a dilated lhs, of which only the entries without the zeros take part, as in the gradient of a strided
-    transposed convolution by its filter; and for windows with one position.
+    transposed convolution by its filter; and for windows with one position. The sums are over samples first, as arrays
+    of features are stored.
     """
     positions = geometry.output_sizes(lhs, rhs)
     is_dilated = max(geometry.lhs_dilation) > 1
@@ -28,7 +29,7 @@ def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], ge
             or not (is_dilated or prod(positions) == 1) or prod(positions) > MAX_TERMS
             or prod(rhs.shape[:-2]) <= prod(positions)):
         return None
-    sizes, rows = lhs.shape[1:-1], lhs.reshape(len(lhs), -1)
+    sizes, rows, gradients = lhs.shape[1:-1], jnp.moveaxis(lhs, -1, 1).reshape(len(lhs), -1), jnp.moveaxis(rhs, -2, 0)
     products = []
     for position in np.ndindex(*positions):
         # Entry u of lhs meets tap before + dilation * u - stride * position.
@@ -39,8 +40,9 @@ def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], ge
             last = first + (sizes[axis] - 1) * dilation
             config.append((-first, last + 1 - rhs.shape[axis], 0))
             limits.append(dilation)
-        met = lax.pad(rhs, jnp.zeros((), rhs.dtype), [*config, (0, 0, 0), (0, 0, 0)])
-        products.append(rows @ met[tuple(slice(None, None, step) for step in limits)].reshape(-1, rhs.shape[-1]))
+        met = lax.pad(gradients, jnp.zeros((), rhs.dtype), [(0, 0, 0), *config, (0, 0, 0)])
+        products.append(rows @ met[(slice(None), *(slice(None, None, step) for step in limits))].reshape(
+            -1, rhs.shape[-1]))
     return jnp.stack(products, axis=1).reshape(len(lhs), *positions, -1)
 
 
