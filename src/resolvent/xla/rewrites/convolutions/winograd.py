@@ -28,7 +28,7 @@ _OUTPUTS = 4  # of a tile, of up to 8 entries: more have large rounding errors
 _TAPS = {3: 3, 5: 5, 7: 4}  # window -> entries of its parts; a window of 7 has two, filled up with a zero
 _POINTS = (0, 1, -1, 2, -2, 0.5, -0.5)  # the last point is infinity
 # Products that are saved, per number of the transformed arrays: with fewer, their sums take longer.
-_MIN_SAVED = 60
+_MIN_SAVED = 45
 _MAX_PRODUCTS = 0.75  # multiplications of a form, as a fraction of the convolution's
 _ROWS = range(8, 48)  # of products of samples: fewer are slow, and more are faster without copies, by the library
 _MIN_FILTERS = 16
@@ -63,6 +63,10 @@ class _Tiling:
         """Entries of a tile of inputs, and number of its products."""
         return _OUTPUTS + self.taps - 1
 
+    def products(self, sizes: Sequence[int]) -> float:
+        """The products for outputs of these sizes, as a fraction of those of the convolution."""
+        return self.parts * self.tiles * self.dilation * self.entries / (sizes[self.axis] * self.window)
+
 
 def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometry: Convolution,
              convolve: Convolve) -> Array | None:
@@ -73,7 +77,8 @@ def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometr
         return None
     axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.taps, _OUTPUTS)
     factors = _transform(of_filter, rhs, axis, tiling.parts, tiling.taps, 1)
-    products = _products(tiling, lhs, factors, geometry, convolve)
+    product = _product(tiling, geometry)
+    products = [convolve(x, w, product) for x, w in zip(_sums_of_inputs(tiling, lhs, geometry), factors, strict=True)]
     return _join(of_outputs.T, products, axis + 1, tiling.dilation, sizes[axis])
 
 
@@ -85,8 +90,12 @@ def winograd_filter_gradient(lhs: Float[Array, "C ... B"], rhs: Float[Array, "..
     if tiling is None or set(geometry.rhs_dilation) != {1}:
         return None
     axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.taps, _OUTPUTS)
-    factors = _transform(of_outputs, rhs, axis, tiling.tiles, _OUTPUTS, tiling.dilation)
-    products = _products(tiling, lhs, factors, geometry, convolve)
+    # In the order in which arrays of features are stored: the sums run over adjacent numbers.
+    inputs = _sums_of_inputs(tiling, jnp.swapaxes(lhs, 0, -1), geometry)
+    factors = _transform(of_outputs, jnp.moveaxis(rhs, -2, 0), axis + 1, tiling.tiles, _OUTPUTS, tiling.dilation)
+    product = _product(tiling, geometry)
+    products = [convolve(jnp.swapaxes(x, 0, -1), jnp.moveaxis(g, 0, -2), product)
+                for x, g in zip(inputs, factors, strict=True)]
     return _join(of_filter.T, products, axis + 1, 1, positions[axis])
 
 
@@ -145,18 +154,20 @@ def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array,
     return reduce(jnp.add, [out[:, :, j:j + positions[1], j] for j in range(joined)])
 
 
-def _products(tiling: _Tiling, lhs: Array, factors: Sequence[Array], geometry: Convolution,
-              convolve: Convolve) -> list[Array]:
-    """The convolutions of the sums of inputs with these factors."""
-    axis, of_inputs = tiling.axis, _matrices(tiling.taps, _OUTPUTS)[2]
-    inputs = _transform(of_inputs, lhs, axis + 1, tiling.tiles + tiling.parts - 1, _OUTPUTS, tiling.dilation,
-                        geometry.padding[axis][0])
-    product = geometry.unpadded([n == axis for n in range(len(geometry.strides))])
-    if tiling.parts == 1:
-        is_tiled = [n == axis for n in range(len(geometry.strides))]
-        product = replace(product, strides=choose(is_tiled, 1, geometry.strides),
-                          rhs_dilation=choose(is_tiled, 1, geometry.rhs_dilation))
-    return [convolve(x, factor, product) for x, factor in zip(inputs, factors, strict=True)]
+def _sums_of_inputs(tiling: _Tiling, x: Float[Array, "B ... C"], geometry: Convolution) -> list[Array]:
+    """The sums of the entries of each tile of inputs that are multiplied."""
+    return _transform(_matrices(tiling.taps, _OUTPUTS)[2], x, tiling.axis + 1, tiling.tiles + tiling.parts - 1,
+                      _OUTPUTS, tiling.dilation, geometry.padding[tiling.axis][0])
+
+
+def _product(tiling: _Tiling, geometry: Convolution) -> Convolution:
+    """The convolution of such sums, whose window has one entry along this axis for each part."""
+    is_tiled = [n == tiling.axis for n in range(len(geometry.strides))]
+    product = geometry.unpadded(is_tiled)
+    if tiling.parts > 1:
+        return product
+    return replace(product, strides=choose(is_tiled, 1, geometry.strides),
+                   rhs_dilation=choose(is_tiled, 1, geometry.rhs_dilation))
 
 
 def _transform(matrix: NDArray[np.float64], x: Array, axis: int, tiles: int, step: int, dilation: int,
@@ -199,11 +210,8 @@ def _tilings(geometry: Convolution, windows: Sequence[int], dilations: Sequence[
                for axis, (window, dilation, size) in enumerate(zip(windows, dilations, sizes, strict=True))
                if (taps := _TAPS.get(window))]
 
-    def products(tiling: _Tiling) -> float:
-        """As a fraction of those of the convolution."""
-        return tiling.parts * tiling.tiles * tiling.dilation * tiling.entries / (sizes[tiling.axis] * tiling.window)
-
-    return sorted((tiling for tiling in tilings if products(tiling) <= _MAX_PRODUCTS), key=products)
+    fitting = [tiling for tiling in tilings if tiling.products(sizes) <= _MAX_PRODUCTS]
+    return sorted(fitting, key=lambda tiling: tiling.products(sizes))
 
 
 def _tiling(geometry: Convolution, windows: Sequence[int], dilations: Sequence[int], sizes: Sequence[int],
@@ -212,7 +220,7 @@ def _tiling(geometry: Convolution, windows: Sequence[int], dilations: Sequence[i
     best = next(iter(_tilings(geometry, windows, dilations, sizes)), None)
     if best is None:
         return None
-    saved = prod(channels) / sum(channels) * prod(windows) * (1 - best.parts * best.entries / (best.window * _OUTPUTS))
+    saved = prod(channels) / sum(channels) * prod(windows) * (1 - best.products(sizes))
     return best if saved >= _MIN_SAVED else None
 
 
