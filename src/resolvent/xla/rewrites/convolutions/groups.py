@@ -1,14 +1,47 @@
-"""Forms of convolutions in groups of features or of the batch: blocks of adjacent groups."""
+"""Forms of convolutions in groups of features or of the batch: sums, and blocks of adjacent groups."""
 
 from dataclasses import replace
+from functools import reduce
 
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Float
 
-from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve
+from resolvent.xla.rewrites.convolutions.geometry import MAX_TERMS, Convolution, Convolve, strided
 from resolvent.xla.small_call import no_inline
 
 _MIN_FEATURES = 8  # features of a block: with fewer, the library's products are slow
+
+
+def few_features(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"], geometry: Convolution,
+                 convolve: Convolve) -> Array | None:
+    """Sums over the features of a group and the window, in loops along the columns of images with the features first.
+
+    In such a loop the entries of the filter are constant.
+    """
+    groups, (*window, features, filters) = geometry.groups, rhs.shape
+    is_strided = geometry.strides[-1] > 1  # a loop along strided columns is slow
+    if groups == 1 or is_strided or features * np.prod(window) > MAX_TERMS:
+        return None
+    sizes, strides = geometry.output_sizes(lhs, rhs), (1, 1, *geometry.strides)
+
+    def pad(images: Array) -> Array:
+        return geometry.pad(images.reshape(-1, *lhs.shape[1:-1], 1))
+
+    def sums(padded: Array, rhs: Array) -> Array:
+        padded = padded.reshape(len(lhs), groups, features, *padded.shape[1:])
+        factors = rhs.reshape(*window, features, groups, -1, *[1] * rhs.ndim)[..., 0]
+        terms = []
+        for *tap, feature in np.ndindex(*rhs.shape[:-1]):
+            first = [t * dilation for t, dilation in zip(tap, geometry.rhs_dilation, strict=True)]
+            met = strided(padded, (0, feature, *first), (groups, 1, *sizes), strides)
+            terms.append(met * factors[(*tap, feature)])
+        # Two sums, because each addition waits for the one before it.
+        total = reduce(jnp.add, [reduce(jnp.add, terms[n::2]) for n in (0, 1) if terms[n:]])
+        return total.reshape(len(lhs), filters, *sizes)
+
+    # Calls: XLA is fast at transposing alone, not together with other operations.
+    return jnp.moveaxis(no_inline(sums)(no_inline(pad)(jnp.moveaxis(lhs, -1, 1)), rhs), 1, -1)
 
 
 def batch_groups(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
