@@ -125,7 +125,9 @@ def _elementwise(equation: JaxprEqn, operands: Sequence[Any], values: Sequence[V
     # The largest operand; among equal ones, one that is stored in another order.
     main = max(split.values(), key=lambda v: (v.array.size, v.stored() != sorted(v.stored())))
     positions = main.stored()
-    positions = [*dict.fromkeys(p for v in split.values() for p in v.stored() if p not in positions), *positions]
+    others = dict.fromkeys(p for v in split.values() for p in v.stored() if p not in positions)
+    # Of a row and a column that are stored as they are, the result is as well.
+    positions = sorted([*others, *positions]) if positions == sorted(positions) else [*others, *positions]
     arrays = [split[i].arrange(positions) if i in split else x for i, x in enumerate(operands)]
     axes = {position: axis for axis, position in enumerate(positions)}
     dimensions = tuple(tuple(Factor(factor.size, axes.get((d, j))) for j, factor in enumerate(factors))
