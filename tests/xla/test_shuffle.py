@@ -1,5 +1,6 @@
 """Permutations that are evaluated entry by entry: every result is a permutation, and all are about equally likely."""
 
+from contextlib import nullcontext
 from itertools import permutations
 
 import jax
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from resolvent.xla.shuffle import Shuffle
+from resolvent.xla.shuffle import Shuffle, folded_words
+from resolvent.xla.small_call import allow_small_calls
 
 ROOM = 300
 draw = jax.jit(lambda seed, n: Shuffle.draw(jax.random.key(seed), n)(jnp.minimum(jnp.arange(ROOM), n - 1)))
@@ -56,3 +58,23 @@ def test_many_are_one_after_the_other(first, last):
         single = Shuffle.draw(jax.random.fold_in(key, number), jnp.array(50))
         np.testing.assert_array_equal(many.pivots[number - first], single.pivots)
         np.testing.assert_array_equal(many.salts[number - first], single.salts)
+
+
+@pytest.mark.parametrize("count", [1, 8, 100])
+@pytest.mark.parametrize("is_small", [True, False])
+def test_words_of_a_small_function_are_those_of_jax(count, is_small):
+    def draw(key, numbers):
+        with allow_small_calls() if is_small else nullcontext():
+            return folded_words(key, numbers, 48)
+
+    key, numbers = jax.random.key(3), 5 + jnp.arange(count, dtype=jnp.uint32)
+    expected = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (48,), jnp.uint32))(numbers)
+    assert jax.jit(draw)(key, numbers).tolist() == expected.tolist()
+    assert jax.vmap(draw, (None, 0))(key, numbers[None]).tolist() == expected[None].tolist()
+
+
+@pytest.mark.parametrize("generator", ["rbg", "unsafe_rbg"])
+def test_words_of_other_generators_are_those_of_jax(generator):
+    key, numbers = jax.random.key(3, impl=generator), jnp.arange(4, dtype=jnp.uint32)
+    expected = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (8,), jnp.uint32))(numbers)
+    assert folded_words(key, numbers, 8).tolist() == expected.tolist()

@@ -10,12 +10,15 @@ operations.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, UInt32
 
+from resolvent.xla.rows import entry
 from resolvent.xla.small_call import repeat
 from resolvent.xla.versions import on_cpu
 
 _DRAWN_TOGETHER = 8  # permutations per step of draw_many
+_ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]], np.uint32)  # of Threefry, in even and odd groups
 _ROUNDS = 24  # each round moves half of the indices; after 24, a test with 1e5 draws detects no bias
 
 
@@ -36,8 +39,7 @@ class Shuffle(eqx.Module):
     def draw(cls, key: Array, n: Int[Array, ""]) -> "Shuffle":
         """Draw a permutation of length ``n``."""
         bits = jax.random.bits(key, (2, _ROUNDS), jnp.uint32)
-        length = jnp.asarray(n, jnp.int32)
-        return cls(length, (bits[0] % length.astype(jnp.uint32)).astype(jnp.int32), bits[1])
+        return cls(jnp.asarray(n, jnp.int32), _pivots(bits[0], n), bits[1])
 
     @classmethod
     def draw_many(cls, key: Array, first: Int[Array, ""], last: Int[Array, ""], n: Int[Array, ""], *,
@@ -47,15 +49,13 @@ class Shuffle(eqx.Module):
         Returns:
             Leaves [capacity, ...]; rows after the last permutation are not valid.
         """
-        def draw_one(number: Array) -> tuple[Array, Array]:
-            shuffle = cls.draw(jax.random.fold_in(key, number), n)
-            return shuffle.pivots, shuffle.salts
-
         size = min(_DRAWN_TOGETHER, capacity)
         blocks = -(-capacity // size)
 
         def draw_block(i: Array, arrays: tuple[Array, Array]) -> tuple[Array, Array]:
-            new = jax.vmap(draw_one)(first + i * size + jnp.arange(size))
+            numbers = first + i * size + jnp.arange(size)
+            words = folded_words(key, numbers.astype(jnp.uint32), 2 * _ROUNDS)
+            new = _pivots(words[:, :_ROUNDS], n), words[:, _ROUNDS:]
             pivots, salts = (jax.lax.dynamic_update_slice_in_dim(array, rows, i * size, 0)
                              for array, rows in zip(arrays, new, strict=True))
             return pivots, salts
@@ -83,6 +83,44 @@ class Shuffle(eqx.Module):
             return repeat(jnp.array(_ROUNDS), swap_or_not, x)
         result: Array = jax.lax.fori_loop(0, _ROUNDS, swap_or_not, x, unroll=_ROUNDS)  # one launch instead of 24
         return result
+
+
+def folded_words(key: Array, numbers: UInt32[Array, " S"], size: int) -> UInt32[Array, "S size"]:
+    """``jax.random.bits(jax.random.fold_in(key, number), (size,), jnp.uint32)`` for each number.
+
+    On a CPU JAX compiles a draw to a loop of five steps, in which the runtime starts each fused operation: for a few
+    hundred words this takes longer than the words. The same words are computed in one small function here.
+    """
+    is_threefry = str(jax.random.key_impl(key)) == "threefry2x32" and jax.config.values["jax_threefry_partitionable"]
+    if not (on_cpu() and is_threefry):
+        return jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (size,), jnp.uint32))(numbers)
+    words = jax.random.key_data(key)
+    first, second = _threefry(words[0], words[1], jnp.zeros_like(numbers), numbers)
+    counts = jnp.broadcast_to(jnp.arange(size, dtype=jnp.uint32), (len(numbers), size))
+    high, low = _threefry(first[:, None], second[:, None], jnp.zeros_like(counts), counts)
+    return high ^ low
+
+
+def _threefry(key0: Array, key1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
+    """Threefry-2x32 with 20 rounds. Source: Salmon, Moraes, Dror, Shaw: Parallel Random Numbers, SC 2011."""
+    schedule = jnp.stack(jnp.broadcast_arrays(key0, key1, key0 ^ key1 ^ np.uint32(0x1BD11BDA)))
+
+    def group(i: Array, x: tuple[Array, Array]) -> tuple[Array, Array]:
+        x0, x1 = x
+        for r in range(4):
+            x0 = x0 + x1
+            rotation = entry(jnp.asarray(_ROTATIONS), i % 2, r)
+            x1 = x0 ^ ((x1 << rotation) | (x1 >> (32 - rotation)))
+        return (x0 + entry(schedule, (i + 1) % 3),
+                x1 + entry(schedule, (i + 2) % 3) + (i + 1).astype(jnp.uint32))
+
+    first = x0 + key0, x1 + key1
+    last: tuple[Array, Array] = repeat(jnp.array(5), group, first)
+    return last
+
+
+def _pivots(words: UInt32[Array, "*S rounds"], n: Int[Array, ""]) -> Int[Array, "*S rounds"]:
+    return (words % jnp.asarray(n, jnp.uint32)).astype(jnp.int32)
 
 
 def _mix(h: UInt32[Array, " B"]) -> UInt32[Array, " B"]:
