@@ -26,6 +26,7 @@ from resolvent.xla.rewrites.convolutions.positions import few_positions, product
 from resolvent.xla.rewrites.convolutions.winograd import (
     winograd,
     winograd_filter_gradient,
+    winograd_filter_gradient_of_phases,
     winograd_products_of_samples,
 )
 from resolvent.xla.rewrites.deferred import Program
@@ -44,10 +45,10 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
         NUMBERS[len(geometry.strides)], feature_group_count=geometry.groups, **geometry.params)
 
 
-FORMS: tuple[Form, ...] = (few_positions, strided_slices, phases, depthwise_filter_gradient, batch_groups,
-                           depthwise, few_features, blocks_of_groups, winograd_products_of_samples, winograd,
-                           winograd_filter_gradient, depth_as_features, products_of_samples, phases_as_samples,
-                           columns_with_features, few_filters, library)
+FORMS: tuple[Form, ...] = (winograd_filter_gradient_of_phases, few_positions, strided_slices, phases,
+                           depthwise_filter_gradient, batch_groups, depthwise, few_features, blocks_of_groups,
+                           winograd_products_of_samples, winograd, winograd_filter_gradient, depth_as_features,
+                           products_of_samples, phases_as_samples, columns_with_features, few_filters, library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:

@@ -1,4 +1,4 @@
-"""Winograd's forms of windows of 3, 5 and 7: tiles of outputs along one axis, by fewer products.
+"""Winograd's forms of windows of 2, 3, 5 and 7: tiles of outputs along one axis, by fewer products.
 
 An input tile d and a filter w give the outputs A'[(G w) * (B d)], where * multiplies entry by entry: 6 products instead
 of 12 for 4 outputs of a window of 3. Each product is a convolution whose window has one entry along this axis. A window
@@ -25,7 +25,7 @@ from resolvent.xla.rewrites.convolutions.positions import MIN_PIXELS
 from resolvent.xla.small_call import no_inline
 
 _OUTPUTS = 4  # of a tile, of up to 8 entries: more have large rounding errors
-_TAPS = {3: 3, 5: 5, 7: 4}  # window -> entries of its parts; a window of 7 has two, filled up with a zero
+_TAPS = {2: 2, 3: 3, 5: 5, 7: 4}  # window -> entries of its parts; a window of 7 has two, filled up with a zero
 _POINTS = (0, 1, -1, 2, -2, 0.5, -0.5)  # the last point is infinity
 # Products that are saved, per number of the transformed arrays: with fewer, their sums take longer.
 _MIN_SAVED = 45
@@ -67,6 +67,10 @@ class _Tiling:
         """The products for outputs of these sizes, as a fraction of those of the convolution."""
         return self.parts * self.tiles * self.dilation * self.entries / (sizes[self.axis] * self.window)
 
+    def saved(self, windows: Sequence[int], sizes: Sequence[int], channels: Sequence[int]) -> float:
+        """The products that are saved, per number of the transformed arrays."""
+        return prod(channels) / sum(channels) * prod(windows) * (1 - self.products(sizes))
+
 
 def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometry: Convolution,
              convolve: Convolve) -> Array | None:
@@ -93,10 +97,33 @@ def winograd_filter_gradient(lhs: Float[Array, "C ... B"], rhs: Float[Array, "..
     # In the order in which arrays of features are stored: the sums run over adjacent numbers.
     inputs = _sums_of_inputs(tiling, jnp.swapaxes(lhs, 0, -1), geometry)
     factors = _transform(of_outputs, jnp.moveaxis(rhs, -2, 0), axis + 1, tiling.tiles, _OUTPUTS, tiling.dilation)
-    product = _product(tiling, geometry)
-    products = [convolve(jnp.swapaxes(x, 0, -1), jnp.moveaxis(g, 0, -2), product)
-                for x, g in zip(inputs, factors, strict=True)]
+    products = _products_by_filter(inputs, factors, _product(tiling, geometry), convolve)
     return _join(of_filter.T, products, axis + 1, 1, positions[axis])
+
+
+def winograd_filter_gradient_of_phases(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"],
+                                       geometry: Convolution, convolve: Convolve) -> Array | None:
+    """The gradient of a transposed convolution by its filter: tiles of lhs for each phase of the filter."""
+    positions, sizes = geometry.output_sizes(lhs, rhs), lhs.shape[1:-1]
+    is_plain = {*geometry.strides, *geometry.rhs_dilation, geometry.groups, geometry.batch_groups} == {1}
+    # A window of one entry for each phase is that of a product of this form.
+    if not is_plain or any(n <= dilation for n, dilation in zip(positions, geometry.lhs_dilation, strict=True)):
+        return None
+    tiling = next((_Tiling(axis, taps, 1, taps, sizes[axis] // _OUTPUTS)
+                   for axis, (n, dilation) in enumerate(zip(positions, geometry.lhs_dilation, strict=True))
+                   if dilation > 1 and (taps := n // dilation) * dilation == n and _TAPS.get(taps) == taps
+                   and sizes[axis] % _OUTPUTS == 0), None)
+    if tiling is None or tiling.saved(positions, sizes, (len(lhs), rhs.shape[-1])) < _MIN_SAVED:
+        return None
+    axis, tiles, (of_outputs, of_filter, of_inputs) = tiling.axis, tiling.tiles, _matrices(tiling.taps, _OUTPUTS)
+    dilation, before = geometry.lhs_dilation[axis], positions[axis] - 1 - geometry.padding[axis][0]
+    inputs = _transform(of_outputs, jnp.swapaxes(lhs, 0, -1), axis + 1, tiles, _OUTPUTS, 1)
+    factors = _transform(of_inputs, jnp.moveaxis(rhs, -2, 0), axis + 1, tiles, _OUTPUTS, dilation, before)
+    # An entry meets the phases of one tile, the last one first.
+    product = replace(geometry, padding=choose([n == axis for n in range(len(positions))],
+                                               (dilation - 1, dilation - 1), geometry.padding))
+    products = _products_by_filter(inputs, factors, product, convolve)
+    return _join(of_filter.T[::-1], products, axis + 1, dilation, positions[axis])
 
 
 def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array, "H W B F"], geometry: Convolution,
@@ -154,6 +181,12 @@ def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array,
     return reduce(jnp.add, [out[:, :, j:j + positions[1], j] for j in range(joined)])
 
 
+def _products_by_filter(inputs: Sequence[Float[Array, "B ... C"]], factors: Sequence[Float[Array, "B ... F"]],
+                        product: Convolution, convolve: Convolve) -> list[Array]:
+    return [convolve(jnp.swapaxes(x, 0, -1), jnp.moveaxis(g, 0, -2), product)
+            for x, g in zip(inputs, factors, strict=True)]
+
+
 def _sums_of_inputs(tiling: _Tiling, x: Float[Array, "B ... C"], geometry: Convolution) -> list[Array]:
     """The sums of the entries of each tile of inputs that are multiplied."""
     return _transform(_matrices(tiling.taps, _OUTPUTS)[2], x, tiling.axis + 1, tiling.tiles + tiling.parts - 1,
@@ -203,8 +236,8 @@ def _tilings(geometry: Convolution, windows: Sequence[int], dilations: Sequence[
              sizes: Sequence[int]) -> list[_Tiling]:
     """The tiles along each axis of a plain convolution that have fewer products, those with the fewest first."""
     is_plain = set(geometry.lhs_dilation) == {1} and geometry.groups * geometry.batch_groups == 1
-    # A window of one or two entries along an axis is that of a product of such a form.
-    if not is_plain or min(windows) < 3:
+    # A window of one entry along an axis, or of two along one axis alone, is that of a product of such a form.
+    if not is_plain or (min(windows) < 3 and {*windows} != {2}):
         return []
     tilings = [_Tiling(axis, window, dilation, taps, -(-size // (_OUTPUTS * dilation)))
                for axis, (window, dilation, size) in enumerate(zip(windows, dilations, sizes, strict=True))
@@ -218,10 +251,7 @@ def _tiling(geometry: Convolution, windows: Sequence[int], dilations: Sequence[i
             channels: Sequence[int]) -> _Tiling | None:
     """The tiles with the fewest products, or None if they do not save enough."""
     best = next(iter(_tilings(geometry, windows, dilations, sizes)), None)
-    if best is None:
-        return None
-    saved = prod(channels) / sum(channels) * prod(windows) * (1 - best.products(sizes))
-    return best if saved >= _MIN_SAVED else None
+    return best if best and best.saved(windows, sizes, channels) >= _MIN_SAVED else None
 
 
 @cache
