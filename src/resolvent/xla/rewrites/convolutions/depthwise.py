@@ -6,6 +6,7 @@ stride along this axis, all columns are computed: to bring the needed ones toget
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial, reduce
 
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geomet
     if geometry.groups == 1 or rhs.shape[-2] != 1 or np.prod(rhs.shape[:-2]) > MAX_TERMS:
         return None
     (*sizes, columns), filters = geometry.output_sizes(lhs, rhs), rhs.shape[-1]
-    padded, steps = jnp.repeat(geometry.pad(lhs), filters // geometry.groups, axis=-1), (*geometry.strides[:-1], 1)
+    padded, steps = _pad(jnp.repeat(lhs, filters // geometry.groups, axis=-1), geometry), (*geometry.strides[:-1], 1)
     width = (columns - 1) * geometry.strides[-1] + 1
     adjacent = _adjacent(width, filters)
     # A call: otherwise XLA computes the tiled filter again for each number that reads it.
@@ -50,6 +51,16 @@ def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geomet
         total = no_inline(partial(add, begin))(tiled, total)
     out: Array = total.reshape(len(lhs), *sizes, width, filters)[..., ::geometry.strides[-1], :]
     return out
+
+
+def _pad(lhs: Array, geometry: Convolution) -> Array:
+    """The padded array, by one loop along columns and features."""
+    if geometry.lhs_dilation[-1] > 1:
+        return geometry.pad(lhs)
+    features, (*padding, of_columns) = lhs.shape[-1], geometry.padding
+    before, after = (n * features for n in of_columns)
+    rows = replace(geometry, padding=(*padding, (before, after))).pad(lhs.reshape(*lhs.shape[:-2], -1, 1))
+    return rows.reshape(*rows.shape[:-2], -1, features)
 
 
 def depthwise_filter_gradient(lhs: Float[Array, "G ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
