@@ -42,11 +42,14 @@ def svg_of(figure: Figure, title: str) -> Markup:
     """
     text = io.StringIO()
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
-        FigureCanvasSVG(figure)
+        canvas = FigureCanvasSVG(figure)
         if (layout := figure.get_layout_engine()) is not None:
-            layout.execute(figure)  # savefig would draw the whole figure, without output, to compute its layout
+            layout.execute(figure)
             figure.set_layout_engine("none")
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None, "Title": title})
+        for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+            patch.set(facecolor="none", edgecolor="none")
+        # Not with savefig, which draws a figure with a layout a second time, without output.
+        canvas.print_svg(text, metadata={"Date": None, "Creator": None, "Title": title})
     svg = text.getvalue()
     prefix = f"f{hashlib.sha256(title.encode()).hexdigest()[:8]}-"
 
