@@ -139,13 +139,13 @@ class LearningProblem(Problem):
             is_alone: whether the other splits have no samples.
         """
         number = self.splits.index(split)
-        offset, length = np.array(self.offset), np.asarray(self.length)  # of NumPy: JAX would compile each operation
+        # Arrays of NumPy, in the changed problem too: JAX would compile each operation.
+        offset, length = np.array(self.offset), np.asarray(self.length)
         lengths = np.zeros_like(length) if is_alone else length.copy()
         first = (length[number] + 1) // 2
         lengths[number] = first if half == 0 else length[number] - first
         offset[number] += first if half else 0
-        changed: LearningProblem = eqx.tree_at(lambda p: (p.offset, p.length), self,
-                                               jax.device_put((offset, lengths)))
+        changed: LearningProblem = eqx.tree_at(lambda p: (p.offset, p.length), self, (offset, lengths))
         return changed
 
     @override
