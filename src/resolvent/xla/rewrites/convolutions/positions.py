@@ -13,6 +13,8 @@ from resolvent.xla.small_call import no_inline
 
 MIN_PIXELS = 512  # of a sample: with fewer, the library's convolution of all samples is faster
 _MIN_FILTERS = 32
+_MAX_ROWS = 48  # of one product of all samples: with more, the library's convolution is as fast
+_MAX_NUMBERS = 2**15  # of a sample in its first factor: products of more numbers are fast one after the other
 
 
 def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
@@ -51,27 +53,30 @@ def products_of_samples(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F
     """The sum over the samples of products of the parts of lhs that meet the window, and the window.
 
     The parts of one sample, a row of pixels after the other, stay in a cache; the library gathers those of all samples.
+    With few features these products are small, and there is one of all samples.
     """
     positions, (*sizes, batch, filters) = geometry.output_sizes(lhs, rhs), rhs.shape
-    if (geometry.groups > 1 or geometry.batch_groups > 1 or filters < _MIN_FILTERS or prod(sizes) < MIN_PIXELS
-            or prod(positions) > MAX_TERMS):
+    rows, pixels = len(lhs) * prod(positions), prod(sizes)
+    is_one = rows <= _MAX_ROWS and rows * pixels <= _MAX_NUMBERS and pixels * batch >= MIN_PIXELS
+    if (geometry.groups > 1 or geometry.batch_groups > 1 or filters < _MIN_FILTERS or prod(positions) > MAX_TERMS
+            or not (is_one or pixels >= MIN_PIXELS)):
         return None
-
     rank = len(sizes)
 
     def met_along(axis: int, x: Array) -> Array:
         """The positions along a spatial axis as an axis after the features; this axis is then the window's."""
         stride, step = geometry.strides[axis], geometry.rhs_dilation[axis]
         reach = (sizes[axis] - 1) * step + 1
-        return jnp.stack([lax.slice_in_dim(x, stride * n, stride * n + reach, step, axis=rank)
+        return jnp.stack([lax.slice_in_dim(x, stride * n, stride * n + reach, step, axis=rank + 1)
                           for n in range(positions[axis])], axis=1)
 
-    def parts(sample: Float[Array, "C ..."]) -> Float[Array, "CP pixels"]:
+    def parts(samples: Float[Array, "S C ..."]) -> Float[Array, "CP pixels"]:
+        met = jnp.swapaxes(samples, 0, 1)
         for axis in reversed(range(rank)):
-            sample = no_inline(partial(met_along, axis))(sample)  # a call, so that slices are copied as a whole
-        return sample.reshape(len(lhs) * prod(positions), -1)
+            met = no_inline(partial(met_along, axis))(met)  # a call, so that slices are copied as a whole
+        return met.reshape(rows, -1)
 
     samples, windows = jnp.moveaxis(geometry.pad(lhs), -1, 0), jnp.moveaxis(rhs, -2, 0).reshape(batch, -1, filters)
-    total: Array = lax.fori_loop(0, batch, lambda n, total: total + parts(samples[n]) @ windows[n],
-                                 jnp.zeros((len(lhs) * prod(positions), filters), lhs.dtype))
+    total: Array = parts(samples) @ windows.reshape(-1, filters) if is_one else lax.fori_loop(
+        0, batch, lambda n, total: total + parts(samples[n][None]) @ windows[n], jnp.zeros((rows, filters), lhs.dtype))
     return total.reshape(len(lhs), *positions, filters)
