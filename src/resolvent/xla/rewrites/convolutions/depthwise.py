@@ -74,7 +74,7 @@ def depthwise_filter_gradient(lhs: Float[Array, "G ... B"], rhs: Float[Array, ".
             or np.prod(positions) > MAX_TERMS):
         return None
     filters, (*steps, dilation) = rhs.shape[-1], geometry.rhs_dilation
-    inputs = jnp.repeat(jnp.moveaxis(geometry.pad(lhs), (0, -1), (-1, 0)), filters // len(lhs), axis=-1)
+    inputs = _pad(jnp.repeat(jnp.moveaxis(lhs, (0, -1), (-1, 0)), filters // len(lhs), axis=-1), geometry)
     # Zeros between the columns of the gradient, for long loops; not if a loop over one column is long enough.
     distance = dilation if filters >= _MIN_NUMBERS_OF_LOOP and rhs.shape[-3] <= MAX_TERMS else 1
     dilated = [(0, 0, dilation // distance - 1 if axis == rhs.ndim - 2 else 0) for axis in range(rhs.ndim)]
