@@ -10,6 +10,7 @@ from jax import lax
 
 from resolvent.xla.rewrites.layouts import carry_layouts
 from resolvent.xla.rewrites.values import from_order
+from resolvent.xla.rewrites.weights import orient_products
 
 B, C, H = 2, 4, 6
 BIG = B * C * H * H
@@ -120,6 +121,20 @@ def test_a_reshape_that_transposes():
 def test_a_program_without_windows_is_the_same():
     closed = jax.make_jaxpr(lambda x: jnp.sum(x.T @ x))(jnp.ones((3, 3)))
     assert carry_layouts(closed) is closed
+
+
+def test_a_mask_of_labels_keeps_the_order_of_the_logits():
+    def loss(x, w, y):
+        logits = jax.vmap(lambda row: w @ row)(jnp.tanh(x))
+        mask = jnp.arange(logits.shape[1]) == y[:, None]
+        return jnp.sum(jnp.where(mask, logits, 0) - jax.nn.logsumexp(logits, axis=-1, keepdims=True))
+
+    x, w, y = jnp.ones((9, 5)).cumsum().reshape(9, 5) / 45, jnp.ones((4, 5)).cumsum().reshape(4, 5), jnp.arange(9) % 4
+    gradient = jax.grad(loss, (0, 1))
+    closed = orient_products(jax.make_jaxpr(gradient)(x, w, y))
+    assert not any(v.aval.shape == (4, 9) for equation in closed.jaxpr.eqns for v in equation.outvars)
+    for ours, plain in zip(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, x, w, y), gradient(x, w, y), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-5)
 
 
 def test_an_array_with_the_axes_in_any_order():

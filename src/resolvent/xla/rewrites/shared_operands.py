@@ -1,8 +1,9 @@
-"""Operands of convolutions that other operations read as well: computed once.
+"""Operands of convolutions and products that other operations read as well: computed once.
 
 XLA computes a sum of elementwise operations again in every elementwise operation that reads it. The sum of a residual
 block is read by a convolution and by the sum of the next block, so that the last block would compute the normalisations
-of all earlier ones again. Here a call copies such a result, and all read the copy.
+of all earlier ones again. In a transformer, the gradient by a layer's input is read by products and by the same
+gradient of the layer before. Here a call copies such a result, and all read the copy.
 """
 
 from collections import defaultdict
@@ -18,7 +19,8 @@ from resolvent.xla.rewrites.passes import Pass, also_inside
 from resolvent.xla.small_call import no_inline
 
 _MIN_BYTES = 2**16  # smallest size of a result that is stored
-_CONVOLUTION = "conv_general_dilated"
+_CONVOLUTION, _PRODUCT = "conv_general_dilated", "dot_general"
+_SUMS = frozenset(["add", "add_any"])
 _ELEMENTWISE = ELEMENTWISE | {"custom_jvp_call"}  # the latter is an activation function
 
 
@@ -36,11 +38,11 @@ def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
     return rule
 
 
-store_shared_operands = Pass(also_inside(_find_shared), _rule_of, _CONVOLUTION, "operand stored once")
+store_shared_operands = Pass(also_inside(_find_shared), _rule_of, "add", "stored once")
 
 
 def _shared(jaxpr: Jaxpr) -> list[Any]:
-    """The results of elementwise operations that a convolution and an elementwise operation read, moved or not."""
+    """The elementwise results that a convolution, or the sums that a product, and an elementwise operation read."""
     readers: dict[Any, set[str]] = defaultdict(set)
     for equation in reversed(jaxpr.eqns):  # who reads a moved array is known before the move
         name = equation.primitive.name
@@ -48,7 +50,8 @@ def _shared(jaxpr: Jaxpr) -> list[Any]:
         for v in equation.invars:
             if isinstance(v, Var):
                 readers[v] |= of_equation
-    results: list[Any] = [v for equation in jaxpr.eqns if equation.primitive.name in _ELEMENTWISE
-                          for v in equation.outvars]
-    return [v for v in results if _CONVOLUTION in readers[v] and not _ELEMENTWISE.isdisjoint(readers[v])
-            and v.aval.size * v.aval.dtype.itemsize >= _MIN_BYTES]
+    results: list[tuple[Any, bool]] = [(v, equation.primitive.name in _SUMS) for equation in jaxpr.eqns
+                                       if equation.primitive.name in _ELEMENTWISE for v in equation.outvars]
+    return [v for v, is_sum in results
+            if (_CONVOLUTION in readers[v] or (is_sum and _PRODUCT in readers[v]))
+            and not _ELEMENTWISE.isdisjoint(readers[v]) and v.aval.size * v.aval.dtype.itemsize >= _MIN_BYTES]
