@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
@@ -17,6 +19,7 @@ from resolvent.comparisons.page_text import page_text
 from resolvent.data.files.atomic_files import write_text
 from resolvent.simulator.record.plots import style
 
+_PADDING = 1 / 24  # inches around a picture: three points, as in a constrained layout
 INK = "#123456"  # placeholder of the page's text colour until the SVG is written
 
 
@@ -43,9 +46,11 @@ def svg_of(figure: Figure, title: str) -> Markup:
     text = io.StringIO()
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
         canvas = FigureCanvasSVG(figure)
-        if (layout := figure.get_layout_engine()) is not None:
+        if len(figure.axes) == 1:
+            _fit_axes(figure, figure.axes[0])
+        elif (layout := figure.get_layout_engine()) is not None:
             layout.execute(figure)
-            figure.set_layout_engine("none")
+        figure.set_layout_engine("none")
         for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
             patch.set(facecolor="none", edgecolor="none")
         # Not with savefig, which draws a figure with a layout a second time, without output.
@@ -60,3 +65,19 @@ def svg_of(figure: Figure, title: str) -> Markup:
     svg = re.sub(r"<[^>]*>", adapt, svg[svg.index("<svg"):])  # tags only: labels may contain anything
     svg = re.sub(r'<svg ([^>]*?)width="[^"]*pt" ', r"<svg \1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
     return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1))
+
+
+def _fit_axes(figure: Figure, axes: Axes) -> None:
+    """Let the axes of a figure fill it, with room for their labels.
+
+    A constrained layout measures the labels twice, because a size of the axes changes them. From a position that is
+    close to the result, they are measured once.
+    """
+    width, height = figure.get_size_inches()
+    axes.set_position((0.6 / width, 0.5 / height, 1 - 0.7 / width, 1 - 0.8 / height))
+    inner, outer = axes.get_window_extent(), axes.get_tightbbox(for_layout_only=True)
+    assert outer is not None
+    margins = np.subtract(inner.extents, outer.extents) * (1, 1, -1, -1) + _PADDING * figure.dpi
+    left, bottom, right, top = margins / np.tile(figure.bbox.size, 2)
+    if left + right < 1 and bottom + top < 1:  # otherwise the labels have no room, whatever the position
+        axes.set_position((left, bottom, 1 - left - right, 1 - bottom - top))
