@@ -8,7 +8,7 @@ runs occupy an accelerator together. The results are those of single runs, up to
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ from resolvent.simulator.plan import CheckpointPlan, Plan, plan_metrics
 from resolvent.simulator.record.measurements import Measurements
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
+from resolvent.simulator.storage.storage import DeviceStorage
 from resolvent.simulator.task import Task
 
 
@@ -126,7 +127,8 @@ class _Run:
 
     def __init__(self, plan: Plan) -> None:
         placement = place(plan)
-        self.plan, self.storage, self.runner = plan, placement.storage, placement.run_chunk
+        self.plan, self.runner = plan, placement.run_chunk
+        self.storage = cast("DeviceStorage", placement.storage)  # that of a plan for one device
         self.measurements = Measurements(plan, self.storage, placement.message)
 
     def restore(self, result: Result) -> None:
@@ -159,14 +161,16 @@ def _run_rounds(runs: Sequence[_Run], done: int) -> None:
     while done < plan.rounds:
         count = min(done - done % every + every, plan.rounds, done + runner.capacity) - done
         with stopwatch() as watch:
-            chunks = _run_chunks(algorithms, inputs[0].problem, inputs[0].participation, states, seed, jnp.array(done),
+            cohorts, after = runs[0].storage.draw_cohorts(done, count)
+            chunks = _run_chunks(algorithms, inputs[0].problem, cohorts, states, seed, jnp.array(done),
                                  jnp.array(count), capacity=runner.capacity, record=runner.record,
                                  scheduler=runner.scheduler)
             jax.block_until_ready(chunks.record)  # type: ignore[no-untyped-call]
         states = chunks.state
         part = Stopwatch(*(seconds / len(runs) for seconds in (watch.total, watch.compile, watch.cpu)))
         for number, run in enumerate(runs):
-            run.add(jax.tree.map(lambda leaf, i=number: leaf[i], chunks), done, count, part)
+            chunk = jax.tree.map(lambda leaf, i=number: leaf[i], chunks)
+            run.add(chunk._replace(state=replace(chunk.state, participation=after)), done, count, part)
         done += count
 
 

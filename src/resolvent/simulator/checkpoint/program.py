@@ -16,6 +16,7 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
 from resolvent.simulator.checkpoint.program_digest import digest_of_program
 from resolvent.simulator.engine.compiled_rounds import initial_state, program_of_round
+from resolvent.simulator.engine.predrawn import draw_round
 from resolvent.simulator.placement import limit_batches
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.evaluate import evaluate_models, personal_models
@@ -79,6 +80,8 @@ def _digests(plan: Plan, trace: Any, record: tuple[str, ...]) -> dict[str, str]:
     models = trace(personal_models, algorithm, problem, state, index)
     programs = {
         "the first state": first,
+        "the cohorts": trace(draw_round, participation, jnp.asarray(plan.task.sizes), state.participation,
+                             jnp.array(plan.seed), jnp.array(0)),
         "the rounds": program_of_round(algorithm, _pooled(plan.task) if plan.pools_data else problem, participation,
                                        state, record, trace),
         "the personal models": models,

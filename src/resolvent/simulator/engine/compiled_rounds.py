@@ -135,7 +135,17 @@ def run_chunk(
 def _run_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
                 seed: Int[Array, ""], start: Int[Array, ""], count: Int[Array, ""], *, static: _Static,
                 capacity: int) -> Chunk:
-    run_round = partial(_run_round, algorithm, problem, participation, keys.root_key(seed), static=static)
+    key = keys.root_key(seed)
+    # Of the whole objective: rounds with the gap of a solved problem need them.
+    shares = participation.shares(problem.sizes) if "gap" in static.record else None
+
+    def run_round(state: Federation, t: Int[Array, ""]) -> tuple[Federation, Snapshot]:
+        cohort_key = keys.cohort_key(keys.round_key(key, t))
+        cohort, drawn = participation.draw(state.participation, cohort_key, t, problem.sizes)
+        after, snapshot = _run_round(algorithm, problem, tree.strongly_typed(cohort), shares, key,
+                                     replace(state, participation=()), t, static=static)
+        return replace(after, participation=drawn), snapshot
+
     shapes = jax.eval_shape(run_round, state, start)[1]
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
     last = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
@@ -150,11 +160,11 @@ def _run_rounds(algorithm: Algorithm, problem: Problem, participation: Participa
 
 
 @partial(jax.jit, static_argnames=("static",))  # so that it is traced once, for its shapes and for the loop
-def _run_round(algorithm: Algorithm, problem: Problem, participation: Participation, key: Array, state: Federation,
-               t: Int[Array, ""], *, static: _Static) -> tuple[Federation, Snapshot]:
+def _run_round(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"] | None, key: Array,
+               state: Federation, t: Int[Array, ""], *, static: _Static) -> tuple[Federation, Snapshot]:
     """Round t: every phase over one cohort; ``key`` is the root key."""
     with call_metadata(not static.plain):
-        return _run_phases(algorithm, problem, participation, key, state, t, static)
+        return _run_phases(algorithm, problem, cohort, shares, key, state, t, static)
 
 
 def program_of_round(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
@@ -168,14 +178,20 @@ def program_of_round(algorithm: Algorithm, problem: Problem, participation: Part
     static = _Static(record, Sequential(), plain=False)
     # The number of a round is a weak type in ``_run_rounds``, whose trace is found again if all types are the same.
     number = jax.ShapeDtypeStruct((), jnp.result_type(int), weak_type=True)  # type: ignore[no-untyped-call]
-    return trace(_run_round, algorithm, problem, participation, jax.eval_shape(keys.root_key, jnp.array(0)), state,
-                 number, static=static)
+    key = jax.eval_shape(keys.root_key, jnp.array(0))
+
+    def draw(participation: Participation, sizes: Int[Array, " N"], key: Array, state: Any, t: Array) -> Any:
+        shares = participation.shares(sizes) if "gap" in record else None
+        return tree.strongly_typed(participation.draw(state, key, t, sizes)[0]), shares
+
+    cohort, shares = jax.eval_shape(draw, participation, problem.sizes, key, state.participation, number)
+    return trace(_run_round, algorithm, problem, cohort, shares, key, replace(state, participation=()), number,
+                 static=static)
 
 
-def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participation, key: Array, state: Federation,
-                t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
+def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"] | None, key: Array,
+                state: Federation, t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     round_key = keys.round_key(key, t)
-    cohort, drawn = participation.draw(state.participation, keys.cohort_key(round_key), t, problem.sizes)
     plain, algorithm, of_round = algorithm, algorithm_of_round(algorithm, t), problem.at(t)
     part = part_of_cohort(problem, cohort)
     working = counted = working_parties(algorithm, cohort)
@@ -192,16 +208,16 @@ def _run_phases(algorithm: Algorithm, problem: Problem, participation: Participa
         server_info |= phase.server_info
     _check_info(algorithm, party_info, static.record)
     models = party_info.pop("model")
-    if isinstance(problem, SolvedProblem) and "gap" in static.record and (
+    if isinstance(problem, SolvedProblem) and shares is not None and (
             shared := algorithm.server_model(state.server)) is not None:
-        server_info["gap"] = problem.gap(shared, participation.shares(problem.sizes))
+        server_info["gap"] = problem.gap(shared, shares)
     if "model_change" in static.record:
         party_info["model_change"] = part.exchange(_model_change(algorithm, of_round, part.index, state, models))
     if "start_change" in static.record:
         party_info["start_change"] = part.exchange(_start_change(algorithm, of_round, part.index, state, models))
     recorded = {name: party_info[name] for name in static.record if name != "gap"}
     record = RoundRecord(cohort.index, counted, cohort.alive, working & ~counted, recorded, server_info)
-    return replace(state, participation=drawn), Snapshot(record, models, server_before)
+    return state, Snapshot(record, models, server_before)
 
 
 def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> None:

@@ -5,31 +5,32 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, UInt32
+from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.participation import Participation, ParticipationWrapper
-from resolvent.algorithms.participation.base import ParticipationState
+from resolvent.algorithms.participation.base import ParticipationState, StatefulParticipation
 from resolvent.algorithms.participation.draws import first_state
-from resolvent.errors import InputError
 from resolvent.math import tree
 
 _CHECKED_ROUNDS = 8
 _PACKAGE = "resolvent.algorithms.participation"
 
 
-class PredrawnCohorts(Participation):
-    """The cohorts of some rounds, which are looked up by the key of the round.
+class PredrawnCohorts(StatefulParticipation):
+    """The cohorts of some rounds.
 
     Attributes:
-        keys: [R, words] the data of each round's ``keys.cohort_key``.
+        start: number of the first of these rounds.
         cohorts: leaves [R, C].
+        objective_shares: [N] the shares of all parties.
     """
 
-    keys: UInt32[Array, "R words"]
+    start: Int[Array, ""]
     cohorts: Cohort
+    objective_shares: Float[Array, " N"]
 
     @override
     def capacity(self, parties: int) -> int:
@@ -37,15 +38,16 @@ class PredrawnCohorts(Participation):
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
-        """Refused: the cohorts hold the shares of their own parties only."""
-        raise InputError("predrawn cohorts know the shares of their own parties only: use the participation from which "
-                         "they were drawn")
+        return self.objective_shares
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        is_round = jnp.all(self.keys == jax.random.key_data(key), axis=1)
-        cohort: Cohort = tree.rows(self.cohorts, jnp.argmax(is_round))
-        return cohort
+    def init(self, sizes: Int[Array, " N"], key: Array) -> ParticipationState:
+        return ()
+
+    @override
+    def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
+             sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
+        return tree.rows(self.cohorts, t - self.start), state
 
 
 def draw_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: ArrayLike, start: int, *,
@@ -58,18 +60,24 @@ def draw_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: Ar
         rounds: number of rounds; up to ``capacity``, another number does not compile again.
         capacity: R, the number of rows of the result; those beyond ``rounds`` are zero. Default: ``rounds``.
         state: the participation's state before round ``start``; default: its first state.
-
-    Raises:
-        InputError: the participation draws a party twice in a round, or a cohort that is wrong otherwise.
     """
     if state is None:
         state = first_state(participation, sizes, keys.root_key(seed))
-    drawn, after = _draw(participation, sizes, state, jnp.asarray(seed), jnp.array(start), jnp.array(rounds),
-                         capacity=rounds if capacity is None else capacity)
-    check_cohort(jax.tree.map(lambda leaf: np.asarray(leaf)[:rounds], drawn.cohorts),
-                 rows=participation.capacity(len(sizes)), parties=len(sizes), owner=type(participation).__name__,
-                 start=start)
-    return drawn, after
+    drawn: tuple[PredrawnCohorts, ParticipationState] = _draw(
+        participation, sizes, state, jnp.asarray(seed), jnp.array(start), jnp.array(rounds),
+        capacity=rounds if capacity is None else capacity)
+    return drawn
+
+
+def check_cohorts(cohorts: PredrawnCohorts, rounds: int, participation: Participation, parties: int) -> None:
+    """Refuse the first ``rounds`` of these cohorts if a party is in one of them twice, or one is wrong otherwise.
+
+    Raises:
+        InputError: see ``check_cohort``.
+    """
+    check_cohort(jax.tree.map(lambda leaf: np.asarray(leaf)[:rounds], cohorts.cohorts),
+                 rows=participation.capacity(parties), parties=parties, owner=type(participation).__name__,
+                 start=int(cohorts.start))
 
 
 def check_first_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: ArrayLike) -> None:
@@ -78,13 +86,14 @@ def check_first_cohorts(participation: Participation, sizes: Int[Array, " N"], s
     The participations of this package have tests, so only those of a user are drawn: to compile a draw takes time.
 
     Raises:
-        InputError: as ``draw_cohorts``.
+        InputError: see ``check_cohort``.
     """
     layer = participation
     while _is_of_package(layer) and isinstance(layer, ParticipationWrapper):
         layer = layer.inner
     if not _is_of_package(layer):
-        draw_cohorts(participation, sizes, seed, 0, rounds=_CHECKED_ROUNDS)
+        cohorts, _ = draw_cohorts(participation, sizes, seed, 0, rounds=_CHECKED_ROUNDS)
+        check_cohorts(cohorts, _CHECKED_ROUNDS, participation, len(sizes))
 
 
 def _is_of_package(participation: Participation) -> bool:
@@ -95,17 +104,19 @@ def _is_of_package(participation: Participation) -> bool:
 def _draw(participation: Participation, sizes: Int[Array, " N"], state: ParticipationState, seed: Int[Array, ""],
           start: Int[Array, ""], rounds: Int[Array, ""], *, capacity: int) -> tuple[PredrawnCohorts,
                                                                                    ParticipationState]:
-    def of_round(t: Array, state: ParticipationState) -> tuple[PredrawnCohorts, ParticipationState]:
-        key = keys.cohort_key(keys.round_key(keys.root_key(seed), t))
-        cohort, after = participation.draw(state, key, t, sizes)
-        return PredrawnCohorts(jax.random.key_data(key), cohort), after
-
-    def body(i: Array, carry: tuple[PredrawnCohorts, ParticipationState]) -> tuple[PredrawnCohorts, ParticipationState]:
+    def body(i: Array, carry: tuple[Cohort, ParticipationState]) -> tuple[Cohort, ParticipationState]:
         rows, state = carry
-        drawn, after = of_round(start + i, state)
-        return jax.tree.map(lambda column, value: column.at[i].set(value), rows, drawn), after
+        cohort, after = draw_round(participation, sizes, state, seed, start + i)
+        return jax.tree.map(lambda column, value: column.at[i].set(value), rows, cohort), after
 
-    shapes = jax.eval_shape(of_round, start, state)[0]
+    shapes = jax.eval_shape(draw_round, participation, sizes, state, seed, start)[0]
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes)
-    drawn: tuple[PredrawnCohorts, ParticipationState] = jax.lax.fori_loop(0, rounds, body, (rows, state))
-    return drawn
+    cohorts, after = jax.lax.fori_loop(0, rounds, body, (rows, state))
+    return PredrawnCohorts(start, cohorts, participation.shares(sizes)), after
+
+
+@jax.jit
+def draw_round(participation: Participation, sizes: Int[Array, " N"], state: ParticipationState, seed: Int[Array, ""],
+               t: Int[Array, ""]) -> tuple[Cohort, ParticipationState]:
+    """The cohort of round t, and the participation's state after it."""
+    return participation.draw(state, keys.cohort_key(keys.round_key(keys.root_key(seed), t)), t, sizes)

@@ -16,7 +16,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.problem.subset import Gatherer, PartySubset
-from resolvent.simulator.engine.predrawn import PredrawnCohorts, draw_cohorts
+from resolvent.simulator.engine.predrawn import PredrawnCohorts, check_cohorts, draw_cohorts
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.storage.host_states import HostStates, StoredRows
 
@@ -84,6 +84,7 @@ class HostChunks:
         rounds = min(self.capacity, limit, every - start % every, self._plan.rounds - start)
         participation, after = draw_cohorts(self._plan.participation, self._sizes, self._plan.seed, start,
                                             rounds=rounds, capacity=self.capacity, state=state)
+        check_cohorts(participation, rounds, self._plan.participation, len(self._sizes))
         ids = np.unique(np.asarray(participation.cohorts.index)[:rounds]).astype(np.int32)
         return PendingChunk(start, rounds, participation, after, ids, self._worker.submit(self._gather, ids))
 

@@ -5,6 +5,7 @@ Both run the same compiled rounds, with bit-identical results.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import ServerState
+from resolvent.algorithms.participation.base import ParticipationState
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.compiled_rounds import initial_state
+from resolvent.simulator.engine.predrawn import PredrawnCohorts, draw_cohorts
 from resolvent.simulator.engine.schedulers import Scheduler
 from resolvent.simulator.engine.states import Chunk, Federation
 from resolvent.simulator.plan import Plan
@@ -149,24 +152,40 @@ class DeviceStorage(Storage):
         self.capacity = call_capacity(plan)
         self._scheduler, self._evaluated = scheduler, jnp.asarray(plan.evaluation.parties)
         training = problem.pooled() if plan.pools_data else problem
-        participation = plan.training_participation
-        self._state: Federation = initial_state(plan.algorithm, training, participation, jnp.array(plan.seed))
-        training, participation = scheduler.constants_to_devices((training, participation))
-        self._inputs = ChunkInputs(training, participation, scheduler.to_devices(self._state))
+        self._participation, self._seed = plan.training_participation, plan.seed
+        self._state: Federation = initial_state(plan.algorithm, training, self._participation, jnp.array(plan.seed))
+        self._sizes, self._training = training.sizes, scheduler.constants_to_devices(training)
+        self._device_state = self._on_devices(self._state)
+
+    def _on_devices(self, state: Federation) -> Federation:
+        placed: Federation = self._scheduler.to_devices(replace(state, participation=()))
+        return placed
+
+    def draw_cohorts(self, start: int, rounds: int) -> tuple[PredrawnCohorts, ParticipationState]:
+        """The cohorts of the next rounds, and the state of the participation after them.
+
+        All methods of a comparison draw with one program, and their programs of rounds have no draws.
+        """
+        return draw_cohorts(self._participation, self._sizes, self._seed, start, rounds=rounds, capacity=self.capacity,
+                            state=self._state.participation)
 
     @override
     def first_inputs(self) -> ChunkInputs:
-        return self._inputs
+        return self._inputs(self.draw_cohorts(0, 1)[0])
+
+    def _inputs(self, cohorts: PredrawnCohorts) -> ChunkInputs:
+        return ChunkInputs(self._training, self._scheduler.constants_to_devices(cohorts), self._device_state)
 
     @override
     def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
         rounds = min(end - start, limit, self.capacity)
-        chunk = run_chunk(self._inputs, start, rounds)
+        cohorts, after = self.draw_cohorts(start, rounds)
+        chunk = run_chunk(self._inputs(cohorts), start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
-        self._inputs = self._inputs._replace(state=chunk.state)
+        self._device_state = chunk.state
         local: Chunk = self._scheduler.from_devices(chunk)
-        self._state = local.state
-        return local, rounds
+        self._state = replace(local.state, participation=after)
+        return local._replace(state=self._state), rounds
 
     @override
     def evaluated_parties(self) -> list[EvaluationView]:
@@ -186,8 +205,7 @@ class DeviceStorage(Storage):
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._state = state
-        self._inputs = self._inputs._replace(state=self._scheduler.to_devices(state))
+        self._state, self._device_state = state, self._on_devices(state)
 
 
 def call_capacity(plan: Plan) -> int:
