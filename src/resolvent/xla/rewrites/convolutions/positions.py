@@ -13,8 +13,8 @@ from resolvent.xla.small_call import no_inline
 
 MIN_PIXELS = 512  # of a sample: with fewer, the library's convolution of all samples is faster
 _MIN_FILTERS = 32
-_MAX_ROWS = 48  # of one product of all samples: with more, the library's convolution is as fast
-_MAX_NUMBERS = 2**15  # of a sample in its first factor: products of more numbers are fast one after the other
+_MAX_ROWS = 49  # of one product of all samples: with more, the library's convolution is as fast
+_MAX_NUMBERS = 2**16  # of a sample in its first factor: products of more numbers are fast one after the other
 
 
 def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
@@ -57,7 +57,8 @@ def products_of_samples(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F
     """
     positions, (*sizes, batch, filters) = geometry.output_sizes(lhs, rhs), rhs.shape
     rows, pixels = len(lhs) * prod(positions), prod(sizes)
-    is_one = rows <= _MAX_ROWS and rows * pixels <= _MAX_NUMBERS and pixels * batch >= MIN_PIXELS
+    # The few pixels of a sample in Winograd's products are copied slowly.
+    is_one = rows <= min(_MAX_ROWS, pixels // 2) and rows * pixels <= _MAX_NUMBERS and pixels * batch >= MIN_PIXELS
     if (geometry.groups > 1 or geometry.batch_groups > 1 or filters < _MIN_FILTERS or prod(positions) > MAX_TERMS
             or not (is_one or pixels >= MIN_PIXELS)):
         return None
