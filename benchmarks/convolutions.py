@@ -41,7 +41,7 @@ _REWRITES = "resolvent.xla.rewrites.convolutions"
 _SETTINGS: dict[str, dict[str, Any]] = {
     "Winograd's products where they save 30": {"winograd._MIN_SAVED": 30},
     "Winograd's products where they save 120": {"winograd._MIN_SAVED": 120},
-    "tiles of two outputs": {"winograd._OUTPUTS": 2, "winograd._TAPS": {3: 3, 5: 5, 7: 7}},
+    "tiles of two outputs": {"winograd._OUTPUTS": 2, "winograd._TAPS": {3: 3}},
     "outputs joined up to 32 filters": {"few_filters._MIN_FILTERS": 32},
     "outputs joined in twos": {"few_filters.NEIGHBOURS": (1, 2)},
     "outputs joined in eights": {"few_filters.NEIGHBOURS": (1, 2, 4, 8)},
