@@ -7,8 +7,8 @@
 
 PyTorch is needed in the same environment, but not for --report. Each operation (a convolution, its gradient by the
 input and by the filter; other operations alone and with all gradients) is repeated in a loop, in float32; one entry of
-each operand changes with each repetition, so that no compiler moves work out of the loop, and the whole result is
-stored. The contestants alternate, each with one thread. ``us`` are microseconds of CPU time of one operation, the
+each operand changes with each repetition, and operands and results are stored as a whole, their last axis first in
+memory, so that no compiler moves work out of the loop. The contestants alternate, each with one thread. ``us`` are microseconds of CPU time of one operation, the
 smallest of the repeats, because other processes only add to it; ``speed`` is PyTorch's time divided by ours, over 1 is
 faster.
 ``error`` is the largest difference from PyTorch's result, relative to its largest entry. ``load`` is the mean number of
@@ -176,8 +176,8 @@ def in_loop(f: Callable[..., Any], operation: Any) -> Any:
     def repeated(n: Any, *operands: Any) -> Any:
         def step(_: Any, state: Any) -> Any:
             operands, shift, _ = state
-            operands = jax.tree.map(lambda a: a.at[(0,) * a.ndim].add(shift), operands)
-            results = f(*operands)
+            operands = jax.tree.map(lambda a: _row_major(a.at[(0,) * a.ndim].add(shift)), operands)
+            results = jax.tree.map(_row_major, f(*operands))
             first = jax.tree.leaves(results)[0]
             return operands, TINY * first[(0,) * first.ndim], results  # of the last results, nothing more is read
 
@@ -191,6 +191,13 @@ def in_loop(f: Callable[..., Any], operation: Any) -> Any:
 
     run.lower = lambda: repeated.lower(2, *operands).as_text()  # type: ignore[attr-defined]
     return run
+
+
+def _row_major(x: Any) -> Any:
+    """The array in the order of axes that another program sees: XLA would permute its axes outside of the loop."""
+    from jax.experimental.layout import Layout, with_layout_constraint
+
+    return with_layout_constraint(x, Layout(range(x.ndim)))
 
 
 def count(run: Callable[[int], None]) -> int:
