@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resolvent.xla.programs import programs
-from resolvent.xla.rewrites import operands, rewrite
+from resolvent.xla.rewrites import operands, rewrite, scales
 from resolvent.xla.rewrites.weights import orient_products
 
 B, T, W, HEADS = 2, 6, 4, 2
@@ -36,7 +36,7 @@ def first_factors(jaxpr, weights):
 
 def test_a_transformer_block(monkeypatch):
     monkeypatch.setattr(operands, "_MIN_BYTES", 0)
-    monkeypatch.setattr(operands, "_MIN_SIZE", 0)
+    monkeypatch.setattr(scales, "_MIN_SIZE", 0)
     with jax.enable_x64(True):
         random = np.random.default_rng(0)
         shapes = {"attention": (3, W, W), "first": (2 * W, W), "bias": (2 * W,), "last": (W, 2 * W)}
@@ -78,7 +78,7 @@ SCALED = [  # the products, the scale's shape in the factor [2, 7, 9]
 @pytest.mark.parametrize(("numbers", "shape"), SCALED)
 @pytest.mark.parametrize("scale", [jnp.multiply, jnp.divide])
 def test_scales_of_products(numbers, shape, scale, monkeypatch):
-    monkeypatch.setattr(operands, "_MIN_SIZE", 0)
+    monkeypatch.setattr(scales, "_MIN_SIZE", 0)
     sizes = {"b": 2, "i": 7, "j": 9, "d": 3}
     names = numbers.split("->")[0].split(",")
     number = names.index("bij")
@@ -97,15 +97,15 @@ def test_scales_of_products(numbers, shape, scale, monkeypatch):
             gradient = jax.grad(lambda *args: jnp.sum(jnp.sin(f(*args))), (0, 1, 2))
             return f(*args), gradient(*args), jax.vmap(f)(*(jnp.stack([a, -a]) for a in args))
 
-        assert next(operands.scale_small_arrays.find(jax.make_jaxpr(f)(c, *arrays).jaxpr), None)
+        assert next(scales.scale_small_arrays.find(jax.make_jaxpr(f)(c, *arrays).jaxpr), None)
         plain, ours = jax.jit(lambda *args: (results(*args), rewrite(results)(*args)))(c, *arrays)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-10, atol=1e-10), plain, ours)
 
 
 def test_a_product_larger_than_its_factors_is_not_scaled(monkeypatch):
-    monkeypatch.setattr(operands, "_MIN_SIZE", 0)
+    monkeypatch.setattr(scales, "_MIN_SIZE", 0)
     closed = jax.make_jaxpr(lambda q, k: jnp.einsum("bqd,bkd->bqk", q, k) / 4)(jnp.ones((2, 9, 3)), jnp.ones((2, 8, 3)))
-    *_, last = operands.scale_small_arrays(closed).jaxpr.eqns
+    *_, last = scales.scale_small_arrays(closed).jaxpr.eqns
     assert last.primitive.name == "dot_general"
 
 

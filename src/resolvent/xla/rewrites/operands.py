@@ -1,32 +1,25 @@
-"""Operands of matrix products: computed once, and transposed or divided where they are small.
+"""Operands of matrix products: computed once, and transposed where they are small.
 
 The gradient by the weights of a layer is the product of a transposed gradient and the layer's input. XLA computes such
 an operand again while it transposes it, with all elementwise operations that lead to it. In a transformer these are the
 residual connections and normalisations of all later layers. Here such a product is a call, whose operands are stored.
 Of the products a^T b, the smaller factor is transposed, because XLA has no fast product with a transposed first factor
 that is the larger one: in the gradients of attention, and in those by weights with fewer columns than rows.
-
-A quotient or product with an array c that is constant along the contracted axes is taken out of a product of matrices,
-(a / c) b = (a b) / c, and one that is constant along the other axes of its factor goes to the other factor, if that
-array has fewer entries. In attention the sums of the softmax then divide the results instead of the weights.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
-from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import Jaxpr, JaxprEqn, Var
 from jaxtyping import Array
 
 from resolvent.xla.programs import EquationRule, bind, count_uses, producers_of
 from resolvent.xla.rewrites.layouts import ELEMENTWISE
 from resolvent.xla.rewrites.passes import Pass, also_inside
-from resolvent.xla.rewrites.reductions import expanded_shape
 from resolvent.xla.small_call import no_inline
 
 _MIN_BYTES = 2**16  # smallest size of an operand that is stored
-_MIN_SIZE = 2**12  # smallest number of entries of a factor that is divided elsewhere
 MOVES = frozenset(["reshape", "squeeze", "transpose"])
 
 
@@ -83,14 +76,18 @@ def _is_swapped(equation: JaxprEqn) -> bool:
     if equation.primitive.name != "dot_general":
         return False
     contracted, batches = equation.params["dimension_numbers"]
-    a, b, product = _avals((*equation.invars, *equation.outvars))
-    large, n, m = int(b.size > a.size), len(batches[0]), len(contracted[0])
-    axes, summed = (*range(n),), (*range(n, n + m),)
-    is_stored = large == 1 and batches[0] == axes and contracted[0] == (*range(n + 1, n + m + 1),)
-    size = max(a.size, b.size)
-    return bool(a.ndim == b.ndim == n + m + 1 and m and a.size != b.size and contracted[large] == summed
-                and batches[large] == axes and not is_stored and product.size < size
-                and size * a.dtype.itemsize >= _MIN_BYTES)
+    avals: list[Any] = [v.aval for v in (*equation.invars, *equation.outvars)]
+    sizes, n, m = [aval.size for aval in avals], len(batches[0]), len(contracted[0])
+    large = int(sizes[1] > sizes[0])
+
+    def contracts(position: int, first: int) -> bool:
+        """Whether the axes of a factor are those of the batch, and from number ``first`` on the contracted ones."""
+        return bool(batches[position] == (*range(n),) and contracted[position] == (*range(first, first + m),))
+
+    have_one_other_axis = m > 0 and all(aval.ndim == n + m + 1 for aval in avals[:2])
+    is_stored = large == 1 and contracts(0, n + 1)  # XLA's own order of a product b^T a
+    return (have_one_other_axis and contracts(large, n) and not is_stored and sizes[0] != sizes[1]
+            and sizes[2] < sizes[large] and sizes[large] * avals[large].dtype.itemsize >= _MIN_BYTES)
 
 
 def _swapped_product(equation: JaxprEqn, *factors: Array) -> Array:
@@ -104,134 +101,3 @@ def _swapped_product(equation: JaxprEqn, *factors: Array) -> Array:
     stored: Array = no_inline(lambda b, a: bind(product, [b, a])[0])(
         no_inline(lambda b: jnp.transpose(b, order))(b), factors[1 - small])
     return jnp.swapaxes(stored, -1, -2) if small else stored
-
-
-class _Scale(NamedTuple):
-    """A factor x / c or x * c of a product, where c is an array with fewer axes.
-
-    Attributes:
-        position: of the factor, 0 or 1.
-        of: the equation that divides or multiplies.
-        x: its variable.
-        c: a variable or a literal.
-        sizes: the shape of c with the axes of x.
-        is_inside: whether the other factor is divided; otherwise the product is.
-    """
-
-    position: int
-    of: JaxprEqn
-    x: Any
-    c: Any
-    sizes: Sequence[int]
-    is_inside: bool
-
-    def apply(self, equation: JaxprEqn, target: Array, c: Any) -> Array:
-        """The other factor or the product, divided or multiplied by c."""
-        contracted, batch = equation.params["dimension_numbers"]
-        i, n = self.position, len(self.sizes)
-        free: list[int | None] = [a for a in range(n) if a not in (*contracted[i], *batch[i])]
-        if self.is_inside:
-            match = dict(zip((*batch[1 - i], *contracted[1 - i]), (*batch[i], *contracted[i]), strict=True))
-            order = [*map(match.get, range(target.ndim))]
-        else:
-            others: list[int | None] = [None] * (target.ndim - len(batch[i]) - len(free))
-            order = [*batch[i], *(free + others if i == 0 else others + free)]
-        moved = jnp.transpose(jnp.reshape(c, self.sizes),
-                              [*(a for a in order if a is not None), *sorted({*range(n)} - {*order})])
-        return _rescale(self.of, target, jnp.reshape(moved, [1 if a is None else self.sizes[a] for a in order]))
-
-
-def _rescale(equation: JaxprEqn, x: Array, c: Any) -> Array:
-    result: Array = x / c if equation.primitive.name == "div" else x * c
-    return result
-
-
-def _find_scales(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
-    producers, rescaled = producers_of(jaxpr), _rescaled_products(jaxpr)
-    return ([v.aval for v in equation.invars] for equation in jaxpr.eqns
-            if id(equation) in rescaled or _scales(equation, producers))
-
-
-def _scale_rule(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
-    producers, rescaled, values = producers_of(jaxpr), _rescaled_products(jaxpr), dict[Any, Any]()
-    skipped = {*map(id, rescaled.values())}
-
-    def value(v: Any) -> Any:
-        return v.val if isinstance(v, Literal) else values[v]
-
-    def rule(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
-        values.update((v, x) for v, x in zip(equation.invars, operands, strict=True) if isinstance(v, Var))
-        if id(equation) in skipped:
-            return operands[:1]
-        factors, scales = [*operands], _scales(equation, producers)
-        for scale in scales:
-            factors[scale.position] = value(scale.x)
-        for scale in scales:
-            if scale.is_inside:
-                other = 1 - scale.position
-                factors[other] = scale.apply(equation, factors[other], value(scale.c))
-        if id(equation) in rescaled:
-            after, small = rescaled[id(equation)], int(factors[1].size < factors[0].size)
-            factors[small] = _rescale(after, factors[small], value(after.invars[1]))
-        results = bind(equation, factors, scale_small_arrays)
-        for scale in scales:
-            if not scale.is_inside:
-                results = [scale.apply(equation, results[0], value(scale.c))]
-        return results
-
-    return rule
-
-
-scale_small_arrays = Pass(also_inside(_find_scales), _scale_rule, "dot_general", "a smaller array divided")
-
-
-def _rescaled_products(jaxpr: Jaxpr) -> dict[int, JaxprEqn]:
-    """Id of a product that is larger than a factor -> the equation, its only reader, that scales it by a number."""
-    producers, uses = producers_of(jaxpr), count_uses(jaxpr)
-    result = {}
-    for equation in jaxpr.eqns:
-        x = equation.invars[0] if equation.primitive.name in ("div", "mul") else None
-        if isinstance(x, Var) and x in producers and uses[x] == 1 and _is_product(product := producers[x]):
-            of_x, of_c = _avals(equation.invars)
-            smallest = min(aval.size for aval in _avals(product.invars))
-            if isinstance(equation.invars[1], Literal) and of_c.ndim == 0 and of_x.size > max(_MIN_SIZE, smallest):
-                result[id(product)] = equation
-    return result
-
-
-def _is_product(equation: JaxprEqn) -> bool:
-    dtypes = {aval.dtype for aval in _avals((*equation.invars, *equation.outvars))} if (
-        equation.primitive.name == "dot_general") else ()
-    return len(dtypes) == 1 and all(np.issubdtype(dtype, np.floating) for dtype in dtypes)
-
-
-def _scales(equation: JaxprEqn, producers: dict[Any, JaxprEqn]) -> list[_Scale]:
-    """The factors x / c of a product where c is constant along axes so that a smaller array can be divided instead."""
-    scales = [_scale(equation, i, producers) for i in (0, 1)] if _is_product(equation) else []
-    return [scale for scale in scales if scale is not None]
-
-
-def _scale(equation: JaxprEqn, position: int, producers: dict[Any, JaxprEqn]) -> _Scale | None:
-    factor, other = equation.invars[position], equation.invars[1 - position]
-    of = producers.get(factor) if isinstance(factor, Var) else None
-    if of is None or of.primitive.name not in ("div", "mul") or isinstance(of.invars[0], Literal):
-        return None
-    (x, c), (of_x, of_c, of_factor, of_other, of_product) = of.invars, _avals(
-        (*of.invars, factor, other, *equation.outvars))
-    broadcast = producers.get(c) if isinstance(c, Var) else None
-    sizes = [*of_c.shape] or [1] * of_x.ndim
-    if broadcast is not None and broadcast.primitive.name == "broadcast_in_dim":
-        c, = broadcast.invars
-        sizes = [*expanded_shape(broadcast, _avals([c])[0].shape)]
-    contracted, batch = (axes[position] for axes in equation.params["dimension_numbers"])
-    varies = {a for a, n in enumerate(sizes) if n > 1}
-    targets = [(aval.size, is_inside) for aval, is_inside, axes in (
-        (of_product, False, {*contracted}), (of_other, True, {*range(of_x.ndim)} - {*contracted, *batch}))
-        if not varies & axes]
-    size, is_inside = min(targets, default=(of_x.size, False))
-    is_smaller = of_x.shape == of_factor.shape and max(size, _MIN_SIZE - 1) < of_x.size
-    return _Scale(position, of, x, c, sizes, is_inside) if is_smaller else None
-
-
-def _avals(variables: Sequence[Any]) -> list[Any]:
-    return [v.aval for v in variables]
