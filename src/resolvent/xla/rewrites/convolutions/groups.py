@@ -1,15 +1,18 @@
 """Forms of convolutions in groups of features or of the batch: sums, and blocks of adjacent groups."""
 
+import math
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from resolvent.xla.rewrites.convolutions.geometry import MAX_TERMS, Convolution, Convolve, strided
+from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, strided
 from resolvent.xla.small_call import no_inline
 
+_MAX_TERMS = 100  # of a sum: blocks of more features have products that are fast enough
+_MAX_TERMS_OF_LOOP = 18  # with more, the entries of the filter are not in registers
 _MIN_FEATURES = 8  # features of a block: with fewer, the library's products are slow
 
 
@@ -21,27 +24,30 @@ def few_features(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"], geo
     """
     groups, (*window, features, filters) = geometry.groups, rhs.shape
     is_strided = geometry.strides[-1] > 1  # a loop along strided columns is slow
-    if groups == 1 or is_strided or features * np.prod(window) > MAX_TERMS:
+    if groups == 1 or is_strided or features * math.prod(window) > _MAX_TERMS:
         return None
     sizes, strides = geometry.output_sizes(lhs, rhs), (1, 1, *geometry.strides)
+    entries = [*np.ndindex(features, *window)]
+    of_loop = -(-len(entries) // -(-len(entries) // _MAX_TERMS_OF_LOOP))
 
     def pad(images: Array) -> Array:
         return geometry.pad(images.reshape(-1, *lhs.shape[1:-1], 1))
 
-    def sums(padded: Array, rhs: Array) -> Array:
+    def add(begin: int, padded: Array, rhs: Array, *total: Array) -> Array:
         padded = padded.reshape(len(lhs), groups, features, *padded.shape[1:])
         factors = rhs.reshape(*window, features, groups, -1, *[1] * rhs.ndim)[..., 0]
         terms = []
-        for *tap, feature in np.ndindex(*rhs.shape[:-1]):
+        for feature, *tap in entries[begin:begin + of_loop]:
             first = [t * dilation for t, dilation in zip(tap, geometry.rhs_dilation, strict=True)]
             met = strided(padded, (0, feature, *first), (groups, 1, *sizes), strides)
             terms.append(met * factors[(*tap, feature)])
-        # Two sums, because each addition waits for the one before it.
-        total = reduce(jnp.add, [reduce(jnp.add, terms[n::2]) for n in (0, 1) if terms[n:]])
-        return total.reshape(len(lhs), filters, *sizes)
+        return reduce(jnp.add, [reduce(jnp.add, terms).reshape(len(lhs), filters, *sizes), *total])
 
     # Calls: XLA is fast at transposing alone, not together with other operations.
-    return jnp.moveaxis(no_inline(sums)(no_inline(pad)(jnp.moveaxis(lhs, -1, 1)), rhs), 1, -1)
+    padded, total = no_inline(pad)(jnp.moveaxis(lhs, -1, 1)), list[Array]()
+    for begin in range(0, len(entries), of_loop):
+        total = [no_inline(partial(add, begin))(padded, rhs, *total)]
+    return jnp.moveaxis(total[0], 1, -1)
 
 
 def batch_groups(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
