@@ -13,7 +13,7 @@ from typing import Any
 from resolvent.xla.rewrites.convolutions.rule import convolution
 from resolvent.xla.rewrites.deferred import Faster
 from resolvent.xla.rewrites.layouts import carry_layouts
-from resolvent.xla.rewrites.operands import prepare_operands
+from resolvent.xla.rewrites.operands import prepare_operands, store_shared_operands
 from resolvent.xla.rewrites.passes import Pass, Replacement
 from resolvent.xla.rewrites.pooling import select_and_gather, select_and_scatter, window_max, window_min, window_sum
 from resolvent.xla.rewrites.proof import obstacle_to_rewriting
@@ -22,7 +22,6 @@ from resolvent.xla.rewrites.residuals import recompute_residuals
 from resolvent.xla.rewrites.row_updates import update_rows
 from resolvent.xla.rewrites.scales import scale_small_arrays
 from resolvent.xla.rewrites.scans import sum_after_scans
-from resolvent.xla.rewrites.shared_operands import store_shared_operands
 from resolvent.xla.rewrites.walk import Rewriter
 from resolvent.xla.rewrites.weights import orient_products
 from resolvent.xla.versions import prove_rewrites_by

@@ -1,4 +1,9 @@
-"""Operands of matrix products: computed once, and transposed where they are small.
+"""Operands of matrix products and convolutions: computed once, and transposed where they are small.
+
+XLA computes a sum of elementwise operations again in every elementwise operation that reads it. The sum of a residual
+block is read by a convolution and by the sum of the next block, so that the last block would compute the normalisations
+of all earlier ones again. In a transformer, the gradient by a layer's input is read by products and by the same
+gradient of the layer before. Here a call copies such a result, and all read the copy.
 
 The gradient by the weights of a layer is the product of a transposed gradient and the layer's input. XLA computes such
 an operand again while it transposes it, with all elementwise operations that lead to it. In a transformer these are the
@@ -7,6 +12,7 @@ Of the products a^T b, the smaller factor is transposed, because XLA has no fast
 that is the larger one: in the gradients of attention, and in those by weights with fewer columns than rows.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +26,10 @@ from resolvent.xla.rewrites.passes import Pass, also_inside
 from resolvent.xla.small_call import no_inline
 
 _MIN_BYTES = 2**16  # smallest size of an operand that is stored
-MOVES = frozenset(["reshape", "squeeze", "transpose"])
+_MOVES = frozenset(["reshape", "squeeze", "transpose"])
+_CONVOLUTION, _PRODUCT = "conv_general_dilated", "dot_general"
+_SUMS = frozenset(["add", "add_any"])
+_ELEMENTWISE = ELEMENTWISE | {"custom_jvp_call"}  # the latter is an activation function
 
 
 def _find_products(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
@@ -29,7 +38,7 @@ def _find_products(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
             if id(equation) in calls or _is_swapped(equation))
 
 
-def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
+def _product_rule(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
     calls = _calls(jaxpr)
 
     def rule(equation: JaxprEqn, operands: list[Any]) -> list[Any]:
@@ -45,7 +54,7 @@ def _rule_of(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
     return rule
 
 
-prepare_operands = Pass(also_inside(_find_products), _rule_of, "dot_general", "operands stored once")
+prepare_operands = Pass(also_inside(_find_products), _product_rule, _PRODUCT, "operands stored once")
 
 
 def _calls(jaxpr: Jaxpr) -> set[int]:
@@ -53,7 +62,7 @@ def _calls(jaxpr: Jaxpr) -> set[int]:
     producers, uses = producers_of(jaxpr), count_uses(jaxpr)
 
     def is_computed_again(factor: Any) -> bool:
-        while factor in producers and producers[factor].primitive.name in MOVES and uses[factor] == 1:
+        while factor in producers and producers[factor].primitive.name in _MOVES and uses[factor] == 1:
             factor = producers[factor].invars[0]
         return (factor in producers and producers[factor].primitive.name in ELEMENTWISE and uses[factor] > 1
                 and factor.aval.size * factor.aval.dtype.itemsize >= _MIN_BYTES)
@@ -63,7 +72,7 @@ def _calls(jaxpr: Jaxpr) -> set[int]:
 
 def _transposed_factors(equation: JaxprEqn) -> list[Any]:
     """The factors of a product without a batch whose last axis is not contracted."""
-    if equation.primitive.name != "dot_general":
+    if equation.primitive.name != _PRODUCT:
         return []
     contracted, batches = equation.params["dimension_numbers"]
     avals: list[Any] = [v.aval for v in equation.invars]
@@ -73,7 +82,7 @@ def _transposed_factors(equation: JaxprEqn) -> list[Any]:
 
 def _is_swapped(equation: JaxprEqn) -> bool:
     """Whether it is a product a^T b or b^T a, or a batch of them, where a is [*batch, *contracted, other] and large."""
-    if equation.primitive.name != "dot_general":
+    if equation.primitive.name != _PRODUCT:
         return False
     contracted, batches = equation.params["dimension_numbers"]
     avals: list[Any] = [v.aval for v in (*equation.invars, *equation.outvars)]
@@ -101,3 +110,36 @@ def _swapped_product(equation: JaxprEqn, *factors: Array) -> Array:
     stored: Array = no_inline(lambda b, a: bind(product, [b, a])[0])(
         no_inline(lambda b: jnp.transpose(b, order))(b), factors[1 - small])
     return jnp.swapaxes(stored, -1, -2) if small else stored
+
+
+def _find_shared(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
+    return ([v.aval] for v in _shared(jaxpr))
+
+
+def _shared_rule(jaxpr: Jaxpr, args: Sequence[Any]) -> EquationRule:
+    shared = {*_shared(jaxpr)}
+
+    def rule(equation: JaxprEqn, operands: list[Any]) -> Sequence[Any]:
+        results = bind(equation, operands, store_shared_operands)
+        return results if shared.isdisjoint(equation.outvars) else [*map(no_inline(lambda x: x), results)]
+
+    return rule
+
+
+store_shared_operands = Pass(also_inside(_find_shared), _shared_rule, "add", "stored once")
+
+
+def _shared(jaxpr: Jaxpr) -> list[Any]:
+    """The elementwise results that a convolution, or the sums that a product, and an elementwise operation read."""
+    readers: dict[Any, set[str]] = defaultdict(set)
+    for equation in reversed(jaxpr.eqns):  # who reads a moved array is known before the move
+        name = equation.primitive.name
+        of_equation = readers[equation.outvars[0]] if name in _MOVES else {name}
+        for v in equation.invars:
+            if isinstance(v, Var):
+                readers[v] |= of_equation
+    results: list[tuple[Any, bool]] = [(v, equation.primitive.name in _SUMS) for equation in jaxpr.eqns
+                                       if equation.primitive.name in _ELEMENTWISE for v in equation.outvars]
+    return [v for v, is_sum in results
+            if (_CONVOLUTION in readers[v] or (is_sum and _PRODUCT in readers[v]))
+            and not _ELEMENTWISE.isdisjoint(readers[v]) and v.aval.size * v.aval.dtype.itemsize >= _MIN_BYTES]

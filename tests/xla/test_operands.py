@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from resolvent.xla.rewrites import rewrite, shared_operands
+from resolvent.xla.rewrites import operands, rewrite
 from resolvent.xla.rewrites.layouts import carry_layouts
 
 
@@ -26,16 +26,16 @@ def test_a_residual_network(monkeypatch):
             return h
 
         forward = carry_layouts(jax.make_jaxpr(network)(filters))
-        find = shared_operands.store_shared_operands.find
+        find = operands.store_shared_operands.find
         assert not list(find(forward.jaxpr))  # the sums are small
-        monkeypatch.setattr(shared_operands, "_MIN_BYTES", 0)
+        monkeypatch.setattr(operands, "_MIN_BYTES", 0)
         # The first block's sum; not the activation within a block, which only a convolution reads.
         assert [aval.shape for (aval,) in find(forward.jaxpr)] == [(2, 8, 8, 4)]
         check_derivatives(lambda filters: jnp.sum(jnp.sin(network(filters))), filters)
 
 
 def test_gradients_of_residual_layers(monkeypatch):
-    monkeypatch.setattr(shared_operands, "_MIN_BYTES", 0)
+    monkeypatch.setattr(operands, "_MIN_BYTES", 0)
     with jax.enable_x64(True):
         random = np.random.default_rng(1)
         layers = [jnp.asarray(0.3 * random.normal(size=(6, 6))) for _ in range(3)]
@@ -48,7 +48,7 @@ def test_gradients_of_residual_layers(monkeypatch):
             return jnp.sum(jnp.sin(h))
 
         # The gradient by the last layer's input; that by the second layer's input is read by one product only.
-        sums = list(shared_operands.store_shared_operands.find(jax.make_jaxpr(jax.grad(loss))(layers).jaxpr))
+        sums = list(operands.store_shared_operands.find(jax.make_jaxpr(jax.grad(loss))(layers).jaxpr))
         assert [aval.shape for (aval,) in sums] == [(5, 6)]
         check_derivatives(loss, layers)
 
