@@ -28,7 +28,8 @@ def few_features(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"], geo
         return None
     sizes, strides = geometry.output_sizes(lhs, rhs), (1, 1, *geometry.strides)
     entries = [*np.ndindex(features, *window)]
-    of_loop = -(-len(entries) // -(-len(entries) // _MAX_TERMS_OF_LOOP))
+    loops = math.ceil(len(entries) / _MAX_TERMS_OF_LOOP)
+    of_loop = math.ceil(len(entries) / loops)
 
     def pad(images: Array) -> Array:
         return geometry.pad(images.reshape(-1, *lhs.shape[1:-1], 1))

@@ -184,6 +184,7 @@ def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array,
 
 def _products_by_filter(inputs: Sequence[Float[Array, "B ... C"]], factors: Sequence[Float[Array, "B ... F"]],
                         product: Convolution, convolve: Convolve) -> list[Array]:
+    """The gradients of such products by the filter, from arrays in the order in which features are stored."""
     return [convolve(jnp.swapaxes(x, 0, -1), jnp.moveaxis(g, 0, -2), product)
             for x, g in zip(inputs, factors, strict=True)]
 
