@@ -34,3 +34,16 @@ def test_a_method_has_the_same_colour_in_all_panels():
     assert len(figure.legends) == 1
     assert right.get_legend() is None
     plt.close(figure)
+
+
+def test_a_line_of_a_sweep_has_the_colour_of_its_method():
+    figure, (left, right) = plt.subplots(1, 2)
+    curves = panel(False, [1.0, 2.0], [1.0, 3.0], [1.0, 4.0])
+    sweep = {**panel(False), "methods": {
+        f"eta {eta}": {"final": {"mean": eta, "std": 0.0}, "point": {"eta": eta, "method": "method 2"}}
+        for eta in (0.1, 1.0)}}
+    styles = _styles([curves["methods"]])
+    _draw_panel(left, curves, {"x": "rounds"}, None, styles)
+    _draw_panel(right, sweep, {"x": "eta", "lines": "method"}, None, styles)
+    assert right.lines[0].get_color() == left.lines[2].get_color()
+    plt.close(figure)

@@ -76,7 +76,7 @@ def _draw_panel(axes: Axes, panel: Record, drawing: Record, left: Record | None,
         is_known = panel["methods"].keys() <= styles.keys()
         _curves(axes, panel, drawing, styles if is_known else _styles([panel["methods"]]))
     else:
-        _sweep(axes, panel, drawing)
+        _sweep(axes, panel, drawing, styles)
     if left is None or panel["axis"] != left["axis"] or is_bars:
         (axes.set_xlabel if is_bars else axes.set_ylabel)(panel["axis"])
     if panel["log"]:
@@ -147,10 +147,10 @@ def _curves(axes: Axes, panel: Record, drawing: Record, styles: Styles) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=drawing["x"] in ("rounds", "days")))
 
 
-def _sweep(axes: Axes, panel: Record, drawing: Record) -> None:
-    """Last values against a parameter, one line for each value of another parameter.
+def _sweep(axes: Axes, panel: Record, drawing: Record, styles: Styles) -> None:
+    """Last values against a parameter, one line for each method or for each value of another parameter.
 
-    Methods without the parameter are horizontal lines.
+    Lines of methods that all have a style have its colour. Methods without the parameter are horizontal lines.
     """
     lines: dict[Any, list[tuple[float, float, float]]] = {}
     baselines: dict[str, float | None] = {}
@@ -162,11 +162,13 @@ def _sweep(axes: Axes, panel: Record, drawing: Record) -> None:
             lines.setdefault(method["point"].get(drawing["lines"], ""), []).append(
                 (method["point"][drawing["x"]], value, spread))
     names = list(lines) if drawing["lines"] == "method" else sorted(lines)
+    colours = {line: styles[line][0] if {*names} <= styles.keys() else COLOURS[i % len(COLOURS)]
+               for i, line in enumerate(names)}
     for i, line in enumerate(names):
         x, y, error = zip(*sorted(lines[line]), strict=True)
         low = [min(e, 0.9 * v) if panel["log"] else e for e, v in zip(error, y, strict=True)]
         name = line if isinstance(line, str) else f"{drawing['lines']} = {line:g}"
-        axes.errorbar(x, y, (low, error), color=COLOURS[i % len(COLOURS)], marker=_MARKERS[i % len(_MARKERS)],
+        axes.errorbar(x, y, (low, error), color=colours[line], marker=_MARKERS[i % len(_MARKERS)],
                       label=name or None, markersize=4, linewidth=1.3, capsize=2)
     for i, (label, value) in enumerate(baselines.items(), len(names)):
         if value is not None:
