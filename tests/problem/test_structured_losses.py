@@ -88,6 +88,15 @@ def test_padding_has_no_effect_and_no_gradient():
     assert np.isfinite(loss.loss(wild, labels)).all()
 
 
+def test_logits_may_be_large_and_those_of_impossible_classes_minus_infinity():
+    loss, labels = rv.losses.TokenCrossEntropy(), jnp.asarray(TOKENS)
+    logits = jnp.asarray(100 * LOGITS, jnp.float32)
+    impossible = jnp.concatenate([logits, jnp.full_like(logits[..., :1], -jnp.inf)], axis=-1)
+    values, gradient = jax.vjp(lambda z: loss.loss(z, labels), impossible)
+    np.testing.assert_allclose(values, of_tokens(100 * LOGITS, TOKENS, np.ones((3, 4)))[0], rtol=1e-5)
+    assert (np.asarray(gradient(jnp.ones_like(values))[0])[..., -1] == 0).all()
+
+
 def test_samples_that_fill_a_batch_are_no_negatives():
     loss, outputs = rv.losses.NTXent(), jnp.asarray(VIEWS, jnp.float32)
     filled = jnp.concatenate([outputs, outputs[:1], outputs[:1]])

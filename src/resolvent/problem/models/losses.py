@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -123,6 +123,18 @@ class Loss(CheckedArguments, eqx.Module):
         """
 
 
+def softmax_cross_entropy(outputs: Float[Array, "... classes"], labels: Int[Array, "..."]) -> Float[Array, "..."]:
+    """-log softmax(outputs)[label]."""
+    # The largest logit is subtracted as it is: the test of jax.nn.logsumexp whether it is finite is a pass of its own.
+    largest = jax.lax.stop_gradient(jnp.max(outputs, axis=-1, keepdims=True))
+    logits = outputs - largest
+    # The label's logit is a masked sum. optax indexes it, and the gradient of that, a scatter, is slow in a loop on a
+    # CPU.
+    is_label = jnp.arange(outputs.shape[-1]) == labels[..., None]
+    result: Array = jnp.log(jnp.sum(jnp.exp(logits), axis=-1)) - jnp.sum(jnp.where(is_label, logits, 0), axis=-1)
+    return result
+
+
 class CrossEntropy(Loss):
     """Multinomial cross-entropy of logits [B, classes] and class numbers; the score is the accuracy."""
 
@@ -131,14 +143,7 @@ class CrossEntropy(Loss):
 
     @override
     def loss(self, outputs: Float[Array, "B classes"], y: Array) -> Float[Array, " B"]:
-        """-log softmax(outputs)[y]."""
-        # The label's logit is a masked sum. optax indexes it, and the gradient of that, a scatter, is slow in a loop on
-        # a CPU.
-        largest = jax.lax.stop_gradient(jnp.max(outputs, axis=-1, keepdims=True))
-        is_label = jnp.arange(outputs.shape[-1]) == y[:, None]
-        logits = outputs - largest
-        result: Array = jnp.log(jnp.sum(jnp.exp(logits), axis=-1)) - jnp.sum(jnp.where(is_label, logits, 0), axis=-1)
-        return result
+        return softmax_cross_entropy(outputs, y)
 
     @override
     def score(self, outputs: Float[Array, "B classes"], y: Array) -> Float[Array, " B"]:

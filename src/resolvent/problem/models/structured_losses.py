@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.errors import InputError, check_range, shorten
-from resolvent.problem.models.losses import Loss, check_real_numbers
+from resolvent.problem.models.losses import Loss, check_real_numbers, softmax_cross_entropy
 
 
 def labels_and_mask(y: Any) -> tuple[Any, Any]:
@@ -80,10 +80,7 @@ class TokenCrossEntropy(Loss):
     @override
     def loss(self, outputs: Float[Array, "B ... classes"], y: PyTree[Array]) -> Float[Array, " B"]:
         labels, weights = self._weights(y)
-        is_label = jnp.arange(outputs.shape[-1]) == labels[..., None]
-        # A masked sum instead of an index, as in CrossEntropy.
-        label_logit = jnp.sum(jnp.where(is_label, outputs, 0), axis=-1)
-        return _row_means(jax.nn.logsumexp(outputs, axis=-1) - label_logit, weights)
+        return _row_means(softmax_cross_entropy(outputs, labels), weights)
 
     @override
     def score(self, outputs: Float[Array, "B ... classes"], y: PyTree[Array]) -> Float[Array, " B"]:
