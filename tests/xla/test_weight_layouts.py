@@ -110,9 +110,12 @@ def test_a_product_larger_than_its_factors_is_not_scaled(monkeypatch):
 
 
 @pytest.mark.parametrize("numbers", ["bqk,bqd->bkd", "bqd,bqk->bdk", "qbd,bqk->bdk", "bqk,dqb->bkd", "qk,qd->kd",
-                                     "qd,qk->kd", "bqk,bqd->kd"])
-def test_the_smaller_factor_is_transposed(numbers, monkeypatch):
+                                     "qd,qk->kd", "bqk,bqd->kd", "bqd,bqk->dk"])
+@pytest.mark.parametrize("cache", [0, operands._CACHE_BYTES])
+def test_the_smaller_factor_is_transposed(numbers, cache, monkeypatch):
     monkeypatch.setattr(operands, "_MIN_BYTES", 0)
+    monkeypatch.setattr(operands, "_CACHE_BYTES", cache)
+    monkeypatch.setattr(operands, "_MIN_RATIO", 2)
     sizes, names = {"b": 2, "q": 7, "k": 9, "d": 3}, numbers.split("->")[0].split(",")
     with jax.enable_x64(True):
         random = np.random.default_rng(0)

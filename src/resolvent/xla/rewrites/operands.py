@@ -26,6 +26,8 @@ from resolvent.xla.rewrites.passes import Pass, also_inside
 from resolvent.xla.small_call import no_inline
 
 _MIN_BYTES = 2**16  # smallest size of an operand that is stored
+_CACHE_BYTES = 2**21  # about the size of a core's second cache
+_MIN_RATIO = 4  # of the sizes of the factors: with fewer columns of a, packing is a small part of a product
 _MOVES = frozenset(["reshape", "squeeze", "transpose"])
 _CONVOLUTION, _PRODUCT = "conv_general_dilated", "dot_general"
 _SUMS = frozenset(["add", "add_any"])
@@ -94,7 +96,8 @@ def _is_swapped(equation: JaxprEqn) -> bool:
         return bool(batches[position] == (*range(n),) and contracted[position] == (*range(first, first + m),))
 
     have_one_other_axis = m > 0 and all(aval.ndim == n + m + 1 for aval in avals[:2])
-    is_stored = large == 1 and contracts(0, n + 1)  # XLA's own order of a product b^T a
+    # XLA's own orders of a product b^T a: with a stored b^T, and with two matrices.
+    is_stored = large == 1 and (contracts(0, n + 1) or (n == 0 and m == 1 and _is_packed_in_blocks(*avals[:2])))
     return (have_one_other_axis and contracts(large, n) and not is_stored and sizes[0] != sizes[1]
             and sizes[2] < sizes[large] and sizes[large] * avals[large].dtype.itemsize >= _MIN_BYTES)
 
@@ -103,13 +106,26 @@ def _swapped_product(equation: JaxprEqn, *factors: Array) -> Array:
     """The products a^T b as (b^T a)^T, with b^T and b^T a stored: XLA has no fast a^T b, and undoes transposes."""
     small = int(factors[1].size < factors[0].size)
     b, contracted, batch = factors[small], *(axes[small] for axes in equation.params["dimension_numbers"])
-    order = [*batch, *({*range(b.ndim)} - {*batch, *contracted}), *contracted]
-    n, axes = len(batch), (*range(b.ndim),)
-    numbers = (axes[n + 1:], axes[n:-1]), (axes[:n], axes[:n])
+    a, n, axes = factors[1 - small], len(batch), (*range(b.ndim),)
+    if _is_packed_in_blocks(b, a) and contracted == axes[:-1]:
+        b, a = (x.reshape(-1, x.shape[-1]) for x in (b, a))
+        numbers: Any = ((0,), (0,)), ((), ())
+    else:
+        order = [*batch, *({*axes} - {*batch, *contracted}), *contracted]
+        b = no_inline(lambda b: jnp.transpose(b, order))(b)
+        numbers = (axes[n + 1:], axes[n:-1]), (axes[:n], axes[:n])
     product = equation.replace(params=equation.params | {"dimension_numbers": numbers})
-    stored: Array = no_inline(lambda b, a: bind(product, [b, a])[0])(
-        no_inline(lambda b: jnp.transpose(b, order))(b), factors[1 - small])
+    stored: Array = no_inline(lambda b, a: bind(product, [b, a])[0])(b, a)
     return jnp.swapaxes(stored, -1, -2) if small else stored
+
+
+def _is_packed_in_blocks(b: Any, a: Any) -> bool:
+    """Whether a product b^T a is faster than one with a stored b^T.
+
+    XLA computes the former with Eigen, which packs a in blocks, and the latter with YNNPACK, which packs all of a
+    before, also where a is larger than a core's cache.
+    """
+    return bool(a.size * a.dtype.itemsize >= _CACHE_BYTES and a.size >= _MIN_RATIO * b.size)
 
 
 def _find_shared(jaxpr: Jaxpr) -> Iterator[Sequence[Any]]:
