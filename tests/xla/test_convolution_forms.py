@@ -13,7 +13,7 @@ from resolvent.xla.rewrites.convolutions.rule import FORMS
 # Name of a form -> shapes of lhs [batch, *spatial, features] and rhs [*spatial, features / groups, filters], and what
 # differs from a convolution with stride 1, without padding, dilation and groups. A new form needs an example.
 EXAMPLES = {
-    "few_positions": [((5, 4, 3, 2), (9, 8, 2, 3), {"lhs_dilation": (2, 3), "padding": ((1, 2), (-1, 2))}),
+    "few_positions": [((5, 4, 3, 50), (9, 8, 50, 3), {"lhs_dilation": (2, 3), "padding": ((1, 2), (-1, 2))}),
                       ((5, 4, 3, 2), (4, 3, 2, 3), {})],
     "phases": [((2, 4, 5, 5, 3), (3, 2, 2, 3, 4), {"lhs_dilation": (2, 2, 1), "padding": ((2, 1), (0, 0), (1, 1))}),
                ((2, 3, 4, 4, 2), (2, 2, 2, 2, 3), {"lhs_dilation": (3, 1, 1), "padding": ((0, 2), (0, 0), (0, 0))}),
@@ -50,7 +50,8 @@ EXAMPLES = {
                  ((1, 9, 6, 30), (7, 3, 30, 31), {"padding": ((4, 3), (0, 0))}),
                  ((2, 21, 90), (5, 90, 64), {"padding": ((4, 4),)}),
                  ((2, 11, 12, 48), (3, 3, 48, 90), {"padding": ((1, 2), (0, 3)), "rhs_dilation": (3, 2)}),
-                 ((1, 4, 6, 5, 16), (3, 3, 3, 16, 17), {"padding": ((1, 1),) * 3})],
+                 ((1, 4, 6, 5, 16), (3, 3, 3, 16, 17), {"padding": ((1, 1),) * 3}),
+                 ((6, 40, 50, 45), (3, 3, 45, 48), {"padding": ((1, 1), (0, 1))})],
     "winograd_filter_gradient": [((48, 8, 10, 3), (6, 8, 3, 50), {}),
                                  ((30, 9, 8, 2), (3, 4, 2, 31), {"padding": ((0, 0), (-1, 1))}),
                                  ((128, 8, 2), (8, 2, 128), {"padding": ((1, 1),)}),
@@ -62,6 +63,8 @@ EXAMPLES = {
     "winograd_products_of_samples": [((3, 26, 36, 4), (24, 32, 4, 17), {"padding": ((0, 0), (2, -1))}),
                                      ((2, 35, 20, 3), (32, 16, 3, 33), {"padding": ((1, 2), (0, 0))}),
                                      ((2, 40, 34, 6), (40, 32, 6, 16), {"padding": ((3, 3), (0, 0))})],
+    "parts_of_samples": [((33, 31, 40, 20), (29, 19, 20, 35), {"strides": (1, 2), "padding": ((0, 1), (0, -1))}),
+                         ((90, 128, 50), (127, 50, 70), {"padding": ((1, 0),)})],
     "products_of_samples": [((2, 32, 22, 2), (28, 20, 2, 32), {"padding": ((1, 0), (0, 2))}),
                             ((2, 53, 28, 3), (24, 24, 3, 33), {"rhs_dilation": (2, 1), "strides": (2, 3)}),
                             ((2, 600, 2), (590, 2, 32), {}),
@@ -73,6 +76,7 @@ EXAMPLES = {
     "library": [((2, 8, 8, 8), (3, 3, 8, 40), {"strides": (2, 2)}),
                 ((2, 9, 8), (3, 8, 40), {"strides": (2,), "padding": ((1, 2),), "rhs_dilation": (2,)}),
                 ((2, 6, 6, 20), (3, 3, 20, 17), {"padding": ((-1, 2), (0, -2))}),
+                ((2, 5, 8, 17), (3, 3, 17, 3), {"padding": ((1, 1), (1, 1))}),
                 ((2, 4, 4, 3), (1, 1, 3, 5), {"lhs_dilation": (2, 2), "padding": ((0, 1), (2, 0))})],
 }
 

@@ -12,6 +12,7 @@ _MIN_FILTERS = 16  # filters that the library's matrix product needs for its ful
 MAX_CHANNELS_OF_EIGEN = 16  # XLA computes convolutions with more features or filters by the faster YNNPACK
 _MAX_FEATURES = 4  # with more, a copy of the padded array takes longer than the library's loop over the features saves
 NEIGHBOURS = (1, 2, 4)  # outputs that are computed together
+_COLUMNS_OF_YNNPACK = range(2, 9)  # filters for which its product of one output is faster than that of several
 
 
 def columns_with_features(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -> Array | None:
@@ -29,7 +30,8 @@ def few_filters(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolv
     """Adjacent outputs along the last spatial axis as further filters of a wider window, filled with zeros."""
     columns, stride, (features, filters) = geometry.output_sizes(lhs, rhs)[-1], geometry.strides[-1], rhs.shape[-2:]
     is_plain = (geometry.groups, geometry.lhs_dilation[-1], geometry.rhs_dilation[-1]) == (1, 1, 1)
-    if not is_plain or rhs.shape[-3] < 2 * stride:
+    is_fast = features > MAX_CHANNELS_OF_EIGEN and filters in _COLUMNS_OF_YNNPACK
+    if not is_plain or is_fast or rhs.shape[-3] < 2 * stride:
         return None
     fitting = [m for m in NEIGHBOURS if columns % m == 0]
     neighbours = next((m for m in fitting if m * filters >= _MIN_FILTERS

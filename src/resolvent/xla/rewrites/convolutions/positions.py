@@ -11,9 +11,11 @@ from jaxtyping import Array, Float
 from resolvent.xla.rewrites.convolutions.geometry import MAX_TERMS, Convolution, Convolve
 from resolvent.xla.small_call import no_inline
 
-MIN_PIXELS = 512  # of a sample: with fewer, the library's convolution of all samples is faster
+MIN_PIXELS = 512  # terms of a product of one or all samples: with fewer, the library's convolution is faster
 _MIN_FILTERS = 32
 _MAX_ROWS = 49  # of one product of all samples: with more, the library's convolution is as fast
+_MIN_NUMBERS = 2**19  # of images in parts, which with their copies and transforms fill more than the second cache
+_SAMPLES = range(2, 17, 2)  # of a part: the library's products add two at a time
 _MAX_NUMBERS = 2**16  # of a sample in its first factor: products of more numbers are fast one after the other
 
 
@@ -28,8 +30,8 @@ def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], ge
     positions = geometry.output_sizes(lhs, rhs)
     is_dilated = max(geometry.lhs_dilation) > 1
     if (geometry.groups > 1 or geometry.batch_groups > 1 or set(geometry.rhs_dilation) != {1}
-            or not (is_dilated or prod(positions) == 1) or prod(positions) > MAX_TERMS
-            or prod(rhs.shape[:-2]) <= prod(positions)):
+            or not (prod(positions) == 1 or (is_dilated and prod(lhs.shape[1:]) >= MIN_PIXELS))
+            or prod(positions) > MAX_TERMS or prod(rhs.shape[:-2]) <= prod(positions)):
         return None
     sizes, rows, gradients = lhs.shape[1:-1], jnp.moveaxis(lhs, -1, 1).reshape(len(lhs), -1), jnp.moveaxis(rhs, -2, 0)
     products = []
@@ -46,6 +48,25 @@ def few_positions(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], ge
         products.append(rows @ met[(slice(None), *(slice(None, None, step) for step in limits))].reshape(
             -1, rhs.shape[-1]))
     return jnp.stack(products, axis=1).reshape(len(lhs), *positions, -1)
+
+
+def parts_of_samples(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
+                     convolve: Convolve) -> Array | None:
+    """The sum of the gradients of a few samples at a time, for large images."""
+    positions, (*sizes, batch, filters) = geometry.output_sizes(lhs, rhs), rhs.shape
+    samples = max((n for n in _SAMPLES if batch % n == 0), default=batch)
+    is_small = max(lhs.size, rhs.size) < _MIN_NUMBERS or min(len(lhs), filters) < _MIN_FILTERS
+    if (geometry.groups > 1 or geometry.batch_groups > 1 or prod(positions) > min(MAX_TERMS, prod(sizes) - 1)
+            or is_small or samples >= batch):
+        return None
+    images = jnp.moveaxis(lhs, (0, -1), (-1, 0)).reshape(-1, samples, *lhs.shape[1:-1], len(lhs))
+    gradients = jnp.moveaxis(rhs, -2, 0).reshape(-1, samples, *sizes, filters)
+
+    def add(n: Array, total: Array) -> Array:
+        return total + convolve(jnp.moveaxis(images[n], (0, -1), (-1, 0)), jnp.moveaxis(gradients[n], 0, -2), geometry)
+
+    out: Array = lax.fori_loop(0, len(images), add, jnp.zeros((len(lhs), *positions, filters), lhs.dtype))
+    return out
 
 
 def products_of_samples(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,

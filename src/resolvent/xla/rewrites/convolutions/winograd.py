@@ -34,6 +34,7 @@ _ROWS = range(8, 48)  # of products of samples: fewer are slow, and more are fas
 _JOINED_FILTERS = 32  # of one or two adjacent columns, which products of samples need
 _REGISTER = 16  # numbers of a vector register, which the rows of patches fill: others are copied slowly
 _NUMBERS_OF_SAMPLES = 2**16  # so that the samples, their transforms and patches stay in the second cache
+_NUMBERS_OF_IMAGES = 2**17  # of a convolution without patches; parts of fewer than an eighth are slow
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,17 @@ class _Tiling:
 
 def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometry: Convolution,
              convolve: Convolve) -> Array | None:
-    """A convolution with a small window and stride 1."""
+    """A convolution with a small window and stride 1; of large images, of a few samples at a time."""
     sizes = geometry.output_sizes(lhs, rhs)
     tiling = _tiling(geometry, rhs.shape[:-2], geometry.rhs_dilation, sizes, rhs.shape[-2:])
     if tiling is None or set(geometry.strides) != {1}:
         return None
+    numbers = max(prod(lhs.shape[1:]), prod(sizes) * rhs.shape[-1])
+    samples = _samples_of_part(len(lhs), numbers, _NUMBERS_OF_IMAGES)
+    if samples < len(lhs) and len(lhs) * numbers >= 4 * _NUMBERS_OF_IMAGES <= 8 * samples * numbers:
+        images = lhs.reshape(-1, samples, *lhs.shape[1:])
+        parts: Array = lax.map(lambda x: winograd(x, rhs, geometry, convolve), images)
+        return parts.reshape(len(lhs), *parts.shape[2:])
     axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.taps, _OUTPUTS)
     factors = _transform(of_filter, rhs, axis, tiling.parts, tiling.taps, 1)
     product = _product(tiling, geometry)
@@ -146,8 +153,7 @@ def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array,
         return None
     columns, tiles, rows = positions[1] + joined - 1, tiling.tiles, rows // positions[1] * (positions[1] + joined - 1)
     of_outputs, of_filter, of_inputs = _matrices(tiling.taps, _OUTPUTS)
-    samples = max(n for n in range(1, batch + 1) if batch % n == 0
-                  and n * height * width * filters <= max(_NUMBERS_OF_SAMPLES, height * width * filters))
+    samples = _samples_of_part(batch, height * width * filters, _NUMBERS_OF_SAMPLES)
 
     (before, _), of_tiles = geometry.padding[0], tiles + tiling.parts
     x = lax.pad(jnp.moveaxis(lhs, -1, 0), jnp.zeros((), lhs.dtype), [(0, 0, 0), (0, 0, 0), (
@@ -180,6 +186,11 @@ def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array,
     products = [total.reshape(len(lhs), tiling.parts, columns, joined, filters) for total in totals]
     out = _join(of_filter.T, products, 1, 1, positions[0])
     return reduce(jnp.add, [out[:, :, j:j + positions[1], j] for j in range(joined)])
+
+
+def _samples_of_part(batch: int, numbers: int, of_part: int) -> int:
+    """The largest number of samples that divides the batch and has at most ``of_part`` numbers, but at least one."""
+    return max(n for n in range(1, batch + 1) if batch % n == 0 and n * numbers <= max(of_part, numbers))
 
 
 def _products_by_filter(inputs: Sequence[Float[Array, "B ... C"]], factors: Sequence[Float[Array, "B ... F"]],
