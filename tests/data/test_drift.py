@@ -45,6 +45,25 @@ def test_a_drifted_column_is_named_alone(column, change, values):
     assert drift.values.startswith(values)
 
 
+@pytest.mark.parametrize(("column", "values"), [
+    ("mark", "values above 0"), ("has_pain", "values above 0"), ("falls", "values above 0"), ("dose", "values above 3")])
+def test_a_column_that_is_nearly_constant_can_drift(column, values):
+    """Nine deciles of such a column are one value, so that this value needs a bin of its own."""
+    def rows_of(rows, seed):
+        rng = np.random.default_rng(seed)
+        return visits(rows, seed).assign(
+            mark=(rng.random(rows) < 0.04).astype(int), has_pain=rng.random(rows) < 0.04,
+            falls=rng.poisson(0.03, rows), dose=np.where(np.arange(rows) == 0, 9.0, 3.0))
+
+    data = from_frame(rows_of(N, 0), "site", "ill")
+    assert all(len(counts.counts) <= 10 for counts in summarize(data).sites[""].values())
+    assert sum(bool(drifted(data, rows_of(100, seed))) for seed in range(1, 51)) <= 3
+    new = rows_of(200, 1)
+    changed = new[column].where(new.index % 2 == 0, {"dose": 9.0, "has_pain": True}.get(column, 1))
+    drift, = drifted(data, new.assign(**{column: changed}))
+    assert (drift.column, drift.values) == (column, values)
+
+
 def test_the_index_is_that_of_the_formula():
     data = from_frame(visits(N), "site", "ill", validation=0, test=0)
     new = visits(300, 1).assign(ward="s")

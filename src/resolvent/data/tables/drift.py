@@ -1,7 +1,7 @@
 r"""Drift: whether new rows are distributed like the training rows, from a small summary of the training rows.
 
 The summary has the number of training rows in at most ten bins of each column of numbers, between deciles of the
-training rows, and in each level of each category. New rows with shares q of the bins are compared with the shares p of
+training rows and for each value that is several deciles, and in each level of each category. New rows with shares q of the bins are compared with the shares p of
 the n training rows by the population stability index
 
 .. code-block:: text
@@ -143,7 +143,9 @@ def _inputs(encoding: TableEncoding, x: NDArray[Any]
 def _count_training(inputs: NDArray[Any], column: NumberColumn | CategoryColumn) -> ColumnCounts:
     if isinstance(column, CategoryColumn):
         return ColumnCounts((), tuple(np.bincount(inputs, minlength=len(column.levels) + 1).tolist()))
-    edges = tuple(np.unique(np.quantile(inputs.astype(float), _DECILES, method="inverted_cdf")).tolist())
+    deciles, times = np.unique(np.quantile(inputs.astype(float), _DECILES, method="inverted_cdf"), return_counts=True)
+    # A value that is several deciles has a bin of its own: otherwise a rare mark has all its rows in one bin.
+    edges = tuple(np.union1d(deciles, np.nextafter(deciles[times > 1], np.inf)).tolist())
     return ColumnCounts(edges, tuple(_count(inputs, ColumnCounts(edges, (0,) * (len(edges) + 1))).tolist()))
 
 
@@ -157,7 +159,11 @@ def _title(column: NumberColumn | CategoryColumn, edges: tuple[float, ...], k: i
     """A bin as text, such as ``values below 3``."""
     if isinstance(column, CategoryColumn):
         return repr(column.levels[k]) if k < len(column.levels) else "no level"
-    ends = [f"{edge * column.deviation + column.mean:.4g}" for edge in edges]
+    # Inputs are numbers of 32 bits: rounded, so that 0 is not written as -2e-10.
+    ends = [f"{round(edge + column.mean / column.deviation, 5) * column.deviation + 0.0:.4g}" for edge in edges]
     if k == 0:
         return f"values below {ends[0]}"
-    return f"values from {ends[k - 1]}" + (f" to {ends[k]}" if k < len(ends) else "")
+    if k < len(edges) and edges[k] == np.nextafter(edges[k - 1], np.inf):
+        return f"values of {ends[k]}"
+    follows_value = k > 1 and edges[k - 1] == np.nextafter(edges[k - 2], np.inf)
+    return f"values {'above' if follows_value else 'from'} {ends[k - 1]}" + (f" to {ends[k]}" if k < len(ends) else "")
