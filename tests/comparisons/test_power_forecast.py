@@ -1,27 +1,55 @@
 """The number of further test rows that would show a gain, against simulated test rows."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from resolvent.cli.terminal import forecast_lines
+from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.power_forecast import Forecast, forecast, further_rows
+from resolvent.comparisons.judgement.row_values import RowValues
+from resolvent.comparisons.judgement.sites import Evidence, judge_sites
 from resolvent.comparisons.judgement.wording import advice_of, forecast_text
 from resolvent.problem.metrics.intervals import Interval
 from resolvent.problem.metrics.special_intervals import RankScores, gains_of_shares
 
 
+def variance_of(interval):
+    """The variance that the width of an interval implies, which is near the true one with many rows."""
+    return ((interval.high - interval.low) / (2 * 1.959964)) ** 2
+
+
 def test_the_formula():
     """A deviation of 0.1 on 50 rows; (1.96 + 0.8416)^2 = 7.849 deviations are needed."""
-    interval = Interval(0.0, -0.195996, 0.195996)
-    assert further_rows(interval, 50, 0.1) == np.ceil(50 * (7.8489 - 1))
-    assert further_rows(interval, 50, -0.1) == further_rows(interval, 50, 0.1)
-    assert further_rows(interval, 50, 0.3) == 0
-    assert further_rows(interval, 50, 0.1, power=0.9) > further_rows(interval, 50, 0.1)
-    assert further_rows(interval, 50, 0.0) is None
-    assert further_rows(Interval(0.1, 0.1, 0.1), 50, 0.1) is None
-    assert further_rows(Interval(np.nan, np.nan, np.nan), 50, 0.1) is None
-    assert forecast(interval, 200, 20, 0.1) == Forecast(0.1, 10 * 137, 137)
-    assert forecast(Interval(0.2, 0.1, 0.3), 200, 0, 0.1) is None
+    assert further_rows(0.01, 50, 0.1) == np.ceil(50 * (7.8489 - 1))
+    assert further_rows(0.01, 50, -0.1) == further_rows(0.01, 50, 0.1)
+    assert further_rows(0.01, 50, 0.3) == 0
+    assert further_rows(0.01, 50, 0.1, power=0.9) > further_rows(0.01, 50, 0.1)
+    assert further_rows(0.01, 50, 0.0) is None
+    assert further_rows(0.0, 50, 0.1) is None
+    assert further_rows(np.nan, 50, 0.1) is None
+    assert forecast(Interval(0.0, -0.2, 0.2), 0.01, 200, 20, 0.1) == Forecast(0.1, 10 * 137, 137)
+    assert forecast(Interval(0.2, 0.1, 0.3), 0.01, 200, 0, 0.1) is None
+
+
+def test_sites_with_few_rows_are_not_sent_for_many_times_the_rows_that_a_gain_needs():
+    """14 test rows, of which 1 or 2 differ: the interval is twice as wide as the gain varies, its square 4 times."""
+    rng, rows, gained, lost = np.random.default_rng(0), 14, 0.075, 0.025
+    needed = 7.849 * (gained + lost - (gained - lost) ** 2) / (gained - lost) ** 2 - rows
+    medians = []
+    for _ in range(20):
+        right = rng.random((10, 1, rows)) < 0.8
+        change = rng.choice([1, -1, 0], size=right.shape, p=[gained, lost, 1 - gained - lost])
+        values = {"alone": np.where(change, change < 0, right), "joined": np.where(change, change > 0, right)}
+        table = RowValues(np.zeros(10 * rows, int), np.repeat(np.arange(10), rows), np.tile(np.arange(rows), 10),
+                          {name: of_sites.ravel().astype(float) for name, of_sites in values.items()})
+        evidence = Evidence("accuracy", "test", True, ("alone", "joined"), "alone", [f"site {k}" for k in range(10)],
+                            pd.DataFrame(columns=["method", "round", "party", "split", "metric", "value", "seed"]),
+                            (0,), table)
+        sites = decide(judge_sites(evidence), evidence).sites
+        forecasts = [s.decision.forecast for s in sites if s.decision.forecast is not None]
+        medians += [f.rows * (f.gain / (gained - lost)) ** 2 for f in forecasts]
+    assert needed / 2 <= np.median(medians) <= 2 * needed
 
 
 def shares(rng, rows, gained, lost):
@@ -36,7 +64,7 @@ def test_paired_shares_have_the_stated_power(rows, gained, lost):
     shown, trials = 0, 500
     for _ in range(trials):
         first = shares(rng, rows, gained, lost)
-        more = further_rows(gains_of_shares(first[None], np.ones_like(first, bool))[0], rows, gained - lost)
+        more = further_rows(variance_of(gains_of_shares(first[None], np.ones_like(first, bool))[0]), rows, gained - lost)
         second = shares(rng, rows + more, gained, lost)
         shown += gains_of_shares(second[None], np.ones_like(second, bool))[0].low > 0
     assert 0.72 <= shown / trials <= 0.88  # 0.8 with a standard error of 0.018, and the uncertainty of the first rows
@@ -56,7 +84,7 @@ def test_areas_have_the_stated_power():
 
     truth = np.mean([gain(2000, 300).value for _ in range(20)])
     for _ in range(trials):
-        more = further_rows(gain(rows, rarest), rarest, truth)
+        more = further_rows(variance_of(gain(rows, rarest)), rarest, truth)
         shown += gain(rows * (rarest + more) // rarest, rarest + more).low > 0
     assert 0.7 <= shown / trials <= 0.92
 

@@ -124,7 +124,7 @@ def decide(sites: Sites, evidence: Evidence, rule: DecisionRule | None = None) -
                            _UNIT_SCALE if evidence.is_share else max(_RELATIVE_SCALE * reference, 1e-12))
     decisions: dict[int, Decision | None] = {
         i: _with_forecast(_decision(evidence, method, gains[i], posterior, position, rule, margin), sites.sites[i],
-                          margin)
+                          float(moderated[position]), margin)
         for position, i in enumerate(compared)}
     for i, gain in enumerate(gains):
         if gain.value == -np.inf:  # the method diverged at this site
@@ -233,7 +233,7 @@ def _decision(evidence: Evidence, method: str, gain: Interval, posterior: Poster
     return Decision(method if joins else evidence.alone, advice, probability, method, gain, expected)
 
 
-def _with_forecast(decision: Decision, site: SiteJudgement, margin: float) -> Decision:
+def _with_forecast(decision: Decision, site: SiteJudgement, variance: float, margin: float) -> Decision:
     """The decision with the further test rows that would settle it, if it is not certain.
 
     The gain to be seen is the expected one, or that of a few margins if it is smaller.
@@ -241,4 +241,4 @@ def _with_forecast(decision: Decision, site: SiteJudgement, margin: float) -> De
     if decision.advice not in ("probably join", "no difference"):
         return decision
     gain = max(decision.expected.value, _FORECAST_MARGINS * margin)
-    return decision._replace(forecast=forecast(decision.gain, site.test_rows, site.rarest_class, gain))
+    return decision._replace(forecast=forecast(decision.gain, variance, site.test_rows, site.rarest_class, gain))

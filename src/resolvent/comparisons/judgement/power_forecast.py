@@ -1,7 +1,7 @@
 r"""How many further test rows would show a gain.
 
-The interval of a gain on n rows has the variance v = (half its width / z_0.975)^2, and v n / N on N rows. It excludes
-zero with the probability 0.8 if the true gain d is (z_0.975 + z_0.8) standard deviations:
+A gain on n rows with the variance v has the variance v n / N on N rows. Its interval excludes zero with the probability
+0.8 if the true gain d is (z_0.975 + z_0.8) standard deviations:
 
 .. code-block:: text
 
@@ -46,21 +46,21 @@ class Forecast(NamedTuple):
     rarest: int
 
 
-def further_rows(interval: Interval, rows: int, gain: float, power: float = POWER) -> int | None:
+def further_rows(variance: float, rows: int, gain: float, power: float = POWER) -> int | None:
     """The number of further rows with which an interval excludes zero.
 
     Args:
+        variance: the variance of the gain on the present rows.
         gain: the true gain, not zero.
 
     Returns:
-        The number; None if the interval has no width, or says so little that the number exceeds 10^9.
+        The number; None if the variance is zero, or so large that the number exceeds 10^9.
 
     Example:
-        >>> further_rows(Interval(0.01, -0.09, 0.11), 100, 0.1)
+        >>> further_rows(0.0026, 100, 0.1)
         105
     """
     z = _normal_quantile((1 + LEVEL) / 2)
-    variance = ((interval.high - interval.low) / (2 * z)) ** 2
     if rows < 1 or gain == 0 or not math.isfinite(variance) or variance == 0:
         return None
     further = rows * (variance * (z + _normal_quantile(power)) ** 2 / gain**2 - 1)
@@ -90,10 +90,13 @@ def smallest_gain(test_rows: Sequence[int], differing: float = DIFFERING, power:
     return gain if gain <= differing else None
 
 
-def forecast(interval: Interval, test_rows: int, rarest_class: int, gain: float) -> Forecast | None:
+def forecast(interval: Interval, variance: float, test_rows: int, rarest_class: int, gain: float) -> Forecast | None:
     """The further test rows of a site that would show a gain.
 
     Args:
+        interval: that of the present rows.
+        variance: the variance of the gain on them. The width of the interval is not used: with few rows it is much
+            wider than the gain varies.
         rarest_class: number of these in the rarest class, if the score is computed by class; otherwise 0.
 
     Returns:
@@ -102,9 +105,9 @@ def forecast(interval: Interval, test_rows: int, rarest_class: int, gain: float)
     if interval.sign:
         return None
     if not rarest_class:
-        rows = further_rows(interval, test_rows, gain)
+        rows = further_rows(variance, test_rows, gain)
         return None if rows is None else Forecast(gain, rows, 0)
-    rarest = further_rows(interval, rarest_class, gain)
+    rarest = further_rows(variance, rarest_class, gain)
     if rarest is None:
         return None
     return Forecast(gain, math.ceil(rarest * test_rows / rarest_class), rarest)
