@@ -64,7 +64,8 @@ def test_paired_shares_have_the_stated_power(rows, gained, lost):
     shown, trials = 0, 500
     for _ in range(trials):
         first = shares(rng, rows, gained, lost)
-        more = further_rows(variance_of(gains_of_shares(first[None], np.ones_like(first, bool))[0]), rows, gained - lost)
+        interval = gains_of_shares(first[None], np.ones_like(first, bool))[0]
+        more = further_rows(variance_of(interval), rows, gained - lost)
         second = shares(rng, rows + more, gained, lost)
         shown += gains_of_shares(second[None], np.ones_like(second, bool))[0].low > 0
     assert 0.72 <= shown / trials <= 0.88  # 0.8 with a standard error of 0.018, and the uncertainty of the first rows

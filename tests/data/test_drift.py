@@ -46,7 +46,8 @@ def test_a_drifted_column_is_named_alone(column, change, values):
 
 
 @pytest.mark.parametrize(("column", "values"), [
-    ("mark", "values above 0"), ("has_pain", "values above 0"), ("falls", "values above 0"), ("dose", "values above 3")])
+    ("mark", "values above 0"), ("has_pain", "values above 0"), ("falls", "values above 0"),
+    ("dose", "values above 3")])
 def test_a_column_that_is_nearly_constant_can_drift(column, values):
     """Nine deciles of such a column are one value, so that this value needs a bin of its own."""
     def rows_of(rows, seed):

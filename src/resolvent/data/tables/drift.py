@@ -1,8 +1,8 @@
 r"""Drift: whether new rows are distributed like the training rows, from a small summary of the training rows.
 
 The summary has the number of training rows in at most ten bins of each column of numbers, between deciles of the
-training rows and for each value that is several deciles, and in each level of each category. New rows with shares q of the bins are compared with the shares p of
-the n training rows by the population stability index
+training rows and for each value that is several deciles, and in each level of each category. New rows with shares q of
+the bins are compared with the shares p of the n training rows by the population stability index
 
 .. code-block:: text
 
