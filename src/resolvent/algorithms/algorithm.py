@@ -26,6 +26,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
+from resolvent.xla.parts import call_part
 
 __all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Message", "Method", "OnePhaseMethod", "PartyState", "Phase",
            "Replies", "Reply", "ServerState", "SharedModelMethod", "StragglerPolicy", "algorithm_of_round",
@@ -118,10 +119,12 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
     oracle, after = subproblem.oracle, {}
     if oracle.recording is not None and oracle.recording.on_work is not None:
         oracle.recording.on_work()
-    if oracle.memory is None:
-        w, steps = solver(subproblem, start, key, effort)
+    memory = oracle.memory
+    if memory is None:
+        w, steps = call_part(lambda: solver(subproblem, start, key, effort))
     else:
-        w, steps, after["memory"] = solver.solve_with_memory(subproblem, start, key, effort, oracle.memory)
+        w, steps, after["memory"] = call_part(
+            lambda: solver.solve_with_memory(subproblem, start, key, effort, memory))
     return w, {"model": w, "steps": steps.astype(tree.dtype(w)), **inexactness_if_recorded(subproblem, w, start),
                **after}
 

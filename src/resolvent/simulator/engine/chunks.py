@@ -10,6 +10,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.compiled_rounds import run_chunk
+from resolvent.simulator.engine.divided_rounds import run_divided, trace_round
 from resolvent.simulator.engine.schedulers import Scheduler
 from resolvent.simulator.engine.states import Chunk, Federation
 
@@ -34,6 +35,7 @@ class ChunkRunner:
 
     Attributes:
         record: names of what each round records, see ``engine.run_chunk``.
+        is_divided: whether rounds are several programs if they can be, see ``divided_rounds``.
     """
 
     algorithm: Algorithm
@@ -41,9 +43,13 @@ class ChunkRunner:
     capacity: int
     record: tuple[str, ...]
     scheduler: Scheduler
+    is_divided: bool = False
 
     def __call__(self, inputs: ChunkInputs, start: int, rounds: int) -> Chunk:
         """Run rounds start, ..., start+rounds-1."""
+        if self.is_divided and (chunk := run_divided(self.algorithm, *inputs, jnp.array(self.seed), start, rounds,
+                                                     capacity=self.capacity, record=self.record)) is not None:
+            return chunk
         return run_chunk(
             self.algorithm, *inputs, jnp.array(self.seed), jnp.array(start), jnp.array(rounds),
             capacity=self.capacity, record=self.record, scheduler=self.scheduler)
@@ -53,6 +59,9 @@ class ChunkRunner:
 
         The trace is cached: the first chunk does not trace again.
         """
+        if self.is_divided:
+            trace_round(self.algorithm, *inputs, self.record)
+            return
         run_chunk.eval_shape(
             self.algorithm, *inputs, jnp.array(self.seed), jnp.array(0), jnp.array(1),
             capacity=self.capacity, record=self.record, scheduler=self.scheduler)

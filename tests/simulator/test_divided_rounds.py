@@ -1,0 +1,79 @@
+"""Divided rounds: the bits of fused ones, and programs that methods share."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import resolvent as rv
+from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.participation import Full, Stragglers, Uniform
+from resolvent.simulator.engine import divided_rounds
+from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.compiled_rounds import initial_state
+from resolvent.simulator.engine.predrawn import draw_cohorts
+from resolvent.simulator.engine.schedulers import Sequential
+
+SGD = rv.SGD(0.1, batch_size=5, epochs=2)
+STRAGGLERS = Stragglers(Uniform(3), share=0.5)
+RECORD = ("steps", "model_change")
+ROUNDS = 3
+CASES = {
+    "FedAvg": (rv.fedavg(SGD), Full()),
+    "FedProx": (rv.fedprox(SGD, mu=0.3), STRAGGLERS),
+    "FedProx without stragglers": (rv.fedprox(SGD, mu=0.3, stragglers="drop"), STRAGGLERS),
+    "local": (rv.local(SGD), Full()),
+    "FedGeoMed+": (rv.fedgeomed_plus(SGD), Full()),
+    "FedCoMed+": (rv.fedcomed_plus(SGD), STRAGGLERS),
+    "two phases": (rv.feddane(SGD), Uniform(3)),
+    "a codec": (rv.combinators.Compressed(rv.scaffold(SGD), rv.codecs.QSGD()), Uniform(3)),
+    "refused replies": (rv.attacked(rv.rfa(SGD), rv.attacks.NaN(), share=0.3), Full()),
+}
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return rv.problems.LearningProblem(rv.models.logistic(64, 10), rv.datasets.digits(parties=4))
+
+
+def run(algorithm, problem, participation, *, is_divided):
+    algorithm = with_memory(algorithm, problem)
+    cohorts, _ = draw_cohorts(participation, problem.sizes, 0, 0, rounds=ROUNDS)
+    runner = ChunkRunner(algorithm, 0, ROUNDS, RECORD, Sequential(), is_divided)
+    state = initial_state(algorithm, problem, participation, jnp.array(0))
+    first = runner(ChunkInputs(problem, cohorts, replace(state, participation=())), 0, 1)
+    return first._replace(state=None), runner(ChunkInputs(problem, cohorts, first.state), 1, ROUNDS - 1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_divided_rounds_have_the_bits_of_fused_ones(name, problem, monkeypatch):
+    expected = run(CASES[name][0], problem, CASES[name][1], is_divided=False)
+    monkeypatch.delattr("resolvent.simulator.engine.chunks.run_chunk")
+    chunks = run(CASES[name][0], problem, CASES[name][1], is_divided=True)
+    assert jax.tree.structure(chunks) == jax.tree.structure(expected)
+    for leaf, other in zip(jax.tree.leaves(chunks), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(leaf, other, strict=True)
+
+
+def test_methods_with_the_same_local_work_share_its_program(problem):
+    def compiled(algorithm):
+        before = {*divided_rounds._compiled}
+        run(algorithm, problem, Full(), is_divided=True)
+        return len({*divided_rounds._compiled} - before)
+
+    divided_rounds._divided.cache_clear()
+    assert compiled(rv.fedavg(SGD)) == 3  # before the local work, the local work, and after it
+    assert compiled(rv.robust(SGD, rv.aggregators.CoordinateMedian())) == 1
+    assert compiled(rv.fedavg(replace(SGD, learning_rate=0.2))) == 0
+
+
+def test_a_round_whose_local_work_is_in_a_loop_is_fused(problem):
+    assert divided_rounds.run_divided(*inputs_of(rv.pfedme(SGD, steps=2), problem), 0, 1, capacity=1, record=()) is None
+
+
+def inputs_of(algorithm, problem):
+    cohorts, _ = draw_cohorts(Full(), problem.sizes, 0, 0, rounds=1)
+    return algorithm, problem, cohorts, replace(initial_state(algorithm, problem, Full(), jnp.array(0)),
+                                               participation=()), jnp.array(0)
