@@ -10,7 +10,7 @@ import pytest
 import resolvent as rv
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Stragglers, Uniform
-from resolvent.simulator.engine import divided_rounds
+from resolvent.simulator.engine import chunks
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.compiled_rounds import initial_state
 from resolvent.simulator.engine.predrawn import draw_cohorts
@@ -51,26 +51,26 @@ def run(algorithm, problem, participation, *, is_divided):
 def test_divided_rounds_have_the_bits_of_fused_ones(name, problem, monkeypatch):
     expected = run(CASES[name][0], problem, CASES[name][1], is_divided=False)
     monkeypatch.delattr("resolvent.simulator.engine.chunks.run_chunk")
-    chunks = run(CASES[name][0], problem, CASES[name][1], is_divided=True)
-    assert jax.tree.structure(chunks) == jax.tree.structure(expected)
-    for leaf, other in zip(jax.tree.leaves(chunks), jax.tree.leaves(expected), strict=True):
+    divided = run(CASES[name][0], problem, CASES[name][1], is_divided=True)
+    assert jax.tree.structure(divided) == jax.tree.structure(expected)
+    for leaf, other in zip(jax.tree.leaves(divided), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(leaf, other, strict=True)
 
 
 def test_methods_with_the_same_local_work_share_its_program(problem):
     def compiled(algorithm):
-        before = {*divided_rounds._compiled}
+        before = {*chunks._compiled}
         run(algorithm, problem, Full(), is_divided=True)
-        return len({*divided_rounds._compiled} - before)
+        return len({*chunks._compiled} - before)
 
-    divided_rounds._divided.cache_clear()
+    chunks._divided.cache_clear()
     assert compiled(rv.fedavg(SGD)) == 3  # before the local work, the local work, and after it
     assert compiled(rv.robust(SGD, rv.aggregators.CoordinateMedian())) == 1
     assert compiled(rv.fedavg(replace(SGD, learning_rate=0.2))) == 0
 
 
 def test_a_round_whose_local_work_is_in_a_loop_is_fused(problem):
-    assert divided_rounds.run_divided(*inputs_of(rv.pfedme(SGD, steps=2), problem), 0, 1, capacity=1, record=()) is None
+    assert chunks.run_divided(*inputs_of(rv.pfedme(SGD, steps=2), problem), 0, 1, capacity=1, record=()) is None
 
 
 def inputs_of(algorithm, problem):

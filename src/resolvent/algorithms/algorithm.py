@@ -26,7 +26,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
-from resolvent.xla.parts import call_part
+from resolvent.xla.programs import call_part
 
 __all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Message", "Method", "OnePhaseMethod", "PartyState", "Phase",
            "Replies", "Reply", "ServerState", "SharedModelMethod", "StragglerPolicy", "algorithm_of_round",

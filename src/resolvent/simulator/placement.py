@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.problem.solvers import LocalSolver
-from resolvent.simulator.engine.chunks import ChunkRunner
-from resolvent.simulator.engine.divided_rounds import MAX_DIVIDED_ROUNDS
+from resolvent.simulator.engine.chunks import MAX_DIVIDED_ROUNDS, ChunkRunner
 from resolvent.simulator.engine.predrawn import check_first_cohorts
 from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulator.engine.schedulers import Scheduler, Sequential, Sharded

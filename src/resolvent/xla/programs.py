@@ -1,12 +1,19 @@
-"""Programs (jaxprs): evaluation equation by equation, the programs inside of equations, and scans."""
+"""Programs (jaxprs): evaluation equation by equation, the programs inside of equations, scans, and parts.
 
+A program can be cut at marked calls. Compiled by itself, a part is found in JAX's cache of compiled programs if another
+program has the same part.
+"""
+
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 from jaxtyping import Array
 
 Item = TypeVar("Item")
@@ -15,6 +22,7 @@ Rewrite: TypeAlias = Callable[[ClosedJaxpr], ClosedJaxpr]
 EquationRule: TypeAlias = Callable[[JaxprEqn, list[Any]], Sequence[Any]]
 
 CALLS = ("jit", "pjit")
+_mark: ContextVar[str | None] = ContextVar("mark", default=None)
 
 
 def trace(closed: ClosedJaxpr, f: Callable[..., Any]) -> ClosedJaxpr:
@@ -131,3 +139,135 @@ def _numbers_of_operands(params: dict[str, Any]) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     consts, carried, _ = params["ft_in"].unpack()  # JAX 0.11 groups the operands in a tree
     return len(consts.vals), len(carried.vals)
+
+
+class Part(NamedTuple):
+    """A part of a program.
+
+    Attributes:
+        closed: its program; arguments and results are variables of the whole program.
+        is_marked: whether it is a marked call, and nothing else.
+    """
+
+    closed: ClosedJaxpr
+    is_marked: bool
+
+
+@contextlib.contextmanager
+def marking(name: str) -> Iterator[None]:
+    """Mark with this name what is called by ``call_part`` within."""
+    token = _mark.set(name)
+    try:
+        yield
+    finally:
+        _mark.reset(token)
+
+
+def call_part(f: Callable[[], Item]) -> Item:
+    """``f()``, within ``marking`` as a call with a name, whose operands are the arrays that ``f`` reads."""
+    name = _mark.get()
+    return f() if name is None else marked_call(f, name)
+
+
+def marked_call(f: Callable[[], Item], name: str) -> Item:
+    """``f()`` as a call with this name, at which ``cut`` divides a program."""
+    def call() -> Item:
+        return f()
+
+    call.__name__ = call.__qualname__ = name
+    result: Item = jax.jit(call)()
+    return result
+
+
+def divide_loops(closed: ClosedJaxpr, name: str, loop_name: str) -> ClosedJaxpr:
+    """The program with loops that are cut at marked calls.
+
+    Args:
+        name: the name of the marked calls. Of ``lax.map`` of a function with such calls, each call becomes a loop
+            of its own, and so does what is between the calls.
+        loop_name: the name of the calls of these loops, at which the result can be cut.
+    """
+    def rule(equation: JaxprEqn, operands: list[Any]) -> Sequence[Any]:
+        if equation.primitive.name == "scan":
+            scan = Scan(equation.params)
+            if scan.carried == 0 and any(_is_marked(step, name) for step in scan.body.eqns):
+                return _divided(scan, operands, name, loop_name)
+        return bind(equation, operands)
+
+    return trace(closed, lambda *args: evaluate(closed, args, rule))
+
+
+def _divided(scan: Scan, operands: Sequence[Any], name: str, loop_name: str) -> list[Any]:
+    values: dict[Any, Any] = dict(zip(scan.body.invars, operands, strict=True))
+    in_rows = {*scan.divide(scan.body.invars)[2]}
+    for part in cut(scan.closed, name):
+        jaxpr = part.closed.jaxpr
+
+        def loop(part: Part = part, jaxpr: Jaxpr = jaxpr) -> list[Any]:
+            def step(rows: list[Any]) -> list[Any]:
+                of_step = values | dict(zip((v for v in jaxpr.invars if v in in_rows), rows, strict=True))
+                results: list[Any] = jaxpr_as_fun(part.closed)(*(of_step[v] for v in jaxpr.invars))
+                return results
+
+            mapped: list[Any] = lax.map(step, [values[v] for v in jaxpr.invars if v in in_rows])
+            return mapped
+
+        values.update(zip(jaxpr.outvars, marked_call(loop, loop_name) if part.is_marked else loop(), strict=True))
+        in_rows.update(jaxpr.outvars)
+
+    def repeated(x: Any) -> Array:
+        return jnp.broadcast_to(x, (scan.params["length"], *jnp.shape(x)))
+
+    return [repeated(v.val) if isinstance(v, Literal) else values[v] if v in in_rows else repeated(values[v])
+            for v in scan.body.outvars]
+
+
+def cut(closed: ClosedJaxpr, name: str) -> list[Part]:
+    """The parts of a program, in an order in which they can run; one part if no call is marked.
+
+    Between marked calls is only what they need; everything else is in the last part, so that there are few parts.
+    """
+    jaxpr = closed.jaxpr
+    levels: dict[Any, int] = {}  # number of marked calls that a variable depends on, one after the other
+    for equation in jaxpr.eqns:
+        level = max((levels.get(v, 0) for v in equation.invars if isinstance(v, Var)), default=0)
+        levels |= dict.fromkeys(equation.outvars, level + _is_marked(equation, name))
+    needed: set[Any] = set()  # by marked calls
+    plain: dict[int, list[JaxprEqn]] = {}
+    marked: dict[int, list[JaxprEqn]] = {}
+    last: list[JaxprEqn] = []
+    for equation in reversed(jaxpr.eqns):
+        level = levels[equation.outvars[0]] if equation.outvars else 0
+        if _is_marked(equation, name):
+            marked.setdefault(level - 1, []).insert(0, equation)
+        elif not needed.isdisjoint(equation.outvars):
+            plain.setdefault(level, []).insert(0, equation)
+        else:
+            last.insert(0, equation)
+            continue
+        needed.update(v for v in equation.invars if isinstance(v, Var))
+    groups = [group for level in range(len(marked)) for group in (
+        (plain.get(level, []), False), *(([equation], True) for equation in marked[level]))]
+    return _parts(closed, [(equations, is_marked) for equations, is_marked in (*groups, (last, False)) if equations])
+
+
+def _is_marked(equation: JaxprEqn, name: str) -> bool:
+    return equation.primitive.name in CALLS and equation.params["name"] == name
+
+
+def _parts(closed: ClosedJaxpr, groups: Sequence[tuple[list[JaxprEqn], bool]]) -> list[Part]:
+    """The parts with these equations, each with the results that later parts or the results of the program need."""
+    read = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
+    consts = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    parts: list[Part] = []
+    for equations, is_marked in reversed(groups):
+        results = [v for equation in equations for v in equation.outvars if v in read]
+        computed = {v for equation in equations for v in equation.outvars}
+        operands = dict.fromkeys(v for equation in equations for v in equation.invars
+                                 if isinstance(v, Var) and v not in computed)
+        constants = [v for v in operands if v in consts]
+        arguments = [v for v in operands if v not in consts]
+        read.update(arguments)
+        program = Jaxpr(constants, arguments, results, equations, closed.jaxpr.effects)
+        parts.insert(0, Part(ClosedJaxpr(program, [consts[v] for v in constants]), is_marked))
+    return parts

@@ -1,18 +1,44 @@
-"""Chunks of rounds: the compiled call of a run, with everything that is the same in all of its calls."""
+"""Chunks of rounds: the compiled calls of a run, with everything that is the same in all of them.
 
+A chunk is one call of ``run_chunk``. In a short run a round is divided into several programs, because methods that
+differ in the server's step share the local work: a round is cut before and after the local work of its cohort. The
+program of the local work is the same for all methods with the same solver, model and data, and is compiled once for all
+of them; ``run_chunk`` would compile it again for each. Starting several programs takes up to a millisecond a round, so
+long runs use ``run_chunk``.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxpr_as_fun
+from jax.stages import Compiled
+from jaxtyping import Array, ArrayLike, Int
 
+from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Participation
+from resolvent.math import tree
 from resolvent.problem.problem import Problem
-from resolvent.simulator.engine.compiled_rounds import run_chunk
-from resolvent.simulator.engine.divided_rounds import run_divided, trace_round
-from resolvent.simulator.engine.schedulers import Scheduler
-from resolvent.simulator.engine.states import Chunk, Federation
+from resolvent.simulator.engine.compiled_rounds import program_of_round, run_chunk
+from resolvent.simulator.engine.predrawn import draw_round
+from resolvent.simulator.engine.schedulers import LOCAL_WORK, Scheduler
+from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
+from resolvent.xla.programs import Part, cut, divide_loops
+
+MAX_DIVIDED_ROUNDS = 1000  # of a run
+_MAX_BYTES = 2**26  # of what the local work reads, for the whole cohort; in a fused round it exists for one party
+_COHORT_WORK = "local_work_of_cohort"
+
+# Digest of a program -> it. JAX's cache of compiled programs may be off, and loading from it takes a tenth of a second.
+_compiled: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
 
 
 class ChunkInputs(NamedTuple):
@@ -35,7 +61,7 @@ class ChunkRunner:
 
     Attributes:
         record: names of what each round records, see ``engine.run_chunk``.
-        is_divided: whether rounds are several programs if they can be, see ``divided_rounds``.
+        is_divided: whether rounds are several programs if they can be, see ``run_divided``.
     """
 
     algorithm: Algorithm
@@ -70,3 +96,135 @@ class ChunkRunner:
         """Run the first round with another scheduler, and leave ``inputs`` as they are."""
         copied = inputs._replace(state=jax.tree.map(jnp.copy, inputs.state))
         return replace(self, scheduler=scheduler)(copied, 0, 1)
+
+
+class _Program(NamedTuple):
+    """A part of a round.
+
+    Attributes:
+        run: the compiled function.
+        arguments: positions of its arguments among the values of a round.
+    """
+
+    run: Compiled
+    arguments: tuple[int, ...]
+
+
+class _Round(NamedTuple):
+    """A round: its values are its arguments and the results of its parts, one after the other.
+
+    Attributes:
+        results: positions of its results among its values, or results that do not depend on the arguments.
+    """
+
+    programs: tuple[_Program, ...]
+    results: tuple[int | Array, ...]
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Array]:
+        values = [*arguments]
+        for program in self.programs:
+            values += program.run(*(values[i] for i in program.arguments))
+        return [values[i] if isinstance(i, int) else i for i in self.results]
+
+
+def trace_round(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
+                record: tuple[str, ...]) -> jax.stages.Traced:
+    """Trace a round; JAX finds the trace of the same round again."""
+    return program_of_round(algorithm, problem, participation, state, record,
+                            lambda function, *args, **static: function.trace(*args, **static))
+
+
+def run_divided(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
+                seed: ArrayLike, start: int, rounds: int, *, capacity: int, record: tuple[str, ...]) -> Chunk | None:
+    """As ``run_chunk`` with the scheduler ``Sequential``, and the same bits.
+
+    Returns:
+        None if the round cannot be divided: no party's work can be cut, the arrays between the parts would be large, or
+        the compiler refuses a part.
+    """
+    traced = trace_round(algorithm, problem, participation, state, record)
+    drawn, state = state.participation, replace(state, participation=())
+    if (of_round := _divided(traced.jaxpr, len(jax.tree.leaves(state)))) is None:
+        return None
+    records = []
+    for t in range(start, start + rounds):
+        cohort, key, drawn = _draw(participation, problem.sizes, drawn, seed, np.int32(t))
+        shares = participation.shares(problem.sizes) if "gap" in record else None
+        values = jax.tree.leaves((algorithm, problem, cohort, shares, key, state, np.int32(t)))
+        state, snapshot = jax.tree.unflatten(traced.out_tree, of_round(values))
+        records.append(snapshot.record)
+    return _chunk(replace(state, participation=drawn), snapshot, records, capacity)
+
+
+@jax.jit
+def _draw(participation: Participation, sizes: Int[Array, " N"], state: Any, seed: Int[Array, ""],
+          t: Int[Array, ""]) -> tuple[Cohort, Array, Any]:
+    cohort, after = draw_round(participation, sizes, state, seed, t)
+    return tree.strongly_typed(cohort), keys.root_key(seed), after
+
+
+def _chunk(state: Federation, snapshot: Snapshot, records: list[Any], capacity: int) -> Chunk:
+    def of_leaf(*rows: Array) -> Array:
+        column = np.zeros((capacity, *rows[0].shape), rows[0].dtype)
+        column[:len(rows)] = rows
+        return jnp.asarray(column)
+
+    donated = {id(leaf) for leaf in jax.tree.leaves(state)}  # by the next chunk
+    return Chunk(state, jax.tree.map(of_leaf, *records),
+                 jax.tree.map(lambda leaf: jnp.copy(leaf) if id(leaf) in donated else leaf, snapshot))
+
+
+@lru_cache(maxsize=32)
+def _divided(closed: ClosedJaxpr, of_state: int) -> _Round | None:
+    """The compiled parts of a round; None if it cannot be divided.
+
+    Args:
+        of_state: number of arrays of the state.
+    """
+    if closed.effects:
+        return None
+    divided = divide_loops(closed, LOCAL_WORK, _COHORT_WORK)
+    jaxpr, parts = divided.jaxpr, cut(divided, _COHORT_WORK)
+    read: set[Any] = {v for part in parts if part.is_marked for v in part.closed.jaxpr.invars}
+    between: list[Any] = [v.aval for v in read.difference(jaxpr.invars)]
+    if len(parts) == 1 or sum(aval.size * aval.dtype.itemsize for aval in between) > _MAX_BYTES:
+        return None
+    positions = {v: i for i, v in enumerate([*jaxpr.invars, *(v for part in parts for v in part.closed.jaxpr.outvars)])}
+    try:
+        programs = [_Program(_compile(part, donated), tuple(positions[v] for v in part.closed.jaxpr.invars))
+                    for part, donated in zip(parts, _donated(jaxpr, parts, of_state), strict=True)]
+    except jax.errors.JaxRuntimeError:  # run_chunk has another form of the program
+        return None
+    return _Round(tuple(programs), tuple(
+        jnp.asarray(v.val, v.aval.dtype) if isinstance(v, Literal) else positions[v] for v in jaxpr.outvars))
+
+
+def _donated(jaxpr: Jaxpr, parts: Sequence[Part], of_state: int) -> Iterator[tuple[int, ...]]:
+    """For each part, its arguments whose buffers it takes over: those of the state that it replaces.
+
+    The state is before the number of the round, the last argument, and first among the results.
+    """
+    state = jaxpr.invars[-1 - of_state:-1]
+    replaced = dict(zip(state, jaxpr.outvars, strict=False))
+    for n, part in enumerate(parts):
+        read = {v for v in jaxpr.outvars if isinstance(v, Var)}.union(
+            *(later.closed.jaxpr.invars for later in parts[n + 1:]))
+        yield () if part.is_marked else tuple(
+            i for i, v in enumerate(part.closed.jaxpr.invars)
+            if v in replaced and v not in read and replaced[v] in part.closed.jaxpr.outvars)
+
+
+def _compile(part: Part, donated: tuple[int, ...]) -> Compiled:
+    """The compiled part, or that of an equal one."""
+    def run(*args: Array) -> list[Array]:
+        return list(jaxpr_as_fun(part.closed)(*args))
+
+    run.__name__ = run.__qualname__ = LOCAL_WORK if part.is_marked else "part_of_round"
+    shape: Callable[..., Any] = jax.ShapeDtypeStruct
+    lowered = jax.jit(run, donate_argnums=donated).lower(
+        *(shape(v.aval.shape, v.aval.dtype) for v in part.closed.jaxpr.invars))
+    digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
+    compiled = _compiled.get(digest)
+    if compiled is None:
+        compiled = _compiled[digest] = lowered.compile()
+    return compiled

@@ -25,7 +25,7 @@ from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.xla.loops import lane_queue
-from resolvent.xla.parts import marking
+from resolvent.xla.programs import marking
 from resolvent.xla.small_call import no_inline
 
 __all__ = ["AXIS", "LOCAL_WORK", "Jobs", "Lanes", "Queue", "Scheduler", "Sequential", "Sharded", "distribute"]
