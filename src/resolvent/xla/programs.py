@@ -1,7 +1,6 @@
 """Programs (jaxprs): evaluation equation by equation, the programs inside of equations, scans, and parts.
 
-A program can be cut at marked calls. Compiled by itself, a part is found in JAX's cache of compiled programs if another
-program has the same part.
+A program can be cut at marked calls. JAX's cache of compiled programs finds a part again that another program has too.
 """
 
 import contextlib

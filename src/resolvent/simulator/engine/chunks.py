@@ -130,8 +130,7 @@ class _Round(NamedTuple):
 def trace_round(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
                 record: tuple[str, ...]) -> jax.stages.Traced:
     """Trace a round; JAX finds the trace of the same round again."""
-    return program_of_round(algorithm, problem, participation, state, record,
-                            lambda function, *args, **static: function.trace(*args, **static))
+    return program_of_round(algorithm, problem, participation, state, record)
 
 
 def run_divided(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
@@ -146,11 +145,13 @@ def run_divided(algorithm: Algorithm, problem: Problem, participation: Participa
     drawn, state = state.participation, replace(state, participation=())
     if (of_round := _divided(traced.jaxpr, len(jax.tree.leaves(state)))) is None:
         return None
+    # Compiled programs convert no numbers of Python and NumPy.
+    algorithm, problem = jax.tree.map(jnp.asarray, (algorithm, problem))
     records = []
-    for t in range(start, start + rounds):
-        cohort, key, drawn = _draw(participation, problem.sizes, drawn, seed, np.int32(t))
+    for t in np.arange(start, start + rounds, dtype=jnp.result_type(int)):
+        cohort, key, drawn = _draw(participation, problem.sizes, drawn, seed, t)
         shares = participation.shares(problem.sizes) if "gap" in record else None
-        values = jax.tree.leaves((algorithm, problem, cohort, shares, key, state, np.int32(t)))
+        values = jax.tree.leaves((algorithm, problem, cohort, shares, key, state, t))
         state, snapshot = jax.tree.unflatten(traced.out_tree, of_round(values))
         records.append(snapshot.record)
     return _chunk(replace(state, participation=drawn), snapshot, records, capacity)
@@ -196,7 +197,8 @@ def _divided(closed: ClosedJaxpr, of_state: int) -> _Round | None:
     except jax.errors.JaxRuntimeError:  # run_chunk has another form of the program
         return None
     return _Round(tuple(programs), tuple(
-        jnp.asarray(v.val, v.aval.dtype) if isinstance(v, Literal) else positions[v] for v in jaxpr.outvars))
+        jnp.asarray(v.val, getattr(v.aval, "dtype", None)) if isinstance(v, Literal) else positions[v]
+        for v in jaxpr.outvars))
 
 
 def _donated(jaxpr: Jaxpr, parts: Sequence[Part], of_state: int) -> Iterator[tuple[int, ...]]:
@@ -221,9 +223,11 @@ def _compile(part: Part, donated: tuple[int, ...]) -> Compiled:
 
     run.__name__ = run.__qualname__ = LOCAL_WORK if part.is_marked else "part_of_round"
     shape: Callable[..., Any] = jax.ShapeDtypeStruct
-    lowered = jax.jit(run, donate_argnums=donated).lower(
-        *(shape(v.aval.shape, v.aval.dtype) for v in part.closed.jaxpr.invars))
-    digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
+    variables: list[Any] = [*part.closed.jaxpr.invars, *part.closed.jaxpr.outvars]
+    shapes = [shape(v.aval.shape, v.aval.dtype) for v in variables]
+    # Otherwise programs that differ in unused arguments would have the same text.
+    lowered = jax.jit(run, donate_argnums=donated, keep_unused=True).lower(*shapes[:len(part.closed.jaxpr.invars)])
+    digest = hashlib.sha256(f"{lowered.as_text()} {shapes}".encode()).hexdigest()
     compiled = _compiled.get(digest)
     if compiled is None:
         compiled = _compiled[digest] = lowered.compile()

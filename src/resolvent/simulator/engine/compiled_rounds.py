@@ -168,12 +168,14 @@ def _run_round(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: F
 
 
 def program_of_round(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
-                     record: tuple[str, ...], trace: Callable[..., jax.stages.Traced]) -> jax.stages.Traced:
+                     record: tuple[str, ...],
+                     trace: Callable[..., jax.stages.Traced] | None = None) -> jax.stages.Traced:
     """The program of a round with the parties one after the other.
 
     Args:
         state: the state before the round, or its shapes.
         record: names of the parties' scalars to record, see ``run_chunk``.
+        trace: traces a compiled function; default: JAX finds the trace of an earlier call again.
     """
     static = _Static(record, Sequential(), plain=False)
     # The number of a round is a weak type in ``_run_rounds``, whose trace is found again if all types are the same.
@@ -185,8 +187,8 @@ def program_of_round(algorithm: Algorithm, problem: Problem, participation: Part
         return tree.strongly_typed(participation.draw(state, key, t, sizes)[0]), shares
 
     cohort, shares = jax.eval_shape(draw, participation, problem.sizes, key, state.participation, number)
-    return trace(_run_round, algorithm, problem, cohort, shares, key, replace(state, participation=()), number,
-                 static=static)
+    args = (algorithm, problem, cohort, shares, key, replace(state, participation=()), number)
+    return _run_round.trace(*args, static=static) if trace is None else trace(_run_round, *args, static=static)
 
 
 def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"] | None, key: Array,
