@@ -33,7 +33,7 @@ from resolvent.simulator.engine.schedulers import LOCAL_WORK, Scheduler
 from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
 from resolvent.xla.programs import Part, cut, divide_loops
 
-MAX_DIVIDED_ROUNDS = 1000  # of a run
+MAX_DIVIDED_ROUNDS = 300  # of a run
 _MAX_BYTES = 2**26  # of what the local work reads, for the whole cohort; in a fused round it exists for one party
 _COHORT_WORK = "local_work_of_cohort"
 
