@@ -1,5 +1,6 @@
 """Federations with secure sums: the simulation's numbers to the bit, absent sites, kills, and what the server has."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import jax
@@ -13,7 +14,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess, run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.reports import PhaseReport
-from resolvent.federation.protocol.wire import decode
+from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.secure.rules import SumRules
 
 pytest.importorskip("cryptography")
@@ -139,6 +140,38 @@ def test_the_server_gets_masked_integers_and_no_number_of_a_reply(recorder, tmp_
             shown = {int(v) for array in plain[name].arrays.values() if array.dtype == np.uint32
                      for v in array.reshape(-1, 2).copy().view("<u8").ravel()}
             assert not shown & {*integers.tolist()}
+
+
+@pytest.mark.parametrize("first", ["work", "evaluate"])
+def test_no_two_answers_have_the_same_mask(first, recorder, tmp_path):
+    """A server asks for the scores of the first model as if they were the reply of the first phase, before or after it.
+
+    With the same mask the difference of both answers would be that of the reply and of the scores, which are few
+    numbers of three digits.
+    """
+    algorithm, problem, evaluations, asked = FixedPointSums(rv.fedavg(GD)), classification(double=False), {}, []
+
+    class Lying(Recorder):
+        def broadcast(self, messages, **times):
+            heads = {name: decode(bytes(message)) for name, message in messages.items()}
+            (kind, number), *_ = {(head.kind, head.round) for head in heads.values()}
+            if (kind, number) == ("evaluate", 0):
+                evaluations.update({name: encode(replace(head, phase=1)) for name, head in heads.items()})
+                return {}
+            if (kind, number) != ("work", 0):
+                return super().broadcast(messages, **times)
+            for step in (("work", "evaluate") if first == "work" else ("evaluate", "work")):
+                if step == "work":
+                    replies = super().broadcast(messages, **times)
+                else:
+                    asked.extend(decode(self.handlers[name](data)) for name, data in evaluations.items())
+            return replies
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("resolvent.federation.engines.in_process.InProcess", Lying)
+        run_in_process(algorithm, problem, rounds=1, folder=tmp_path, seed=SEED, secure=RULES)
+    assert [answer.kind for answer in asked] == ["refusal"] * 5
+    assert not any(answer.arrays for answer in asked)
 
 
 def test_a_reply_out_of_range_leaves_no_site(tmp_path):

@@ -80,7 +80,13 @@ class SecureAnswers:
 
 
 def position_of(message: Message) -> Position:
-    """The sum to which a message belongs: before the phases of a round comes the evaluation of the models."""
+    """The sum to which a message belongs: before the phases of a round comes the evaluation of the models.
+
+    Raises:
+        Refusal: an evaluation names a phase: its scores would have the mask of the reply of that phase.
+    """
+    if message.kind == "evaluate" and message.phase:
+        raise Refusal(RefusalCode.SUM, f"an evaluation has no phase, and the message has {message.phase}")
     return message.round, message.phase + (message.kind == "work")
 
 
