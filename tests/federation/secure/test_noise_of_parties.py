@@ -11,6 +11,7 @@ import resolvent as rv
 from federation.parts import SEED, classification, limits
 from federation.secure.test_secure_federation import recorder, same  # noqa: F401
 from resolvent.algorithms.combinators.private_parties import ClippedUpdate
+from resolvent.algorithms.privacy.parties import unknown_noise
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.reports import PhaseReport
@@ -108,12 +109,39 @@ def test_the_sum_of_discrete_gaussians_is_nearly_one(sigma, terms):
 
 
 def test_epsilon_is_that_of_central_noise():
+    """Against the server, which has none of the noise; another party has its own part."""
     pytest.importorskip("dp_accounting")
     settings = {"rate": 1.0, "rounds": 10, "delta": 1e-5, "accountant": "rdp"}
     central = rv.privacy.party_epsilons(private(noise="server", noise_parties=None).inner, **settings)
     spread = rv.privacy.party_epsilons(private().inner, **settings)
-    assert spread.secure_server == spread.known_cohorts == central.known_cohorts
+    assert spread.secure_server == central.known_cohorts < spread.known_cohorts < spread.server
     assert central.secure_server == math.inf
-    with_helpers = rv.privacy.party_epsilons(private().inner, colluding=1, **settings).secure_server
-    assert central.known_cohorts < with_helpers < spread.server
-    assert rv.privacy.party_epsilons(private().inner, colluding=4, **settings).secure_server == math.inf
+    with_helpers = rv.privacy.party_epsilons(private().inner, colluding=1, **settings)
+    assert with_helpers.secure_server == spread.known_cohorts == spread.parties
+    # The protected party's own part always remains.
+    all_others = rv.privacy.party_epsilons(private().inner, colluding=4, **settings)
+    assert all_others.secure_server == all_others.known_cohorts == spread.server
+
+
+@pytest.mark.parametrize("colluding", [1, 3])
+def test_sites_that_subtract_their_own_noise_leave_what_epsilon_counts(colluding, recorder):  # noqa: F811
+    """Nobody has an update, so the model is noise. Sites know what they have sent, and the models, as every site does.
+
+    Two rounds of 300 numbers: the standard deviation of what remains, to four standard errors.
+    """
+    size, rounds = 300, 2
+    problem = rv.problems.QuadraticProblem(jnp.zeros((5, size, size)), jnp.zeros((5, size)))
+    algorithm = private(noise_parties=5)
+    run_in_process(algorithm, problem, rounds=rounds, seed=SEED, participation=FULL, evaluate_every=1)
+    models = [head.arrays["shared"] for name, head, _ in recorder.messages
+              if head.kind == "evaluate" and name == "party 0"]
+    known = np.zeros((rounds, size))
+    for name, head, reply in recorder.messages:
+        if head.kind == "work" and int(name.split()[1]) < colluding:
+            words = next(array for name, array in reply.arrays.items() if "update" in name)
+            known[head.round] += np.ascontiguousarray(words).view("<i8").reshape(-1)[:size]
+    step = CLIP / float(algorithm.inner._sums(jnp.array(CLIP), jax.random.key(0))[0]._unit)
+    remaining = np.diff(models, axis=0) * 5 - known * step
+    measured = remaining.std() / CLIP
+    assert measured == pytest.approx(unknown_noise(algorithm.inner, colluding), rel=4 / math.sqrt(2 * remaining.size))
+    assert measured == pytest.approx(MULTIPLIER * math.sqrt(1 - colluding / 5), rel=4 / math.sqrt(2 * remaining.size))

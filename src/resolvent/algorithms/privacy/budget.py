@@ -14,7 +14,7 @@ from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.privacy.account import PrivacyAccount
 from resolvent.algorithms.privacy.composition import check_private_records
-from resolvent.algorithms.privacy.parties import party_rate, private_parties
+from resolvent.algorithms.privacy.parties import party_rate, private_parties, unknown_noise
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError, check_range
 from resolvent.math.accounting import Accountant, Releases, gaussian_epsilon, steps_within
@@ -110,7 +110,7 @@ class PrivacyLedger:
         self._protects_parties = any(isinstance(layer, PrivateParties) for layer in layers(algorithm))
         if self._protects_parties:
             private = private_parties(algorithm)
-            self._multiplier, self._steps = float(private.effective_multiplier), 1
+            self._multiplier, self._steps = unknown_noise(private, 1), 1
             self._rates = np.full(len(samples), party_rate(private, participation, len(samples)))
         else:
             work = check_private_records(algorithm, w0)

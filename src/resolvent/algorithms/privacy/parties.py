@@ -17,12 +17,15 @@ class PartyEpsilons(NamedTuple):
     Attributes:
         parties: against the other parties and everybody who has the models, and does not know who took part in which
             round. Sampling amplifies it: over a network the cohorts come from the server's secret, and the lead and the
-            people at the server are not such adversaries.
+            people at the server are not such adversaries. If the parties add the noise, another party knows its own
+            part of it, which therefore does not count.
         known_cohorts: against whoever has the models and knows who took part, such as the lead, who gets the numbers of
-            replies, or somebody who watches the network: sampling does not amplify it.
+            replies, or somebody who watches the network: sampling does not amplify it. It holds for another party as
+            well, which knows its own part of the noise.
         server: against the server, which knows who took part and has every reply. It is infinite if the server adds the
             noise. If the parties add it, it is that of the noise of one party, because a reply is seen.
-        secure_server: against the server in secure sums, which has the sum only; infinite if the server adds the noise.
+        secure_server: against the server in secure sums, which has the sum only and none of the noise; infinite if the
+            server adds the noise.
 
     Example:
         >>> rv.privacy.PartyEpsilons(2.1, 9.8, math.inf).parties
@@ -65,7 +68,8 @@ def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: flo
         rounds: number of rounds.
         delta: the delta, in (0, 1), usually below 1/N.
         accountant: ``pld`` (tight) or ``rdp``.
-        colluding: number of parties that tell the server their own noise, for ``secure_server``.
+        colluding: number of parties that tell their own noise: to the server, for ``secure_server``, and to each other,
+            for ``parties`` and ``known_cohorts``, where it is at least 1. It matters if the parties add the noise.
 
     Raises:
         InputError: the algorithm has no ``PrivateParties``; the parties add the noise and not all take part; or
@@ -77,18 +81,27 @@ def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: flo
     """
     private = private_parties(algorithm)
     _check_rate(private, rate)
-    z = float(private.effective_multiplier)
-    of_server = of_secure_server = math.inf
+    z, of_server, of_secure_server = float(private.effective_multiplier), math.inf, math.inf
     if private.noise == "parties":
-        # A sum that can be unmasked has the noise of at least this number of parties.
-        noisy_parties = float(private.least_parties)  # type: ignore[arg-type]
-        of_server = gaussian_epsilon(z / math.sqrt(noisy_parties), 1.0, rounds, delta, accountant)
-        if colluding < noisy_parties:
-            share = math.sqrt(1 - colluding / noisy_parties)
-            of_secure_server = gaussian_epsilon(z * share, 1.0, rounds, delta, accountant)
+        of_server = gaussian_epsilon(unknown_noise(private, math.inf), 1.0, rounds, delta, accountant)
+        of_secure_server = gaussian_epsilon(unknown_noise(private, colluding), 1.0, rounds, delta, accountant)
+        z = unknown_noise(private, max(1, colluding))
     return PartyEpsilons(gaussian_epsilon(z, rate, rounds, delta, accountant),
                          gaussian_epsilon(z, 1.0, rounds, delta, accountant),
                          *((of_server, of_secure_server) if rounds else (0.0, 0.0)))
+
+
+def unknown_noise(private: PrivateParties, known: float) -> float:
+    """The noise multiplier of a round for whoever knows the noise that this number of parties have added.
+
+    If the parties add the noise, every one of them knows its own part, and can subtract it from the models. A sum has
+    the noise of at least ``least_parties`` parties; that of the protected party is always unknown.
+    """
+    z = float(private.effective_multiplier)
+    if private.noise == "server":
+        return z
+    parties = float(private.least_parties)  # type: ignore[arg-type]
+    return z * math.sqrt(max(1.0, parties - known) / parties) if parties > 1 else z
 
 
 def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: float,
@@ -112,7 +125,7 @@ def party_epsilon(algorithm: Algorithm, *, rate: float, rounds: int, delta: floa
     """
     private = private_parties(algorithm)
     _check_rate(private, rate)
-    return gaussian_epsilon(float(private.effective_multiplier), rate, rounds, delta, accountant)
+    return gaussian_epsilon(unknown_noise(private, 1), rate, rounds, delta, accountant)
 
 
 def party_rate(private: PrivateParties, participation: Participation, parties: int) -> float:

@@ -64,8 +64,8 @@ def _epsilons(algorithm: Algorithm, rounds: int, is_summed: bool) -> str:
         return f"the epsilon of this site as a whole is not computed: {error}"
     alone = of_helpers[0]
     against = f"{alone.secure_server if is_summed else alone.server:.3g} against the server"
-    helped = "".join(f", {spent.secure_server:.3g} if {k} of the others tell it their noise"
+    helped = "".join(f", {spent.secure_server:.3g} if {k} of the others tell it, or each other, their noise"
                      for k, spent in of_helpers.items() if k > 0)
     return (f"the epsilon of this site as a whole after {rounds} rounds, at delta {DELTA:g}, is "
-            f"{alone.known_cohorts:.3g} against other sites and {against}{helped}. A personal model has none, and "
-            "stays at the site")
+            f"{alone.known_cohorts:.3g} against another site, which knows its own noise, and {against}{helped}. A "
+            "personal model has none, and stays at the site")
