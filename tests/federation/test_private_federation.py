@@ -64,6 +64,27 @@ def test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server(tmp_
         assert np.sqrt(np.mean(np.square(errors))) > 0.5  # the noise of the server, and the guess
 
 
+@pytest.mark.parametrize("noise", ["server", "parties"])
+def test_reports_have_nothing_of_a_single_update(tmp_path, noise):
+    """The lead gets the reports. Without noise the length of an update would be in them, and a refusal shows its party.
+
+    The update of one party is never finite.
+    """
+    problem = quadratic(double=False)
+    problem = rv.problems.QuadraticProblem(problem.hessians, problem.linears.at[2].set(3e38))
+    private = dataclasses.replace(PRIVATE, inner=rv.fedavg(rv.solvers.GD(100.0)), noise=noise)
+    parts = Federation(private, problem, tmp_path / "run", rehearsal=False)
+    with parts:
+        for k in range(5):
+            parts.start_party(k, rehearsal=False)
+        result = parts.run()
+    phases = [report for report in result.reports if hasattr(report, "norms")]
+    assert len(phases) == 3
+    assert not any(report.norms or report.refused for report in phases)
+    assert all(report.counted == (0, 1, 2, 3, 4) for report in phases)
+    assert np.isfinite(result.shared).all()
+
+
 def test_cohorts_come_from_a_secret_that_is_stored_with_the_run(tmp_path):
     """Two runs have other cohorts than each other and than the seed; a resumed run has the same ones."""
     drawn = []

@@ -193,8 +193,8 @@ class PrivateParties(Combinator):
             if self.quantile is not None:
                 shortness = counts.noisy(shortness, substep_key(key, _QUANTILE_NOISE), share=share)
         else:
-            factor = jnp.minimum(1, message.clip / jnp.where(length > 0, length, 1))
-            update = tree.scale(factor, update)
+            # An update that is not finite counts as zero: a refused reply would show it.
+            update = NoisySum(message.clip, self.noise_multiplier, 1, protects=False).clip(update)
         if self.quantile is None:
             shortness = jnp.zeros_like(shortness)
         return after, ClippedUpdate(update, shortness), info

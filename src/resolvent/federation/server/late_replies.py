@@ -22,6 +22,7 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import CollectedReplies, collect_replies
 from resolvent.errors import InputError
 from resolvent.federation.protocol.exchange import RoundRules
+from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.server_messages import norm_of_reply
 from resolvent.federation.protocol.stores import ServerRecord
 
@@ -86,7 +87,10 @@ class LateReplies:
             return norm_of_reply(self._algorithm, record.state, record.unanswered.get(k, record.round), k, reply,
                                  phase=record.phase)
 
-        collected = collect_replies(replies, expected, cohort, norm_of, self._algorithm.norm_multiple)
+        # The length of a party's update has no noise: reports, metrics and the model card must not have it.
+        hides_norms = protects_parties(self._algorithm)
+        collected = collect_replies(replies, expected, cohort, None if hides_norms else norm_of,
+                                    self._algorithm.norm_multiple)
         return collected._replace(norms={k: norm for k, norm in collected.norms.items() if k not in stale})
 
     def facts(self, record: ServerRecord, alive: Sequence[int], refused: Collection[int],
