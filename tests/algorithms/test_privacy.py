@@ -98,6 +98,14 @@ def test_methods_that_only_solve_are_private(algorithm, calls):
     assert isinstance(work.solver, DPSGD)
 
 
+@pytest.mark.parametrize("steps", [2.4, 2.5, 3.0])
+def test_a_part_of_a_step_is_a_step_and_counts_as_one(steps):
+    solver = DPSGD(0.1, batch_size=4, steps=steps)
+    made = solver(rv.problems.Subproblem(oracle_of(np.zeros((9, 3))), jnp.zeros(3)), jnp.zeros(3), jax.random.key(2),
+                  jnp.ones(()))[1]
+    assert int(made) == rv.privacy.check_private_records(rv.fedavg(solver), jnp.zeros(3)).steps == 3
+
+
 @pytest.mark.parametrize(("algorithm", "message"), [
     (lambda s: rv.fedavg(rv.SGD(0.1)), "the solver is SGD"),
     (rv.feddane, "reads a gradient of a party's samples outside DPSGD"),

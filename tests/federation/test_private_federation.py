@@ -224,6 +224,16 @@ def test_the_noise_of_a_sites_limits_is_on_a_grid_and_no_update_is_longer_than_t
     assert 0.4999 < np.linalg.norm(clipped) <= 0.5
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e300])
+def test_a_number_that_is_not_finite_does_not_let_the_others_pass_the_clip(number):
+    """A plan whose steps overflow in one coordinate would otherwise release all others as they are."""
+    reply, reference = {"w": np.array([number, 100.0, -200.0]), "b": np.ones(1)}, {"w": np.ones(3), "b": np.zeros(1)}
+    sent = protect(reply, reference, rv.fedavg(GD), clip=0.5, noise=0.0)
+    assert all((sent[name] == reference[name]).all() for name in sent)
+    noisy = protect(reply, reference, rv.fedavg(GD), clip=0.5, noise=1.0)
+    assert np.abs(np.concatenate([noisy[name] - reference[name] for name in noisy])).max() < 0.5 * 8
+
+
 def test_the_lead_cannot_make_the_server_derive_its_noise(monkeypatch, tmp_path):
     """Whether a run is a rehearsal is decided where it runs, not by the lead's order."""
     rehearsals = []

@@ -22,6 +22,7 @@ from resolvent.math import accounting
 from resolvent.math.accounting import Accountant, gaussian_epsilon, steps_within
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.dpsgd import DPSGD
+from resolvent.problem.solvers.minibatches import scale_budget
 
 
 class PrivateWork(NamedTuple):
@@ -48,7 +49,7 @@ class PrivateWork(NamedTuple):
     @property
     def steps(self) -> int:
         """Number of noisy sums in a round, at full effort."""
-        return round(float(self.solver.steps)) * self.calls  # type: ignore[arg-type]
+        return int(scale_budget(self.solver.steps, jnp.ones(()))) * self.calls  # 2.4 steps are three
 
     def rate(self, samples: int) -> float:
         """Probability with which each sample of a party is in a sum."""

@@ -43,9 +43,11 @@ def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip
     reference = message if has_reference else jax.tree.map(lambda leaf: np.zeros(()), reply)
     update = jax.tree.map(lambda new, old: np.asarray(new, np.float64) - np.asarray(old, np.float64)
                           if _is_real(new) else None, reply, reference)
-    norm = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in jax.tree.leaves(update)))
+    with np.errstate(over="ignore"):
+        norm = math.sqrt(sum(float(np.sum(leaf**2)) for leaf in jax.tree.leaves(update)))
     if norm <= clip and not noise:
         return reply
+    is_finite = math.isfinite(norm)  # otherwise no length bounds the other numbers: the update counts as zero
     scale = min(1.0, clip / norm) if norm > 0 else 1.0
     unit = _UNIT / (1 + noise)  # grid steps in ``clip``
 
@@ -59,7 +61,8 @@ def protect(reply: PyTree[Any], message: PyTree[Any], algorithm: Algorithm, clip
     def protected(new: Any, old: Any) -> Any:
         if not _is_real(new):
             return new
-        difference = np.asarray(new, np.float64) - np.asarray(old, np.float64)
+        difference = (np.asarray(new, np.float64) - np.asarray(old, np.float64) if is_finite
+                      else np.zeros(np.shape(new)))
         sent = np.asarray(old, np.float64) + (on_grid(difference) if noise else scale * difference)
         return sent.astype(np.asarray(new).dtype)
 
