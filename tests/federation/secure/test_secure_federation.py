@@ -9,13 +9,16 @@ import pytest
 
 import nightly
 import resolvent as rv
-from federation.parts import SEED, classification, limits
+from federation.parts import SEED, Federation, classification, limits
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess, run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.wire import decode, encode
+from resolvent.federation.secure.local import local_identities
 from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.secure.site import SecureSite
+from resolvent.federation.site.planned_work import Membership, PlannedWork
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
@@ -172,6 +175,52 @@ def test_no_two_answers_have_the_same_mask(first, recorder, tmp_path):
         run_in_process(algorithm, problem, rounds=1, folder=tmp_path, seed=SEED, secure=RULES)
     assert [answer.kind for answer in asked] == ["refusal"] * 5
     assert not any(answer.arrays for answer in asked)
+
+
+@pytest.mark.parametrize("knows_plan", [True, False])
+def test_a_server_that_leaves_a_site_out_has_its_reply_unless_the_sites_know_the_plan(knows_plan, recorder, tmp_path):
+    """Every sum has all asked sites. In round 2 the server asks fewer, for the first model with another last bit.
+
+    To sites without a plan both messages are different, and the difference of both sums is the fifth reply.
+    """
+    names, rules, sums, answers = tuple(f"site {k}" for k in range(5)), SumRules(threshold=1), [], []
+    algorithm, problem = FixedPointSums(rv.fedavg(GD), weighting="uniform"), classification(double=False)
+    full, identities, first = rv.participation.Full("uniform"), local_identities(names), {}
+
+    def changed(name, head):
+        payload = {key: np.nextafter(array, 1, dtype=array.dtype) for key, array in first[name].arrays.items()
+                   if key.startswith("payload")}
+        return replace(head, facts=head.facts | {"asked": [*names[:4]]}, arrays={**head.arrays, **payload})
+
+    class Lying(InProcess):
+        def broadcast(self, messages, **times):
+            heads = {name: decode(bytes(message)) for name, message in messages.items()}
+            (kind, number), *_ = {(head.kind, head.round) for head in heads.values()}
+            if kind != "work":
+                return super().broadcast(messages, **times)
+            first.update(heads if number == 0 else {})
+            replies = {name: self.handlers[name](encode(changed(name, head) if number else head))
+                       for name, head in heads.items() if not number or name != names[4]}
+            answers[:] = map(decode, replies.values())
+            if all(answer.kind == "reply" for answer in answers):
+                sums.append(sum(answer.arrays["masked"] for answer in answers))
+            return replies
+
+    with Federation(algorithm, problem, tmp_path, rounds=2, transport=Lying, participation=full, secure=rules) as parts:
+        for k, name in enumerate(names):
+            plan = PlannedWork(algorithm, full, Membership(name, names, ()), SEED, 2, 2, rehearsal=True)
+            secure = SecureSite(name, "run", tmp_path / f"keys of {name}", identities[name], rules, names)
+            parts.start_party(k, planned=plan if knows_plan else None, secure=secure)
+        with pytest.raises(FederationStoppedError):  # the fifth site is not asked
+            parts.run(run="run")
+    assert [answer.kind for answer in answers] == ["refusal" if knows_plan else "reply"] * 4
+    if not knows_plan:
+        run_in_process(algorithm, problem, rounds=1, seed=SEED, participation=full)
+        (plain,) = [reply for name, head, reply in recorder.messages if (name, head.kind) == ("party 4", "work")]
+        fifth = np.concatenate([array.reshape(-1, 2).copy().view("<i8").ravel() for array in plain.arrays.values()
+                                if array.dtype == np.uint32])
+        np.testing.assert_allclose(np.sort((sums[0] - sums[1]).view("<i8")) * 2.0**-29, np.sort(fifth) * 2.0**-29,
+                                   atol=1e-5)
 
 
 def test_a_reply_out_of_range_leaves_no_site(tmp_path):

@@ -10,7 +10,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -44,13 +44,18 @@ class SecureAnswers:
         """The site's public keys, for its answer to the start."""
         return self._site.card()
 
-    def check(self, message: Message) -> None:
+    def check(self, message: Message, cohort: Sequence[str] | None) -> None:
         """Check that the site may send masked integers in answer to a message, before it works.
+
+        Args:
+            cohort: the sites that the plan has in the sum; None: the site does not know them.
 
         Raises:
             Refusal: it may not.
         """
         self._site.check_asked(position_of(message), message.facts.get("asked"), _digest(message))
+        if cohort is not None:
+            self._site.check_cohort(message.facts.get("asked"), cohort)
 
     def hide(self, message: Message, integers: NDArray[np.unsignedinteger]
              ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -155,6 +155,15 @@ class SecureSite:
                 self._check_repeated(_key(position, message), names)
         return names
 
+    def check_cohort(self, asked: Any, cohort: Sequence[str]) -> None:
+        """Check that a sum of all sites has all sites of the plan, if the plan has such sums only (``threshold`` 1).
+
+        A server that asks fewer sites in one round than in another one, for nearly the same model, would have the
+        others' replies as the difference of both sums.
+        """
+        if self.rules.threshold == 1 and asked != sorted(cohort):
+            raise Refusal(RefusalCode.SUM, f"the sum is over other sites than those of the plan, {', '.join(cohort)}")
+
     def mask(self, position: Position, asked: Any, message: str, count: int, dtype: str) -> Mask:
         """The mask of a reply; the same again for the same phase.
 

@@ -266,7 +266,7 @@ class Party:
         self._guard(content["payload"], message.round)
         sums = self._sums if jax.tree.leaves(self._description.replies) else None
         if sums is not None:
-            sums.check(message)
+            sums.check(message, None if self._planned is None else self._planned.working_sites(message.round))
         is_new_round = message.round > record.round
         self._count(Usage(rounds=int(is_new_round), replies=1), "reply", message, identity)
         before = state_after(record, message)
@@ -307,7 +307,7 @@ class Party:
             self._planned.check_evaluation(message.round)
         choose, shared = self._models(message)
         if self._sums is not None:
-            self._sums.check(message)
+            self._sums.check(message, None if self._planned is None else self._planned.membership.sites)
         self._count(Usage(scores=1), "scores", message, identity)
         scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._limits.min_cell,
                                  self._scored, choose if self._description.uses_held_out else None)

@@ -134,12 +134,22 @@ class PlannedWork:
             return float(effort[index == self.membership.number].sum())
         return _TOLERANCE
 
+    def working_sites(self, t: int) -> tuple[str, ...] | None:
+        """The sites that work in round t; None if the site cannot know them."""
+        if not self._knows(self._dependence.working):
+            return None
+        index, works, _ = self._cohort(t)
+        return tuple(self.membership.sites[k] for k in index[works].tolist())
+
+    def _knows(self, needed: frozenset[str]) -> bool:
+        """Whether the site has what a draw depends on."""
+        has_secret = protects_parties(self.algorithm) and not self.rehearsal
+        return self.membership.has_founders_only and not needed & ({"sizes", "key"} if has_secret else {"sizes"})
+
     def _effort(self, t: int, k: int) -> float | None:
         """The planned effort of party k in round t; 0 if it does not work; None if the site cannot know it."""
-        has_secret = protects_parties(self.algorithm) and not self.rehearsal
-        unknown = {"sizes", "key"} if has_secret else {"sizes"}
         needed = self._dependence
-        if self.membership.has_founders_only and not unknown & (needed.working | needed.effort):
+        if self._knows(needed.working | needed.effort):
             index, works, effort = self._cohort(t)
             return float(np.where(works & (index == k), effort, 0).sum())
         if not needed.effort:

@@ -180,7 +180,7 @@ class SiteRun:
         limits = self._site.limits
         secure = secure_site(self.experiment.privacy, self._membership, limits, run, folder, self._identity)
         assert secure is not None
-        self.sums = SumParty(self._name, run, folder, secure, integers, limits)
+        self.sums = SumParty(self._name, run, folder, secure, integers, limits, self._membership.sites)
         return {"table": names.plain(), "card": self.sums.card()}
 
     def prepare(self, encoding: TableEncoding, decide_by: str | None = None,

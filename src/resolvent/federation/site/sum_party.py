@@ -1,7 +1,7 @@
 """A site's part in secure sums outside of the rounds: numbers of its table, on which the sites agree."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,12 @@ class SumParty:
     Args:
         integers: [n] the integers of the site, modulo 2^64.
         limits: what the site allows.
+        sites: all sites of the run.
     """
 
     def __init__(self, name: str, run: str, folder: Path, secure: SecureSite, integers: NDArray[np.uint64],
-                 limits: Limits) -> None:
+                 limits: Limits, sites: Sequence[str]) -> None:
+        self._sites = sites
         self.name, self.run, self._folder, self._limits = name, run, folder, limits
         self._sums, self._integers, self._answers = SecureAnswers(secure), integers, StoredAnswers(folder)
         path, numbers = folder / _NUMBERS, digest(integers)
@@ -72,6 +74,7 @@ class SumParty:
             raise Refusal(RefusalCode.PLAN, f"the plan has no message '{message.kind}' here")
         if (stored := self._answers.find("reply", 0, identity)) is not None:
             return stored
+        self._sums.check(message, self._sites)
         facts, arrays = self._sums.hide(message, self._integers)
         return self._answers.write("reply", 0, identity, self._encoded("reply", message, identity, facts, arrays))
 
