@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from federation.test_federation_cli import EXPERIMENT, LIMITS, Consortium
 from resolvent.cli.site_records import show_ledger
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import DamagedFileError
+from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.protocol.wire import decode
 from resolvent.federation.site.budgets import reasons_of_budgets
 from resolvent.federation.site.ledger import Ledger, Usage
 from torture.disk import Disk
@@ -64,6 +67,46 @@ def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp
         assert Ledger(ledger, "t").usage()[:2] == (2, 4)
         parts.start_party(0, ledger=Ledger(ledger, "t"), limits=limits(max_total_rounds=3))
         assert parts.run().record.round == 3
+
+
+@pytest.mark.parametrize("folder", ["older copy", "new"])
+def test_a_round_gets_no_second_reply_from_an_older_or_new_folder(folder, tmp_path):
+    """Both replies would have other noise, their mean less of it, and epsilon counts one of them."""
+    algorithm = rv.fedavg(rv.solvers.DPSGD(0.05, noise_multiplier=1.0, batch_size=4, steps=2))
+    replies, own, copy = [], tmp_path / "site 0", tmp_path / "copy"
+
+    class Replaying(InProcess):
+        first: ClassVar[dict] = {}
+
+        def broadcast(self, messages, **times):
+            heads = {name: decode(bytes(message)) for name, message in messages.items()}
+            kind = heads["site 0"].kind
+            if kind == "start":
+                self.first["start"] = bytes(messages["site 0"])
+            elif kind == "work":
+                self.first.setdefault("work", bytes(messages["site 0"]))
+            answers = super().broadcast(messages, **times)
+            if kind == "start":
+                shutil.copytree(own, copy)
+            elif kind == "work":
+                replies.append(decode(answers["site 0"]))
+            return answers
+
+    with Federation(algorithm, quadratic(double=False), tmp_path, rehearsal=False, transport=Replaying) as parts:
+        ledger = tmp_path / "ledger.jsonl"
+        for k in range(5):
+            parts.start_party(k, rehearsal=False, ledger=Ledger(ledger) if k == 0 else None)
+        parts.run()
+        parts.stores["site 0"].close()
+        shutil.rmtree(own)
+        if folder == "older copy":
+            shutil.copytree(copy, own)
+        parts.start_party(0, rehearsal=False, ledger=Ledger(ledger))
+        party = parts.parties["site 0"]
+        assert decode(party.handle(Replaying.first["start"])).kind == "ready"
+        again = decode(party.handle(Replaying.first["work"]))
+    assert [reply.kind for reply in replies] == ["reply"] * 3
+    assert (again.kind, again.facts["code"]) == ("refusal", "old")
 
 
 def test_a_line_that_was_not_completed_is_no_round(tmp_path):

@@ -112,6 +112,11 @@ class Ledger:
                 the SHA-256 of its arrays.
         """
         position = ("run", "round", "phase")
+        if any(entry["kind"] == kind and entry.get("run") == facts["run"]
+               and (entry["round"], entry.get("phase", 0)) > (facts["round"], facts["phase"]) for entry in self.entries):
+            # The reply was stored, but the folder of the run is now an older copy or a new one: another reply to the
+            # same message would have other noise, or, in a secure sum, the mask of the first reply.
+            raise Refusal(RefusalCode.OLD, f"round {facts['round'] + 1} of {facts['run']}: a later one has been answered")
         others = [entry for entry in self.entries if entry["kind"] == kind
                   and all(entry.get(name) == facts[name] for name in position)]
         if any(entry["payload"] != facts["payload"] for entry in others):
