@@ -111,12 +111,12 @@ class Ledger:
             facts: ``run``, ``round`` and ``phase``, the identity of the ``message`` that asks for it, and ``payload``,
                 the SHA-256 of its arrays.
         """
-        position = ("run", "round", "phase")
+        position, now = ("run", "round", "phase"), (facts["round"], facts["phase"])
         if any(entry["kind"] == kind and entry.get("run") == facts["run"]
-               and (entry["round"], entry.get("phase", 0)) > (facts["round"], facts["phase"]) for entry in self.entries):
+               and (entry["round"], entry.get("phase", 0)) > now for entry in self.entries):
             # The reply was stored, but the folder of the run is now an older copy or a new one: another reply to the
             # same message would have other noise, or, in a secure sum, the mask of the first reply.
-            raise Refusal(RefusalCode.OLD, f"round {facts['round'] + 1} of {facts['run']}: a later one has been answered")
+            raise Refusal(RefusalCode.OLD, f"round {facts['round'] + 1} of {facts['run']}: a later one is answered")
         others = [entry for entry in self.entries if entry["kind"] == kind
                   and all(entry.get(name) == facts[name] for name in position)]
         if any(entry["payload"] != facts["payload"] for entry in others):
