@@ -73,7 +73,7 @@ def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp
 def test_a_round_gets_no_second_reply_from_an_older_or_new_folder(folder, tmp_path):
     """Both replies would have other noise, their mean less of it, and epsilon counts one of them."""
     algorithm = rv.fedavg(rv.solvers.DPSGD(0.05, noise_multiplier=1.0, batch_size=4, steps=2))
-    replies, own, copy = [], tmp_path / "site 0", tmp_path / "copy"
+    replies, site_folder, copy = [], tmp_path / "site 0", tmp_path / "copy"
 
     class Replaying(InProcess):
         first: ClassVar[dict] = {}
@@ -87,7 +87,7 @@ def test_a_round_gets_no_second_reply_from_an_older_or_new_folder(folder, tmp_pa
                 self.first.setdefault("work", bytes(messages["site 0"]))
             answers = super().broadcast(messages, **times)
             if kind == "start":
-                shutil.copytree(own, copy)
+                shutil.copytree(site_folder, copy)
             elif kind == "work":
                 replies.append(decode(answers["site 0"]))
             return answers
@@ -98,9 +98,9 @@ def test_a_round_gets_no_second_reply_from_an_older_or_new_folder(folder, tmp_pa
             parts.start_party(k, rehearsal=False, ledger=Ledger(ledger) if k == 0 else None)
         parts.run()
         parts.stores["site 0"].close()
-        shutil.rmtree(own)
+        shutil.rmtree(site_folder)
         if folder == "older copy":
-            shutil.copytree(copy, own)
+            shutil.copytree(copy, site_folder)
         parts.start_party(0, rehearsal=False, ledger=Ledger(ledger))
         party = parts.parties["site 0"]
         assert decode(party.handle(Replaying.first["start"])).kind == "ready"

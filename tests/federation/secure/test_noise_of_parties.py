@@ -125,7 +125,7 @@ def test_epsilon_is_that_of_central_noise():
 
 @pytest.mark.parametrize("colluding", [1, 3])
 def test_sites_that_subtract_their_own_noise_leave_what_epsilon_counts(colluding, recorder):  # noqa: F811
-    """Nobody has an update, so the model is noise. Sites know what they have sent, and the models, as every site does.
+    """All updates are zero, so the model is noise. Sites know what they have sent, and the models, as every site does.
 
     Two rounds of 300 numbers: the standard deviation of what remains, to four standard errors.
     """

@@ -111,9 +111,9 @@ class Ledger:
             facts: ``run``, ``round`` and ``phase``, the identity of the ``message`` that asks for it, and ``payload``,
                 the SHA-256 of its arrays.
         """
-        position, now = ("run", "round", "phase"), (facts["round"], facts["phase"])
+        position, asked = ("run", "round", "phase"), (facts["round"], facts["phase"])
         if any(entry["kind"] == kind and entry.get("run") == facts["run"]
-               and (entry["round"], entry.get("phase", 0)) > now for entry in self.entries):
+               and (entry["round"], entry.get("phase", 0)) > asked for entry in self.entries):
             # The reply was stored, but the folder of the run is now an older copy or a new one: another reply to the
             # same message would have other noise, or, in a secure sum, the mask of the first reply.
             raise Refusal(RefusalCode.OLD, f"round {facts['round'] + 1} of {facts['run']}: a later one is answered")
