@@ -23,6 +23,6 @@ def depth_as_features(lhs: Float[Array, "B D H W C"], rhs: Float[Array, "d h w C
     images = jnp.concatenate(slices, axis=-1)
     window = jnp.moveaxis(rhs, 0, 2)
     out = convolve(images.reshape(-1, *images.shape[2:]), window.reshape(*window.shape[:2], -1, window.shape[-1]),
-                   Convolution(1, 1, geometry.strides[1:], geometry.padding[1:], geometry.lhs_dilation[1:],
-                               geometry.rhs_dilation[1:], geometry.params))
+                   replace(geometry, strides=geometry.strides[1:], padding=geometry.padding[1:],
+                           lhs_dilation=geometry.lhs_dilation[1:], rhs_dilation=geometry.rhs_dilation[1:]))
     return out.reshape(len(lhs), outputs, *out.shape[1:])

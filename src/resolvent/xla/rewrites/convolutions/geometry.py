@@ -23,6 +23,7 @@ class Convolution:
         lhs_dilation: 1 + number of zeros between adjacent entries of lhs.
         rhs_dilation: 1 + number of zeros between adjacent entries of rhs.
         params: further parameters of ``lax.conv_general_dilated``.
+        is_winograd_product: whether it is a product of Winograd's form, to which this form is not applied again.
     """
 
     groups: int
@@ -32,6 +33,7 @@ class Convolution:
     lhs_dilation: tuple[int, ...]
     rhs_dilation: tuple[int, ...]
     params: dict[str, Any]
+    is_winograd_product: bool = False
 
     def output_sizes(self, lhs: Array, rhs: Array) -> list[int]:
         """The sizes of the spatial axes of the result."""

@@ -209,7 +209,7 @@ def _sums_of_inputs(tiling: _Tiling, x: Float[Array, "B ... C"], geometry: Convo
 def _product(tiling: _Tiling, geometry: Convolution) -> Convolution:
     """The convolution of such sums, whose window has one entry along this axis for each part."""
     is_tiled = [n == tiling.axis for n in range(len(geometry.strides))]
-    product = geometry.unpadded(is_tiled)
+    product = replace(geometry.unpadded(is_tiled), is_winograd_product=True)
     if tiling.parts > 1:
         return product
     return replace(product, strides=choose(is_tiled, 1, geometry.strides),
@@ -248,7 +248,8 @@ def _join(matrix: NDArray[np.float64], products: Sequence[Array], axis: int, dil
 def _tilings(geometry: Convolution, windows: Sequence[int], dilations: Sequence[int],
              sizes: Sequence[int]) -> list[_Tiling]:
     """The tiles along each axis of a plain convolution that have fewer products, those with the fewest first."""
-    is_plain = set(geometry.lhs_dilation) == {1} and geometry.groups * geometry.batch_groups == 1
+    is_plain = (set(geometry.lhs_dilation) == {1} and geometry.groups * geometry.batch_groups == 1
+                and not geometry.is_winograd_product)
     # A window of one entry along an axis, or of two along one axis alone, is that of a product of such a form.
     if not is_plain or (min(windows) < 3 and {*windows} != {2}):
         return []
