@@ -1,7 +1,9 @@
 """Divided rounds: the bits of fused ones, and programs that methods share."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,3 +79,30 @@ def inputs_of(algorithm, problem):
     cohorts, _ = draw_cohorts(Full(), problem.sizes, 0, 0, rounds=1)
     return algorithm, problem, cohorts, replace(initial_state(algorithm, problem, Full(), jnp.array(0)),
                                                participation=()), jnp.array(0)
+
+
+class Rescaled(rv.solvers.LocalSolver):
+    change: Callable = eqx.field(static=True)
+
+    def __call__(self, subproblem, start, key, effort):
+        def move(w, g):
+            return w - 0.1 * self.change(g.reshape(-1, 10)).reshape(w.shape)
+
+        return jax.tree.map(move, start, subproblem.smooth(start)), jnp.array(1)
+
+
+@pytest.mark.parametrize("scale", [
+    lambda factor: lambda z: z * jnp.full(10, factor, jnp.float32),  # a constant of the program
+    lambda factor: lambda z: jax.pure_callback(  # a function that it calls back
+        lambda z: np.asarray(z) * np.float32(factor), jax.ShapeDtypeStruct(z.shape, z.dtype), z,
+        vmap_method="sequential")])
+def test_local_works_that_differ_in_a_constant_or_a_function_share_nothing(scale):
+    def trained(factor, *, is_divided):
+        problem = rv.problems.LearningProblem(rv.models.logistic(64, 10), rv.datasets.digits(parties=2))
+        return run(rv.fedavg(Rescaled(scale(factor))), problem, Full(), is_divided=is_divided)[1].state.server
+
+    first, second = trained(1.0, is_divided=True), trained(2.0, is_divided=True)
+    expected = trained(2.0, is_divided=False)
+    for leaf, other, before in zip(*map(jax.tree.leaves, (second, expected, first)), strict=True):
+        np.testing.assert_array_equal(leaf, other)
+        assert np.abs(leaf - before).max() > 0.01

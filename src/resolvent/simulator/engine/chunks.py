@@ -7,7 +7,6 @@ of them; ``run_chunk`` would compile it again for each. Starting several program
 long runs use ``run_chunk``.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,6 +26,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Participation
 from resolvent.math import tree
 from resolvent.problem.problem import Problem
+from resolvent.simulator.checkpoint.program_digest import digest_of_program
 from resolvent.simulator.engine.compiled_rounds import program_of_round, run_chunk
 from resolvent.simulator.engine.predrawn import draw_round
 from resolvent.simulator.engine.schedulers import LOCAL_WORK, Scheduler
@@ -222,13 +222,11 @@ def _compile(part: Part, donated: tuple[int, ...]) -> Compiled:
         return list(jaxpr_as_fun(part.closed)(*args))
 
     run.__name__ = run.__qualname__ = LOCAL_WORK if part.is_marked else "part_of_round"
-    shape: Callable[..., Any] = jax.ShapeDtypeStruct
-    variables: list[Any] = [*part.closed.jaxpr.invars, *part.closed.jaxpr.outvars]
-    shapes = [shape(v.aval.shape, v.aval.dtype) for v in variables]
-    # Otherwise programs that differ in unused arguments would have the same text.
-    lowered = jax.jit(run, donate_argnums=donated, keep_unused=True).lower(*shapes[:len(part.closed.jaxpr.invars)])
-    digest = hashlib.sha256(f"{lowered.as_text()} {shapes}".encode()).hexdigest()
+    digest = f"{digest_of_program(part.closed)} {donated}"
     compiled = _compiled.get(digest)
     if compiled is None:
-        compiled = _compiled[digest] = lowered.compile()
+        shape: Callable[..., Any] = jax.ShapeDtypeStruct
+        avals: list[Any] = [v.aval for v in part.closed.jaxpr.invars]
+        compiled = _compiled[digest] = jax.jit(run, donate_argnums=donated, keep_unused=True).lower(
+            *(shape(aval.shape, aval.dtype) for aval in avals)).compile()
     return compiled
