@@ -26,7 +26,7 @@ def run(**environment):
 
 def stored(folder):
     """The stored programs of rounds; whether a small program is stored depends on the time that it took to compile."""
-    return sorted(p.name for p in folder.rglob("*local_work*-cache"))
+    return sorted(p.name for p in folder.rglob("*run_chunk*-cache"))
 
 
 def test_second_process_compiles_no_rounds(tmp_path):

@@ -71,6 +71,17 @@ def test_methods_with_the_same_local_work_share_its_program(problem):
     assert compiled(rv.fedavg(replace(SGD, learning_rate=0.2))) == 0
 
 
+def test_methods_of_a_comparison_share_programs_and_a_single_run_is_fused():
+    model, data = rv.models.logistic(64, 10), rv.datasets.digits(parties=3)
+    chunks._divided.cache_clear()
+    before = {*chunks._compiled}
+    single = rv.simulate(rv.rfa(SGD), model, data, rounds=2, progress=False)
+    assert {*chunks._compiled} == before
+    compared = rv.compare({"FedAvg": rv.fedavg(SGD), "RFA": rv.rfa(SGD)}, model, data, rounds=2, progress=False)
+    assert {*chunks._compiled} > before
+    jax.tree.map(np.testing.assert_array_equal, single.server_model, compared.results["RFA"].server_model)
+
+
 def test_a_round_whose_local_work_is_in_a_loop_is_fused(problem):
     assert chunks.run_divided(*inputs_of(rv.pfedme(SGD, steps=2), problem), 0, 1, capacity=1, record=()) is None
 

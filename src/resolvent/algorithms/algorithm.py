@@ -119,12 +119,10 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
     oracle, after = subproblem.oracle, {}
     if oracle.recording is not None and oracle.recording.on_work is not None:
         oracle.recording.on_work()
-    memory = oracle.memory
-    if memory is None:
+    if oracle.memory is None:
         w, steps = call_part(lambda: solver(subproblem, start, key, effort))
-    else:
-        w, steps, after["memory"] = call_part(
-            lambda: solver.solve_with_memory(subproblem, start, key, effort, memory))
+    else:  # not as a part: combinators ask whether the solver returns the very arrays of the memory
+        w, steps, after["memory"] = solver.solve_with_memory(subproblem, start, key, effort, oracle.memory)
     return w, {"model": w, "steps": steps.astype(tree.dtype(w)), **inexactness_if_recorded(subproblem, w, start),
                **after}
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.problem.solvers import LocalSolver
-from resolvent.simulator.engine.chunks import MAX_DIVIDED_ROUNDS, ChunkRunner
+from resolvent.simulator.engine.chunks import ChunkRunner, shares_programs
 from resolvent.simulator.engine.predrawn import check_first_cohorts
 from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulator.engine.schedulers import Scheduler, Sequential, Sharded
@@ -56,7 +56,7 @@ def _place(plan: Plan) -> Placement:
         scheduler = scheduler.inner if isinstance(scheduler, Sharded) else scheduler
     storage = _storage_of(plan, scheduler)
     # Known before the run, so that a resumed run has the same programs.
-    is_divided = (plan.rounds <= MAX_DIVIDED_ROUNDS and isinstance(storage, DeviceStorage)
+    is_divided = (shares_programs(plan.rounds) and isinstance(storage, DeviceStorage)
                   and scheduler == Sequential() and plan.scheduler != "measured")
     run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler, is_divided)
     inputs = storage.first_inputs()

@@ -1,13 +1,15 @@
 """Chunks of rounds: the compiled calls of a run, with everything that is the same in all of them.
 
-A chunk is one call of ``run_chunk``. In a short run a round is divided into several programs, because methods that
-differ in the server's step share the local work: a round is cut before and after the local work of its cohort. The
-program of the local work is the same for all methods with the same solver, model and data, and is compiled once for all
-of them; ``run_chunk`` would compile it again for each. Starting several programs takes up to a millisecond a round, so
-long runs use ``run_chunk``.
+A chunk is one call of ``run_chunk``. In a short run of a comparison a round is divided into several programs, because
+methods that differ in the server's step share the local work: a round is cut before and after the local work of its
+cohort. The program of the local work is the same for all methods with the same solver, model and data, and is compiled
+once for all of them; ``run_chunk`` would compile it again for each. Starting several programs takes 0.6 to 1.5
+milliseconds a round, so single runs and long ones use ``run_chunk``.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -33,12 +35,28 @@ from resolvent.simulator.engine.schedulers import LOCAL_WORK, Scheduler
 from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
 from resolvent.xla.programs import Part, cut, divide_loops
 
-MAX_DIVIDED_ROUNDS = 300  # of a run
+_MAX_DIVIDED_ROUNDS = 300  # of a run
 _MAX_BYTES = 2**26  # of what the local work reads, for the whole cohort; in a fused round it exists for one party
 _COHORT_WORK = "local_work_of_cohort"
 
+_is_sharing: ContextVar[bool] = ContextVar("is_sharing", default=False)
 # Digest of a program -> it. JAX's cache of compiled programs may be off, and loading from it takes a tenth of a second.
 _compiled: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
+
+
+@contextlib.contextmanager
+def share_programs(is_sharing: bool) -> Iterator[None]:
+    """Whether the short runs within share programs: runs of several methods on the same data."""
+    token = _is_sharing.set(is_sharing)
+    try:
+        yield
+    finally:
+        _is_sharing.reset(token)
+
+
+def shares_programs(rounds: int) -> bool:
+    """Whether a run of this number of rounds shares programs."""
+    return _is_sharing.get() and rounds <= _MAX_DIVIDED_ROUNDS
 
 
 class ChunkInputs(NamedTuple):
