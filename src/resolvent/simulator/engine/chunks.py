@@ -160,6 +160,7 @@ def run_divided(algorithm: Algorithm, problem: Problem, participation: Participa
         the compiler refuses a part.
     """
     traced = trace_round(algorithm, problem, participation, state, record)
+    structure = jax.tree.structure(traced.out_info)
     drawn, state = state.participation, replace(state, participation=())
     if (of_round := _divided(traced.jaxpr, len(jax.tree.leaves(state)))) is None:
         return None
@@ -170,7 +171,7 @@ def run_divided(algorithm: Algorithm, problem: Problem, participation: Participa
         cohort, key, drawn = _draw(participation, problem.sizes, drawn, seed, t)
         shares = participation.shares(problem.sizes) if "gap" in record else None
         values = jax.tree.leaves((algorithm, problem, cohort, shares, key, state, t))
-        state, snapshot = jax.tree.unflatten(traced.out_tree, of_round(values))
+        state, snapshot = jax.tree.unflatten(structure, of_round(values))
         records.append(snapshot.record)
     return _chunk(replace(state, participation=drawn), snapshot, records, capacity)
 
