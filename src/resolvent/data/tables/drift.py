@@ -161,9 +161,13 @@ def _title(column: NumberColumn | CategoryColumn, edges: tuple[float, ...], k: i
         return repr(column.levels[k]) if k < len(column.levels) else "no level"
     # Inputs are numbers of 32 bits: rounded, so that 0 is not written as -2e-10.
     ends = [f"{round(edge + column.mean / column.deviation, 5) * column.deviation + 0.0:.4g}" for edge in edges]
+
+    def is_one_value(k: int) -> bool:
+        return 0 < k < len(edges) and bool(edges[k] == np.nextafter(edges[k - 1], np.inf))
+
     if k == 0:
         return f"values below {ends[0]}"
-    if k < len(edges) and edges[k] == np.nextafter(edges[k - 1], np.inf):
+    if is_one_value(k):
         return f"values of {ends[k]}"
-    follows_value = k > 1 and edges[k - 1] == np.nextafter(edges[k - 2], np.inf)
-    return f"values {'above' if follows_value else 'from'} {ends[k - 1]}" + (f" to {ends[k]}" if k < len(ends) else "")
+    begin = "above" if is_one_value(k - 1) else "from"
+    return f"values {begin} {ends[k - 1]}" + (f" to {ends[k]}" if k < len(ends) else "")

@@ -110,6 +110,9 @@ class Ledger:
         Args:
             facts: ``run``, ``round`` and ``phase``, the identity of the ``message`` that asks for it, and ``payload``,
                 the SHA-256 of its arrays.
+
+        Raises:
+            Refusal: a later message of the run is answered, or this one with another payload.
         """
         position, asked = ("run", "round", "phase"), (facts["round"], facts["phase"])
         if any(entry["kind"] == kind and entry.get("run") == facts["run"]

@@ -104,7 +104,7 @@ class ChunkRunner:
         The trace is cached: the first chunk does not trace again.
         """
         if self.is_divided:
-            trace_round(self.algorithm, *inputs, self.record)
+            program_of_round(self.algorithm, *inputs, self.record)
             return
         run_chunk.eval_shape(
             self.algorithm, *inputs, jnp.array(self.seed), jnp.array(0), jnp.array(1),
@@ -145,12 +145,6 @@ class _Round(NamedTuple):
         return [values[i] if isinstance(i, int) else i for i in self.results]
 
 
-def trace_round(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
-                record: tuple[str, ...]) -> jax.stages.Traced:
-    """Trace a round; JAX finds the trace of the same round again."""
-    return program_of_round(algorithm, problem, participation, state, record)
-
-
 def run_divided(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
                 seed: ArrayLike, start: int, rounds: int, *, capacity: int, record: tuple[str, ...]) -> Chunk | None:
     """As ``run_chunk`` with the scheduler ``Sequential``, and the same bits.
@@ -159,7 +153,7 @@ def run_divided(algorithm: Algorithm, problem: Problem, participation: Participa
         None if the round cannot be divided: no party's work can be cut, the arrays between the parts would be large, or
         the compiler refuses a part.
     """
-    traced = trace_round(algorithm, problem, participation, state, record)
+    traced = program_of_round(algorithm, problem, participation, state, record)
     structure = jax.tree.structure(traced.out_info)
     drawn, state = state.participation, replace(state, participation=())
     if (of_round := _divided(traced.jaxpr, len(jax.tree.leaves(state)))) is None:

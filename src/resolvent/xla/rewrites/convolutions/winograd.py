@@ -34,7 +34,7 @@ _ROWS = range(8, 48)  # of products of samples: fewer are slow, and more are fas
 _JOINED_FILTERS = 32  # of one or two adjacent columns, which products of samples need
 _REGISTER = 16  # numbers of a vector register, which the rows of patches fill: others are copied slowly
 _NUMBERS_OF_SAMPLES = 2**16  # so that the samples, their transforms and patches stay in the second cache
-_NUMBERS_OF_IMAGES = 2**17  # of a convolution without patches; parts of fewer than an eighth are slow
+_NUMBERS_OF_IMAGES = 2**17  # of a part of the samples, without patches; parts of fewer than half of it are slow
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometr
         return None
     numbers = max(prod(lhs.shape[1:]), prod(sizes) * rhs.shape[-1])
     samples = _samples_of_part(len(lhs), numbers, _NUMBERS_OF_IMAGES)
-    if samples < len(lhs) and len(lhs) * numbers >= 4 * _NUMBERS_OF_IMAGES <= 8 * samples * numbers:
+    is_large = len(lhs) * numbers >= 4 * _NUMBERS_OF_IMAGES
+    if is_large and samples < len(lhs) and samples * numbers >= _NUMBERS_OF_IMAGES // 2:
         images = lhs.reshape(-1, samples, *lhs.shape[1:])
         parts: Array = lax.map(lambda x: winograd(x, rhs, geometry, convolve), images)
         return parts.reshape(len(lhs), *parts.shape[2:])
