@@ -1,8 +1,9 @@
 """Checks of arguments by the annotations of the functions and classes that they are for. Every room may import it.
 
 An algorithm is traced by JAX before it runs, so that an argument of a wrong type would show as an error about a tracer,
-far from its origin. ``checked`` and ``CheckedArguments`` refuse it when the function or the constructor is called.
-Traced values pass as numbers, because sweeps trace learning rates and weights.
+far from its origin. ``checked`` and ``CheckedArguments`` refuse it when the function or the constructor is called, and
+so they do with a number outside the interval of its annotation, such as ``Annotated[ArrayLike, "[0, 1]"]``. Traced
+values pass as numbers, because sweeps trace learning rates and weights.
 """
 
 import collections.abc
@@ -12,14 +13,26 @@ import inspect
 import os
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import AbstractArray, ArrayLike
 
-from resolvent.errors import InputError, nearest, quote
+from resolvent.errors import InputError, Interval, check_range, nearest, quote
 
 __all__ = ["CheckedArguments", "Rule", "check_arguments", "checked", "expected_values", "hints_of", "rule_of"]
 
@@ -45,7 +58,8 @@ class CheckedArguments:
         """Check the arguments and create the object.
 
         Raises:
-            InputError: an argument does not have the annotated type, or is a number that is not finite.
+            InputError: an argument does not have the annotated type, or is a number that is not finite or is outside
+                the annotated interval.
         """
         check_arguments(cls, args, kwargs)
         return super().__new__(cls)
@@ -83,18 +97,19 @@ def check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs:
         rule = rules.by_name.get(name)
         if rule is not None and not rule.accepts(value):
             raise InputError(f"{function.__name__}({name}={quote(value)}) must be {expected_values(rule, value)}")
+        if rule is not None and rule.interval is not None:
+            check_range(function.__name__, rule.interval, **{name: value})
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function's or a class's parameters, and of what it returns.
+    """The types of a function's or a class's parameters, and of what it returns.
 
     Raises:
         NameError: an annotation names a type that only type checkers import.
     """
     if not inspect.isclass(function):
         return get_type_hints(function)
-    init = {name: hint for name, hint in get_type_hints(function.__init__).items() if name != "return"}
-    return get_type_hints(function) | init | {"return": function}
+    return get_type_hints(function) | get_type_hints(function.__init__) | {"return": function}
 
 
 class Rule(NamedTuple):
@@ -104,11 +119,13 @@ class Rule(NamedTuple):
         accepts: whether a value is allowed.
         expected: the allowed values in words.
         choices: the allowed words, if only some are allowed.
+        interval: where numbers must lie; None: anywhere.
     """
 
     accepts: Callable[[Any], bool]
     expected: str
     choices: tuple[str, ...] = ()
+    interval: Interval | None = None
 
 
 class _Rules(NamedTuple):
@@ -134,16 +151,26 @@ def _rules(function: Callable[..., Any]) -> _Rules:
     parameters = inspect.signature(function).parameters.values()
     positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
     try:
-        hints = hints_of(function)
+        hints, intervals = hints_of(function), _intervals(function)
     except NameError:  # a type that only type checkers import
         return _Rules(positional, {})
     static = _static_fields(function)
-    by_name = {p.name: _rule(hints[p.name], is_static=p.name in static) for p in parameters
-               if p.name in hints and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    by_name = {p.name: _rule(hints[p.name], is_static=p.name in static)._replace(interval=intervals.get(p.name))
+               for p in parameters if p.name in hints and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     if hints.get("seed") is int:  # NumPy's generators have no negative seeds
         by_name["seed"] = Rule(lambda value: _is_integer(value, is_static=False) and (
             isinstance(value, jax.core.Tracer) or value >= 0), "an integer of at least 0")
     return _Rules(positional, by_name)
+
+
+def _intervals(function: Callable[..., Any]) -> dict[str, Interval]:
+    """The annotated interval of each parameter that has one.
+
+    A class has them in its fields too, because a field with a converter has the converter's type in ``__init__``.
+    """
+    return {name: extra for part in ((function.__init__, function) if inspect.isclass(function) else (function,))
+            for name, hint in get_type_hints(part, include_extras=True).items() if get_origin(hint) is Annotated
+            for extra in hint.__metadata__ if extra in get_args(Interval)}
 
 
 def _static_fields(function: Callable[..., Any]) -> frozenset[str]:

@@ -148,7 +148,7 @@ def test_a_replayed_draw_is_that_of_the_rounds():
     (lambda: rv.participation.MarkovOnOff(on=0.0, off=0.5), r"MarkovOnOff\(on=0.0\)"),
     (lambda: rv.participation.MarkovOnOff(on=[0.5, 0.5], off=0.5), r"MarkovOnOff\(on=...\) needs one number, or one"),
     (lambda: rv.participation.AvailabilityTable([[1, 0]]), "has 2 columns, but there are 3 parties"),
-    (lambda: rv.participation.AvailabilityTable([[1, 2, 0]]), r"table=2.0\)"),
+    (lambda: rv.participation.AvailabilityTable([[1, 2, 0]]), r"table=2\)"),
     (lambda: rv.participation.Outages([0, 0, 7], failure=0.1, repair=0.1), "number of a group, 0 to 2"),
     (lambda: rv.participation.MembershipPeriods(joins=[2, 0, 0], leaves=[1, 5, 5]), "leaves before it joins"),
     (lambda: rv.participation.DayNight(day=30), r"day=30\) must lie in 0 to period=24"),

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -17,7 +17,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
@@ -89,13 +88,10 @@ class GradientStep(Map):
         [1.0]
     """
 
-    rate: ArrayLike
+    rate: Annotated[ArrayLike, "(0, inf)"]
     second_order: bool = eqx.field(static=True, default=True)
-    delta: ArrayLike | None = None
+    delta: Annotated[ArrayLike | None, "(0, inf)"] = None
     independent: bool = eqx.field(static=True, default=False)
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", rate=self.rate, delta=self.delta)
 
     @property
     @override
@@ -142,10 +138,7 @@ class Ascent(Map):
         2021, Algorithm 1.
     """
 
-    radius: ArrayLike
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", radius=self.radius)
+    radius: Annotated[ArrayLike, "(0, inf)"]
 
     @override
     def __call__(self, w: Vector, grad: Gradient) -> Vector:

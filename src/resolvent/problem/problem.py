@@ -188,16 +188,8 @@ def _evaluate_parties(problem: Problem, w: Vector, index: Int[Array, " M"]) -> P
     return scores
 
 
-class SolvedProblem(Problem):
-    """Objectives with a known minimiser, which are evaluated by their own value."""
-
-    @abstractmethod
-    def optimum(self, shares: Float[Array, " N"]) -> Vector:
-        """The minimiser of f = sum_k shares_k f_k."""
-
-    @abstractmethod
-    def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
-        """The optimality gap f(w) - f*."""
+class ValueProblem(Problem):
+    """Objectives that are evaluated by their own value."""
 
     @override
     def split_sizes(self, split: int) -> Int[Array, " N"]:
@@ -208,3 +200,15 @@ class SolvedProblem(Problem):
         """f_k(w), as the loss and as the score."""
         value = self.oracle(k).value(w)
         return value, value
+
+
+class SolvedProblem(ValueProblem):
+    """Objectives with a known minimiser."""
+
+    @abstractmethod
+    def optimum(self, shares: Float[Array, " N"]) -> Vector:
+        """The minimiser of f = sum_k shares_k f_k."""
+
+    @abstractmethod
+    def gap(self, w: Vector, shares: Float[Array, " N"]) -> Float[Array, ""]:
+        """The optimality gap f(w) - f*."""

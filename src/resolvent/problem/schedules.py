@@ -1,7 +1,7 @@
 """Schedules: step sizes, or factors of a learning rate, that change with the round."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -135,12 +135,11 @@ class Exponential(Schedule):
     """
 
     factor: ArrayLike = 0.9
-    period: int = eqx.field(static=True, default=1)
+    period: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=1)
     sum_diverges: ClassVar[bool] = False
     squares_converge: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", period=self.period)
         check_range(self, "(0, 1)", advice="use Constant for 1", factor=self.factor)
 
     @override
@@ -166,12 +165,8 @@ class Cosine(Schedule):
         Loshchilov, Hutter: SGDR: Stochastic Gradient Descent with Warm Restarts, ICLR 2017, (5), without restarts.
     """
 
-    rounds: int = eqx.field(static=True, default=100)
-    last: float = 0.0
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", rounds=self.rounds)
-        check_range(self, "[0, 1]", last=self.last)
+    rounds: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=100)
+    last: Annotated[float, "[0, 1]"] = 0.0
 
     @property
     @override
@@ -204,11 +199,8 @@ class WarmUp(Schedule):
         >>> schedule = rv.schedules.WarmUp(rounds=5, then=rv.schedules.Cosine(rounds=45))
     """
 
-    rounds: int = eqx.field(static=True, default=10)
+    rounds: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=10)
     then: Schedule | None = None
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", rounds=self.rounds)
 
     @property
     @override

@@ -8,9 +8,9 @@ from typing import Literal
 import jax
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.combinators.asynchronous import check_concurrency
 from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
-from resolvent.algorithms.concurrency import check_concurrency
 from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Arrivals, Full, Participation
 from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget

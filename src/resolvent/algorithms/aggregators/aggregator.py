@@ -1,7 +1,7 @@
 """Aggregators: the mean, medians, and the centre that belongs to a penalty."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from resolvent.algorithms.exchange import AlgorithmFunctions, Info, Replies
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import check_range
 from resolvent.math import centres, tree
 from resolvent.math.centre_searches import CentreSearch, MoreauSearch, SignSearch
 from resolvent.math.penalties import L2Norm, Penalty
@@ -100,7 +99,7 @@ class MoreauCentre(Aggregator):
     """
 
     penalty: Penalty
-    delta: ArrayLike
+    delta: Annotated[ArrayLike, "(0, inf)"]
     tolerance: float = eqx.field(static=True, default=1e-6)
     max_iterations: int = eqx.field(static=True, default=1000)
     is_relative: bool = eqx.field(static=True, default=False)
@@ -111,9 +110,6 @@ class MoreauCentre(Aggregator):
     def breakdown_point(self) -> float:
         # A penalty with an unbounded pull (SquaredL2) makes the centre move as the mean does.
         return 0.5 if self.penalty.has_bounded_pull else 0.0
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", delta=self.delta)
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None,
@@ -162,14 +158,11 @@ class GeometricMedian(Aggregator):
         1.0
     """
 
-    smoothing: ArrayLike = 1e-6
+    smoothing: Annotated[ArrayLike, "(0, inf)"] = 1e-6
     tolerance: float = eqx.field(static=True, default=1e-6)
     max_iterations: int = eqx.field(static=True, default=1000)
     linear: ClassVar[bool] = False
     breakdown_point: ClassVar[float] = 0.5
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", smoothing=self.smoothing)
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None,

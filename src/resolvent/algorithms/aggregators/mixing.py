@@ -1,7 +1,7 @@
 """Aggregators that mix the replies first, so that honest replies differ less; and one that trusts a party's reply."""
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import Aggregator
 from resolvent.algorithms.exchange import Info, Replies
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import robust, tree
 from resolvent.math.tree import Vector
 
@@ -34,11 +34,8 @@ class NearestNeighbourMixing(Aggregator):
     """
 
     inner: Aggregator
-    share: float = eqx.field(static=True, default=0.2)
+    share: Annotated[float, "[0, 1/2)"] = eqx.field(static=True, default=0.2)
     linear: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, 1/2)", share=self.share)
 
     @property
     @override
@@ -70,11 +67,8 @@ class Bucketing(Aggregator):
     """
 
     inner: Aggregator
-    size: int = eqx.field(static=True, default=2)
+    size: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=2)
     linear: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", size=self.size)
 
     @property
     @override
@@ -109,12 +103,9 @@ class TrustScores(Aggregator):
         >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.TrustScores(trusted=0))
     """
 
-    trusted: int = eqx.field(static=True, default=0)
+    trusted: Annotated[int, "[0, inf)"] = eqx.field(static=True, default=0)
     linear: ClassVar[bool] = False
     breakdown_point: ClassVar[float] = 0.5
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", trusted=self.trusted)
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None,

@@ -1,7 +1,7 @@
 """Aggregators that withstand malicious replies: trimming, selection and clipping."""
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -31,11 +31,8 @@ class TrimmedMean(Aggregator):
         [2.0]
     """
 
-    share: ArrayLike = 0.2
+    share: Annotated[ArrayLike, "[0, 1/2)"] = 0.2
     linear: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, 1/2)", share=self.share)
 
     @property
     @override
@@ -204,14 +201,10 @@ class CentredClipping(Aggregator):
         >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.CentredClipping(10.0))
     """
 
-    radius: ArrayLike
-    iterations: int = eqx.field(static=True, default=3)
+    radius: Annotated[ArrayLike, "(0, inf)"]
+    iterations: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=3)
     linear: ClassVar[bool] = False
     breakdown_point: ClassVar[float] = 0.5
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", radius=self.radius)
-        check_range(self, "[1, inf)", iterations=self.iterations)
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None,
@@ -236,12 +229,9 @@ class NormBound(Aggregator):
         >>> algorithm = rv.robust(rv.SGD(0.1), aggregator=rv.aggregators.NormBound())
     """
 
-    radius: ArrayLike | None = None
+    radius: Annotated[ArrayLike | None, "(0, inf)"] = None
     linear: ClassVar[bool] = False
     breakdown_point: ClassVar[float] = 0.5
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", radius=self.radius)
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None,

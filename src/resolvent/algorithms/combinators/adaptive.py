@@ -1,7 +1,7 @@
 """Settings that adapt during a run: FedProx's mu, Fed+'s delta, and parties of Fed+ that abstain."""
 
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from resolvent.algorithms.combinators.iterates import PartyIterate, party_iterat
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.fedplus import AnchorMessage, FedPlus, ProxAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -114,20 +114,16 @@ class AdaptiveMu(Combinator):
     """
 
     inner: ModelAggregation
-    step: ArrayLike = 0.1
-    patience: ArrayLike = 5
+    step: Annotated[ArrayLike, "[0, inf)"] = 0.1
+    patience: Annotated[ArrayLike, "[1, inf)"] = 5
     paired: bool = eqx.field(static=True, default=False)
-    per_dissimilarity: ArrayLike | None = None
+    per_dissimilarity: Annotated[ArrayLike | None, "[0, inf)"] = None
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", step=self.step)
-        check_range(self, "[1, inf)", patience=self.patience)
-        if self.per_dissimilarity is not None:
-            check_range(self, "[0, inf)", per_dissimilarity=self.per_dissimilarity)
-            if self.paired:
-                raise InputError("AdaptiveMu(paired=True, per_dissimilarity=...): the dissimilarity needs no losses: "
-                                 "leave one of the two out")
+        if self.per_dissimilarity is not None and self.paired:
+            raise InputError("AdaptiveMu(paired=True, per_dissimilarity=...): the dissimilarity needs no losses: leave "
+                             "one of the two out")
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> AdaptiveMuState:

@@ -1,21 +1,15 @@
 """Anderson acceleration, with the histories at the server or at the parties."""
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Replies, Reply, ServerState
-from resolvent.algorithms.combinators.combinator import (
-    Combinator,
-    CombinatorState,
-    InnerServer,
-    contains,
-    innermost,
-)
+from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerServer, contains, innermost
 from resolvent.algorithms.combinators.iterates import (
     PartyIterate,
     ServerIterate,
@@ -23,7 +17,7 @@ from resolvent.algorithms.combinators.iterates import (
     party_iterate,
     server_mean,
 )
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.anderson import Control, History, Rule
 from resolvent.math.tree import Vector
@@ -71,9 +65,9 @@ class Anderson(Combinator):
         >>> algorithm = rv.combinators.Anderson(rv.fedprox(rv.SGD(0.1), mu=1.0), history_size=3)
     """
 
-    history_size: int = eqx.field(static=True, default=3)
+    history_size: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=3)
     on: Literal["u", "mean"] = eqx.field(static=True, default="u")
-    safeguard: float = 1.0
+    safeguard: Annotated[float, "(0, inf)"] = 1.0
     forward: float = 1.0
     cutoff: float | None = eqx.field(static=True, default=None)
 
@@ -82,7 +76,6 @@ class Anderson(Combinator):
                           "iterate, DecentralisedAnderson")
         if contains(self.inner, Anderson):
             raise InputError("Anderson got an algorithm that is accelerated already: use a larger history_size")
-        check_anderson(self, self.history_size, self.safeguard)
         if self.on == "mean" and server_mean(self.inner) is None:
             core = type(innermost(self.inner)).__name__
             raise InputError(f"Anderson(on='mean') needs a splitting scheme, got {core}: its iterate is the shared "
@@ -115,12 +108,6 @@ class Anderson(Combinator):
         after = self._iterate.replace(after, history.combine(control.weights))
         info = {**info, "anderson_residual": control.residual, "anderson_undone": undo}
         return CombinatorState(after, AndersonState(history, control, shares)), info
-
-
-def check_anderson(combinator: Combinator, history_size: int, safeguard: ArrayLike) -> None:
-    """Refuse settings of an accelerator that are out of range."""
-    check_range(combinator, "[1, inf)", history_size=history_size)
-    check_range(combinator, "(0, inf)", advice="otherwise every combination is undone", safeguard=safeguard)
 
 
 class Slots(eqx.Module):
@@ -193,8 +180,8 @@ class DecentralisedAnderson(Combinator):
         >>> algorithm = rv.combinators.DecentralisedAnderson(inner, history_size=3)
     """
 
-    history_size: int = eqx.field(static=True, default=3)
-    safeguard: float = 1.0
+    history_size: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=3)
+    safeguard: Annotated[float, "(0, inf)"] = 1.0
     forward: float = 1.0
     cutoff: float | None = eqx.field(static=True, default=None)
     replies_models: ClassVar[bool] = False  # the replies of the last phase are inner products
@@ -204,7 +191,6 @@ class DecentralisedAnderson(Combinator):
             raise InputError(f"DecentralisedAnderson needs an algorithm whose parties hold the iterate, got "
                              f"{type(self.inner).__name__}: use splitting(..., decentralised=True) or a Fed+ algorithm "
                              "with a sigma over the active parties, or Anderson if the server holds it")
-        check_anderson(self, self.history_size, self.safeguard)
 
     @property
     def _iterate(self) -> PartyIterate:

@@ -1,7 +1,7 @@
-"""Asynchronous servers: each reply enters when it arrives, with a weight for its staleness."""
+"""Asynchronous servers: each reply enters when it arrives, with a weight for its staleness; the check of arrivals."""
 
 from dataclasses import replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,8 +16,11 @@ from resolvent.algorithms.combinators.combinator import (
     InnerMessage,
     InnerParty,
     InnerServer,
+    layers,
 )
+from resolvent.algorithms.exchange import AlgorithmFunctions
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.participation import Arrivals, Participation
 from resolvent.algorithms.round import reply_shapes
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
@@ -93,25 +96,20 @@ class Asynchronous(Combinator):
         >>> algorithm = rv.combinators.Asynchronous(rv.fedprox(rv.SGD(0.1), mu=0.1), buffer=4, power=0.5)
     """
 
-    buffer: int = eqx.field(static=True, kw_only=True, default=1)
+    buffer: Annotated[int, "[1, inf)"] = eqx.field(static=True, kw_only=True, default=1)
     anchor: Anchor = eqx.field(static=True, kw_only=True, default="start")
     mixing: ArrayLike = eqx.field(kw_only=True, default=1.0)
-    power: ArrayLike = eqx.field(kw_only=True, default=0.0)
-    slope: ArrayLike = eqx.field(kw_only=True, default=1.0)
-    grace: ArrayLike = eqx.field(kw_only=True, default=0.0)
-    max_staleness: int = eqx.field(static=True, kw_only=True, default=100)
-    concurrency: int | None = eqx.field(static=True, kw_only=True, default=None)
+    power: Annotated[ArrayLike, "[0, inf)"] = eqx.field(kw_only=True, default=0.0)
+    slope: Annotated[ArrayLike, "(0, inf)"] = eqx.field(kw_only=True, default=1.0)
+    grace: Annotated[ArrayLike, "[0, inf)"] = eqx.field(kw_only=True, default=0.0)
+    max_staleness: Annotated[int, "[0, inf)"] = eqx.field(static=True, kw_only=True, default=100)
+    concurrency: Annotated[int | None, "[1, inf)"] = eqx.field(static=True, kw_only=True, default=None)
     needs_individual_replies: ClassVar[bool] = True
     norm_multiple: ClassVar[None] = None
     steps_without_replies: ClassVar[bool] = True  # so that the history is not copied; such a round changes nothing
 
     def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", buffer=self.buffer)
         check_range(self, "(0, 1]" if self.anchor == "current" else "(0, inf)", mixing=self.mixing)
-        check_range(self, "[0, inf)", power=self.power, grace=self.grace, max_staleness=self.max_staleness)
-        check_range(self, "(0, inf)", slope=self.slope)
-        if self.concurrency is not None:
-            check_range(self, "[1, inf)", concurrency=self.concurrency)
         name = type(self.inner).__name__
         if len(self.inner.phases) != 1 or self.inner.steps_without_replies:
             raise InputError(f"Asynchronous needs an algorithm of one phase whose server steps with replies only, got "
@@ -234,3 +232,21 @@ class Asynchronous(Combinator):
     @override
     def personal_model(self, state: PartyState, message: AsynchronousMessage, oracle: Oracle) -> Vector:
         return self.inner.personal_model(state, message.message, oracle)
+
+
+def check_concurrency(algorithm: AlgorithmFunctions, participation: Participation, parties: int) -> None:
+    """Refuse arrivals at a server that waits for a cohort, and lanes that are others than those of the server."""
+    servers = [layer for layer in layers(algorithm) if isinstance(layer, Asynchronous)]  # type: ignore[arg-type]
+    if not isinstance(participation, Arrivals):
+        if servers and servers[0].concurrency not in (None, parties):
+            raise InputError(f"the algorithm has concurrency={servers[0].concurrency}, which needs replies that arrive "
+                             f"one after the other: give participation=rv.participation.Arrivals(..., concurrency="
+                             f"{servers[0].concurrency})")
+        return
+    if not servers:
+        raise InputError("Arrivals are replies that arrive one after the other, and the server of this algorithm waits "
+                         "for a cohort: use rv.fedasync, rv.fedbuff, rv.ca2fl or rv.combinators.Asynchronous")
+    of_server, of_arrivals = (part.concurrency or parties for part in (servers[0], participation))
+    if of_server != of_arrivals:
+        raise InputError(f"the algorithm has concurrency={of_server} and Arrivals have {of_arrivals}: give both the "
+                         "same number, so that the server knows with which version each party began")

@@ -1,7 +1,7 @@
 """Attacked: any algorithm, with some malicious parties."""
 
 import warnings
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,7 +22,7 @@ from resolvent.algorithms.combinators.combinator import (
 )
 from resolvent.algorithms.keys import attack_key, root_key
 from resolvent.algorithms.participation.rules import as_ids, check_ids_exist
-from resolvent.errors import BreakdownWarning, check_range
+from resolvent.errors import BreakdownWarning
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -62,12 +62,11 @@ class Attacked(Combinator):
     """
 
     attack: Attack
-    share: ArrayLike = 0.0
+    share: Annotated[ArrayLike, "[0, 1]"] = 0.0
     parties: tuple[int, ...] = eqx.field(static=True, default=(), converter=as_ids)
     seed: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        check_range(self, "[0, 1]", share=self.share)
         self._check_breakdown(self.share)
 
     @override

@@ -16,7 +16,7 @@ every w_r by no more than its weight allows, whatever it replied in the inner al
 iteration over sums; Pillutla, Kakade, Harchaoui (RFA) for the geometric median.
 """
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,7 +27,7 @@ from typing_extensions import override
 from resolvent.algorithms.aggregators.aggregator import Mean
 from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Replies, Reply, ServerState
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.centre_searches import CentreSearch
 from resolvent.math.tree import Vector
@@ -96,12 +96,11 @@ class CentreFromSums(Combinator):
         >>> algorithm = rv.combinators.CentreFromSums(rv.rfa(rv.SGD(0.1)), steps=4)
     """
 
-    steps: int = eqx.field(static=True, default=4)
+    steps: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=4)
     replies_models: ClassVar[bool] = False  # the replies are pulls or votes
     needs_individual_replies: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", steps=self.steps)
         aggregator = getattr(self.inner, "aggregator", None)
         if aggregator is None or len(self.inner.phases) != 1 or self._with_mean().needs_individual_replies:
             raise InputError(f"CentreFromSums needs a method of one phase with an aggregator, got "

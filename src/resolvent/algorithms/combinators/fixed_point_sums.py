@@ -13,7 +13,7 @@ not depend on the order, so a simulation, a federation and a federation with sec
 bit. A simulation hides nothing; it only computes the same sums.
 """
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,7 +28,7 @@ from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.participation.base import ParticipationWrapper
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.fixed_point import (
     Bits,
@@ -87,17 +87,15 @@ class FixedPointSums(Combinator):
 
     weighting: Literal["size", "uniform"] = eqx.field(static=True, default="size")
     bits: Bits = eqx.field(static=True, default=64)
-    largest: float = eqx.field(static=True, default=2.0**24)
-    terms: int = eqx.field(static=True, default=1024)
-    limbs: int = eqx.field(static=True, default=1)
+    largest: Annotated[float, "(0, inf)"] = eqx.field(static=True, default=2.0**24)
+    terms: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=1024)
+    limbs: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=1)
     replies_models: ClassVar[bool] = False
     # It needs the integers or their sum: a mean of floating-point numbers would not do.
     needs_individual_replies: ClassVar[bool] = True
     norm_multiple: ClassVar[None] = None
 
     def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", terms=self.terms, limbs=self.limbs)
-        check_range(self, "(0, inf)", largest=self.largest)
         fraction_bits(self.terms, self.largest, self.bits, self.limbs)
         if self.inner.needs_individual_replies:
             raise InputError(f"FixedPointSums needs a method whose server uses sums only, and that of "

@@ -13,15 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from resolvent.algorithms.algorithm import (
-    Algorithm,
-    Info,
-    Message,
-    PartyState,
-    Reply,
-    ServerState,
-    SharedModelMethod,
-)
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply, ServerState, SharedModelMethod
 from resolvent.algorithms.combinators.combinator import Combinator, innermost
 from resolvent.algorithms.methods.fedplus import FedPlus
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, Splitting, SplittingState

@@ -9,14 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import (
-    Info,
-    Message,
-    PartyState,
-    Replies,
-    Reply,
-    local_solvers,
-)
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, local_solvers
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,

@@ -1,6 +1,6 @@
 """Momentum at the parties: each sends an exponential average of its updates."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply, upd
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, layers
 from resolvent.algorithms.combinators.compressed import CompressedMessages
 from resolvent.algorithms.round import reply_shapes
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.codecs import Codec
 from resolvent.math.tree import Vector
@@ -54,10 +54,9 @@ class Momentum(Combinator):
         >>> algorithm = rv.combinators.Momentum(inner, decay=0.9)
     """
 
-    decay: ArrayLike = eqx.field(kw_only=True, default=0.9)
+    decay: Annotated[ArrayLike, "[0, 1)"] = eqx.field(kw_only=True, default=0.9)
 
     def __check_init__(self) -> None:
-        check_range(self, "[0, 1)", decay=self.decay)
         if len(self.inner.phases) != 1:
             raise InputError(f"Momentum needs an algorithm of one phase, got {type(self.inner).__name__}: use "
                              "fedavg(...), robust(...) or dgd(...)")

@@ -1,6 +1,6 @@
 """The inner algorithm on other objectives: meta-learning, mixtures with a party's own optimum, worst points nearby."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,6 @@ from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerMessage, InnerParty
 from resolvent.algorithms.methods.own_optimum import own_optimum
 from resolvent.algorithms.per_party import as_numbers, check_length, of_party
-from resolvent.errors import check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Ascent, GradientStep, Mixture, through
 from resolvent.problem.oracle import Oracle
@@ -43,10 +42,7 @@ class MetaLearned(Combinator):
     """
 
     step: GradientStep = eqx.field(kw_only=True)
-    steps: ArrayLike = eqx.field(kw_only=True, default=1)
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", steps=self.steps)
+    steps: Annotated[ArrayLike, "[0, inf)"] = eqx.field(kw_only=True, default=1)
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
@@ -111,12 +107,8 @@ class ExplicitMixture(Combinator):
     """
 
     solver: LocalSolver
-    alpha: ArrayLike = eqx.field(converter=as_numbers, default=0.5)
-    repeats: ArrayLike = 1
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, 1]", alpha=self.alpha)
-        check_range(self, "[1, inf)", repeats=self.repeats)
+    alpha: Annotated[ArrayLike, "[0, 1]"] = eqx.field(converter=as_numbers, default=0.5)
+    repeats: Annotated[ArrayLike, "[1, inf)"] = 1
 
     @override
     def check_settings(self, parties: int) -> None:

@@ -14,14 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import (
-    Algorithm,
-    Info,
-    Message,
-    PartyState,
-    Reply,
-    local_solvers,
-)
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply, local_solvers
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, contains, innermost, layers
 from resolvent.algorithms.combinators.model_state import ModelState, PartyWithModelState
 from resolvent.algorithms.combinators.warm_start import WarmStart

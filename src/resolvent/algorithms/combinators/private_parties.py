@@ -1,7 +1,7 @@
 """Differential privacy for parties: clipped updates and Gaussian noise on their sum."""
 
 import math
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,7 +28,7 @@ from resolvent.algorithms.combinators.combinator import (
     contains,
 )
 from resolvent.algorithms.keys import substep_key
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.tree import Vector
@@ -119,25 +119,20 @@ class PrivateParties(Combinator):
         >>> algorithm = rv.combinators.PrivateParties(inner, cohort=10.0, clip=0.5, noise_multiplier=1.0)
     """
 
-    cohort: ArrayLike = eqx.field(kw_only=True)
-    clip: ArrayLike = eqx.field(kw_only=True, default=1.0)
-    noise_multiplier: ArrayLike = eqx.field(kw_only=True, default=1.0)
+    cohort: Annotated[ArrayLike, "(0, inf)"] = eqx.field(kw_only=True)
+    clip: Annotated[ArrayLike, "(0, inf)"] = eqx.field(kw_only=True, default=1.0)
+    noise_multiplier: Annotated[ArrayLike, "[0, inf)"] = eqx.field(kw_only=True, default=1.0)
     noise: Source = eqx.field(static=True, kw_only=True, default="server")
-    noise_parties: int | None = eqx.field(static=True, kw_only=True, default=None)
-    quantile: ArrayLike | None = eqx.field(kw_only=True, default=None)
-    quantile_rate: ArrayLike = eqx.field(kw_only=True, default=0.2)
-    quantile_noise: ArrayLike | None = eqx.field(kw_only=True, default=None)
+    noise_parties: Annotated[int | None, "[1, inf)"] = eqx.field(static=True, kw_only=True, default=None)
+    quantile: Annotated[ArrayLike | None, "(0, 1)"] = eqx.field(kw_only=True, default=None)
+    quantile_rate: Annotated[ArrayLike, "(0, inf)"] = eqx.field(kw_only=True, default=0.2)
+    quantile_noise: Annotated[ArrayLike | None, "(0, inf)"] = eqx.field(kw_only=True, default=None)
     replies_models: ClassVar[bool] = False
     steps_without_replies: ClassVar[bool] = True
     # Updates are clipped; with a median as the limit, one party could change whose replies count.
     norm_multiple: ClassVar[None] = None
 
     def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", cohort=self.cohort, clip=self.clip, quantile_rate=self.quantile_rate,
-                    quantile_noise=self.quantile_noise)
-        check_range(self, "[0, inf)", noise_multiplier=self.noise_multiplier)
-        check_range(self, "(0, 1)", quantile=self.quantile)
-        check_range(self, "[1, inf)", noise_parties=self.noise_parties)
         if self.noise_parties is not None and self.noise != "parties":
             raise InputError("PrivateParties(noise_parties=...) is for noise='parties'")
         inner = self.inner

@@ -1,6 +1,6 @@
 """Which replies the server aggregates: those below another limit of length, and the last ones of absent parties."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,11 +31,7 @@ class NormLimit(Combinator):
         >>> algorithm = rv.combinators.NormLimit(rv.fedavg(rv.SGD(0.1)), multiple=20.0)
     """
 
-    multiple: float | None = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        if self.multiple is not None and not self.multiple >= 1:
-            raise InputError(f"NormLimit(multiple={self.multiple}) must be at least 1: the median itself counts")
+    multiple: Annotated[float | None, "[1, inf)"] = eqx.field(static=True)
 
     @property
     @override

@@ -1,6 +1,6 @@
 """What the server does with the iterate: an optimizer's step, and an average over the rounds."""
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ from resolvent.algorithms.combinators.iterates import (
     server_iterate,
 )
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -123,7 +123,7 @@ class ErgodicAveraging(Combinator):
         >>> algorithm = rv.combinators.ErgodicAveraging(rv.fedprox(rv.SGD(0.1), mu=1.0))
     """
 
-    weight: Schedule | float = 1.0
+    weight: Annotated[Schedule | float, "(0, inf)"] = 1.0
     include_first: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
@@ -131,7 +131,6 @@ class ErgodicAveraging(Combinator):
             raise InputError(f"ErgodicAveraging needs an algorithm with one shared model that a round maps to the "
                              f"next, got {type(innermost(self.inner)).__name__}: use fedavg(...), fedprox(...) or "
                              f"splitting(...){advice_for_own(self.inner)}")
-        check_range(self, "(0, inf)", weight=self.weight)
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> ErgodicState:

@@ -1,6 +1,6 @@
 """Averages and other aggregates of the parties' models: FedAvg, FedProx, robust aggregation, FedExP and FedNova."""
 
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
 from resolvent.algorithms.algorithm import Info, PartyState, Replies, SharedModelMethod, local_work
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -47,17 +47,11 @@ class ModelAggregation(AggregatingMethod):
 
     mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 is FedProx (Li et al., Algorithm 2), the geometric median is
     RFA (Pillutla et al.) and the coordinate median is that of Yin et al. A party stores nothing.
-
-    Attributes:
-        mu: weight of the proximal term.
     """
 
     solver: LocalSolver
-    mu: ArrayLike = 0.0
+    mu: Annotated[ArrayLike, "[0, inf)"] = 0.0
     replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", mu=self.mu)
 
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
@@ -81,20 +75,13 @@ class FedExP(SharedModelMethod):
         party:   d_k = w_k - w~ after the local work on f_k;   reply d_k and |d_k|^2
         server:  w~ <- w~ + step * mean(d_k),   step = max(1, mean(|d_k|^2) / (2 (|mean(d_k)|^2 + epsilon)))
 
-    Source: Jhunjhunwala, Wang, Joshi, *FedExP: Speeding Up Federated Averaging via Extrapolation*, Algorithm 1. The
-    parties send their squared norms, so that the server needs means only.
-
-    Attributes:
-        epsilon: added to the denominator, positive.
+    The parties send their squared norms, so that the server needs means only.
     """
 
     solver: LocalSolver
-    epsilon: ArrayLike = 1e-3
+    epsilon: Annotated[ArrayLike, "(0, inf)"] = 1e-3
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", epsilon=self.epsilon)
 
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
@@ -129,12 +116,7 @@ class FedNova(SharedModelMethod):
     |a_k| is the sum of the weights with which the tau_k gradients enter w_k. With plain steps it is tau_k; with
     momentum of factor rho, which begins at zero, it is (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho).
 
-    Source: Wang, Liu, Liang, Joshi, Poor, *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
-    Optimization*, section 4, with plain steps and with local momentum. Both means are over the replies, with their
-    weights.
-
-    Attributes:
-        solver: ``SGD``, ``GD``, or ``rv.solvers.momentum`` with momentum that begins at zero in every round.
+    Both means are over the replies, with their weights.
     """
 
     solver: LocalSolver

@@ -1,6 +1,6 @@
 """Methods for parties that take part at different rates: MIFA, FedVARP and FedAU."""
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,7 +9,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
-from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -37,23 +36,15 @@ class StoredUpdates(OnePhaseMethod):
                  w~ <- w~ + server_rate * g;   h <- h + sum over replies of lambda_k d_k
 
     A party stores its last update h_k, so that the server needs only their mean h. Before its first reply h_k is zero.
-    Source: Gu, Huang, Zhang, Huang: Fast Federated Learning in the Presence of Arbitrary Device Unavailability, NeurIPS
-    2021, Algorithm 1, where G_k is -h_k/eta; Jhunjhunwala, Sharma, Nagarkatti, Joshi: FedVARP, UAI 2022, Algorithm 2.
-    In a round without a reply nothing changes; in MIFA's paper the server would repeat its last step.
-
-    Attributes:
-        solver: local solver of each party.
-        step: ``memory`` or ``corrected``.
+    In MIFA's paper G_k is -h_k/eta. In a round without a reply nothing changes; there the server would repeat its last
+    step.
     """
 
     solver: LocalSolver
     step: Step = eqx.field(static=True, default="memory")
-    server_rate: ArrayLike = 1.0
+    server_rate: Annotated[ArrayLike, "(0, inf)"] = 1.0
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", server_rate=self.server_rate)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> StoredUpdatesState:
@@ -121,23 +112,14 @@ class FedAU(OnePhaseMethod):
         server:  w~ <- w~ + server_rate * sum over replies of lambda_k omega_k (w_k - w~)
 
     The server learns nothing but the weighted update. Rounds without a reply are not counted, which multiplies all
-    omega_k by the same factor. Source: Wang, Ji: A Lightweight Method for Tackling Unknown Participation Statistics in
-    Federated Averaging, ICLR 2024, Algorithms 1 and 2.
-
-    Attributes:
-        solver: local solver of each party.
-        cutoff: K, the longest interval, at least 1.
+    omega_k by the same factor.
     """
 
     solver: LocalSolver
-    cutoff: int = eqx.field(static=True, default=50)
-    server_rate: ArrayLike = 1.0
+    cutoff: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=50)
+    server_rate: Annotated[ArrayLike, "(0, inf)"] = 1.0
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", cutoff=self.cutoff)
-        check_range(self, "(0, inf)", server_rate=self.server_rate)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> FedAUMessage:

@@ -4,12 +4,9 @@ r"""Clustered federation (IFCA): the server has several models, and each party t
 
     party:   j = argmin over j of f_k(w~_j);   w_k = local work on f_k from w~_j;   reply (w_k, j)
     server:  w~_j <- weighted mean of the w_k of cluster j; unchanged if it has no reply
-
-Source: Ghosh, Chung, Yin, Ramchandran, *An Efficient Framework for Clustered Federated Learning*, Algorithm 1 with
-model averaging (option II).
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +16,6 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, local_work
 from resolvent.algorithms.keys import root_key, substep_key
-from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -35,23 +31,13 @@ class ClusterReply(NamedTuple):
 
 
 class Clustered(OnePhaseMethod):
-    """IFCA. A party stores nothing; it chooses its cluster again in every round.
-
-    Attributes:
-        clusters: number of models, at least 1.
-        spread: standard deviation, positive, of the normal noise that is added to the first model, so that the models
-            differ; the first cluster begins at the first model itself.
-    """
+    """IFCA. A party stores nothing; it chooses its cluster again in every round."""
 
     solver: LocalSolver
-    clusters: int = eqx.field(static=True, default=2)
-    spread: ArrayLike = 0.1
+    clusters: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=2)
+    spread: Annotated[ArrayLike, "(0, inf)"] = 0.1
     needs_individual_replies: ClassVar[bool] = True
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", clusters=self.clusters)
-        check_range(self, "(0, inf)", spread=self.spread)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> Vector:

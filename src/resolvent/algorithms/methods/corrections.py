@@ -1,7 +1,7 @@
 """Gradient steps corrected by the gradients of all parties: Scaffold, Scaffnew, FedDANE and FedLin."""
 
 from dataclasses import replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Message, Method, OnePhaseMethod, PartyState, Phase, Replies, local_work
 from resolvent.algorithms.keys import substep_key
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -45,13 +45,8 @@ class Scaffold(OnePhaseMethod):
                  c_k+ = c_k - c + (w~ - w_k) / (steps*eta)    (option II)
         server:  w~ <- w~ + eta_g * mean(w_k - w~);   c <- c + sum over replies of lambda_k (c_k+ - c_k)
 
-    Source: Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, *SCAFFOLD: Stochastic Controlled Averaging for Federated
-    Learning*, Algorithm 1. Here c is the weighted mean of all c_k under any sampling and any drop-outs.
-    A party stores c_k.
-
-    Attributes:
-        solver: gradient steps; option II reads their learning rate and their number.
-        option: ``I``, a gradient at the shared model, or ``II``, the average of the gradients that were used.
+    c is the weighted mean of all c_k under any sampling and any drop-outs. A party stores c_k. Option II reads the
+    learning rate and the number of the solver's steps.
     """
 
     solver: SGD | GD
@@ -127,22 +122,15 @@ class Scaffnew(Method):
     convex and L-smooth, gamma = 1/L and p = sqrt(mu/L) need O(sqrt(L/mu) log(1/eps)) exchanges, where gradient descent
     needs O(L/mu log(1/eps)).
 
-    Source: Mishchenko, Malinovsky, Stich, Richtarik, *ProxSkip: Yes! Local Gradient Steps Provably Lead to
-    Communication Acceleration! Finally!*, Algorithm 2. The second phase sends the new mean to the parties of the round,
-    so that the control variates of a sampled cohort also sum to what they summed to before. A party stores h_k and x_k.
-
-    Attributes:
-        solver: gradient steps; its learning rate is gamma, and its number of steps is replaced by the drawn one.
-        p: probability of an exchange after a step, in (0, 1]; the expected number of steps is 1/p.
+    The second phase sends the new mean to the parties of the round, so that the control variates of a sampled cohort
+    also sum to what they summed to before. A party stores h_k and x_k. The learning rate of the solver is gamma, and L
+    replaces its number of steps.
     """
 
     solver: SGD | GD
-    p: ArrayLike = 0.1
+    p: Annotated[ArrayLike, "(0, 1]"] = 0.1
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, 1]", p=self.p)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> ScaffnewState:
@@ -204,26 +192,20 @@ class FedDANE(Method):
         phase 1:  g = mean of grad f_k(w~)
         phase 2:  w_k = argmin f_k(w) + <g - grad f_k(w~), w> + mu/2 |w - w~|^2;   w~ = mean of w_k
 
-    Source: FedProx (Li et al.), appendix B and Figure 4; Li et al., *FedDANE: A Federated Newton-Type Method*. The
-    paper draws one cohort for each phase; here both phases of a round have the same cohort.
-
-    FedLin is the case mu = 0 with tau_k gradient steps of length eta/tau_k in the second phase: Mitra, Jaafar, Pappas,
-    Hassani, *Linear Convergence in Federated Learning: Tackling Client Heterogeneity and Sparse Gradients*, Algorithm 1
-    without compression.
+    The paper draws one cohort for each phase; here both phases of a round have the same cohort. FedLin is the case
+    mu = 0 with tau_k gradient steps of length eta/tau_k in the second phase.
 
     Attributes:
-        mu: weight of the proximal term, at least 0.
         divides_rate: whether each of a party's tau_k steps has length eta/tau_k, with eta the solver's learning rate.
     """
 
     solver: LocalSolver
-    mu: ArrayLike = 0.1
+    mu: Annotated[ArrayLike, "[0, inf)"] = 0.1
     divides_rate: bool = eqx.field(static=True, default=False)
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", mu=self.mu)
         if self.divides_rate and not isinstance(self.solver, SGD | GD):
             raise InputError(f"FedDANE(divides_rate=True) needs gradient steps, got {type(self.solver).__name__}: "
                              "use SGD or GD")

@@ -7,7 +7,7 @@ r"""Ditto: a shared model by aggregation, and a personal model with a penalty on
 Source: Li, Hu, Beirami, Smith, *Ditto: Fair and Robust Federated Learning Through Personalization*, Algorithm 1.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
@@ -15,7 +15,6 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Info, local_work
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.methods.aggregation import AggregatingMethod
-from resolvent.errors import check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
@@ -31,11 +30,8 @@ class Ditto(AggregatingMethod):
     """
 
     solver: LocalSolver
-    lam: ArrayLike = 0.1
+    lam: Annotated[ArrayLike, "[0, inf)"] = 0.1
     replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", lam=self.lam)
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:

@@ -1,6 +1,6 @@
 """Dual variables at the parties: FedPD and FedSpeed, FedDyn, and consensus ADMM."""
 
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, SharedModelMethod, local_work
-from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -39,22 +38,12 @@ class PrimalDual(SharedModelMethod):
     At a fixed point w_k = w~ and g_k = grad f_k(w~), whose mean is zero: the minimiser of the average loss. With all
     parties in every round it is Douglas-Rachford splitting, FedPi, for u_k = w~ + eta g_k, and FedDyn with alpha =
     1/eta. A party stores g_k.
-
-    Source: Zhang, Hong, Dhople, Yin, Liu, *FedPD: A Federated Learning Framework with Adaptivity to Non-IID Data*,
-    Algorithm 1 with p = 0 and local work that starts at the shared model; Sun, Shen, Huang, Ding, Tao, *FedSpeed*,
-    Algorithm 1.
-
-    Attributes:
-        eta: length of the proximal step, positive.
     """
 
     solver: LocalSolver
-    eta: ArrayLike = 1.0
+    eta: Annotated[ArrayLike, "(0, inf)"] = 1.0
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", eta=self.eta)
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
@@ -89,21 +78,14 @@ class FedDyn(OnePhaseMethod):
     At a fixed point w_k = w~ for all k, so that g_k = grad f_k(w~) and h = sum_k lambda_k g_k = 0: the minimiser of the
     average loss. Here h is that sum after every round, under any sampling and any drop-outs.
 
-    Source: Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama, *Federated Learning Based on Dynamic
-    Regularization*, Algorithm 1, whose h is the mean over m parties of equal weight. With all parties in every round it
-    is consensus ADMM, and so the splitting FedPi with eta = 1/alpha. A party stores g_k.
-
-    Attributes:
-        alpha: weight of the proximal term, positive.
+    In the paper h is the mean over m parties of equal weight. With all parties in every round it is consensus ADMM, and
+    so the splitting FedPi with eta = 1/alpha. A party stores g_k.
     """
 
     solver: LocalSolver
-    alpha: ArrayLike = 0.1
+    alpha: Annotated[ArrayLike, "(0, inf)"] = 0.1
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", alpha=self.alpha)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> FedDynState:
@@ -152,23 +134,15 @@ class ConsensusADMM(SharedModelMethod):
     beta, gamma) = (2, 2, r/2) with eta = 1/rho, whose shared model, the mean of 2 x_k - (z - y_k), is another point
     until both have converged.
 
-    Source: Boyd, Parikh, Chu, Peleato, Eckstein, *Distributed Optimization and Statistical Learning via the Alternating
-    Direction Method of Multipliers*, sections 7.1.1 and 3.4.3.
-
     Attributes:
-        rho: penalty parameter, positive.
-        relaxation: r, in (0, 2).
+        relaxation: r.
     """
 
     solver: LocalSolver
-    rho: ArrayLike = 1.0
-    relaxation: ArrayLike = 1.0
+    rho: Annotated[ArrayLike, "(0, inf)"] = 1.0
+    relaxation: Annotated[ArrayLike, "(0, 2)"] = 1.0
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", rho=self.rho)
-        check_range(self, "(0, 2)", relaxation=self.relaxation)
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:

@@ -16,7 +16,7 @@ Learning*, Proposition 3.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
@@ -25,7 +25,7 @@ from typing_extensions import override
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
 from resolvent.algorithms.per_party import check_length, of_party
-from resolvent.errors import check_range
+from resolvent.arguments import CheckedArguments
 from resolvent.math import tree
 from resolvent.math.penalties import Penalty
 from resolvent.math.tree import Vector
@@ -34,7 +34,7 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 
-class Anchor(eqx.Module):
+class Anchor(CheckedArguments, eqx.Module):
     """R: the point z_k to which a party's model is pulled, from the centre and its own model."""
 
     def parameter(self, k: Int[Array, ""]) -> PyTree[Any]:
@@ -58,10 +58,7 @@ class ProxAnchor(Anchor):
     """
 
     penalty: Penalty
-    delta: ArrayLike
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", delta=self.delta)
+    delta: Annotated[ArrayLike, "(0, inf)"]
 
     @override
     def __call__(self, centre: Vector, model: Vector, parameter: PyTree[Any]) -> Vector:
@@ -75,10 +72,7 @@ class PullAnchor(Anchor):
         gamma: pull in (0, 1], one number for all parties or [N], one per party.
     """
 
-    gamma: ArrayLike
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, 1]", gamma=self.gamma)
+    gamma: Annotated[ArrayLike | Float[Array, " N"], "(0, 1]"]
 
     @override
     def check(self, parties: int) -> None:
@@ -113,7 +107,7 @@ class AnchoredMethod(OnePhaseMethod):
     solver: LocalSolver
     anchor: Anchor
     aggregator: Aggregator
-    sigma: ArrayLike
+    sigma: Annotated[ArrayLike, "[0, inf)"]
     replies_models: ClassVar[bool] = True
 
     @property
@@ -145,11 +139,7 @@ class FedPlus(AnchoredMethod):
         lam: lambda in [0, 1], the start of local work on the line from the party's model (0) to the centre (1).
     """
 
-    lam: ArrayLike = 0.0
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", sigma=self.sigma)
-        check_range(self, "[0, 1]", lam=self.lam)
+    lam: Annotated[ArrayLike, "[0, 1]"] = 0.0
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:

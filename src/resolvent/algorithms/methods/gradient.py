@@ -1,7 +1,7 @@
 """Gradients from the parties, steps at the server: gradient descent, MARINA and PAGE."""
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, Reply
 from resolvent.algorithms.keys import codec_key, substep_key
 from resolvent.algorithms.methods.aggregation import AggregatingMethod
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.codecs import Codec, Wire, wire_bits
 from resolvent.math.tree import Vector
@@ -37,11 +37,8 @@ class DistributedGradient(AggregatingMethod):
     """
 
     learning_rate: ArrayLike
-    batch_size: int | None = eqx.field(static=True, default=None)
+    batch_size: Annotated[int | None, "[1, inf)"] = eqx.field(static=True, default=None)
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", batch_size=self.batch_size)
 
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
@@ -103,26 +100,19 @@ class RecursiveGradient(OnePhaseMethod):
     minibatch if c = 0. Both together are VR-MARINA. Between two rounds with c = 1 the errors of g add up, but each is
     in proportion to |w~ - v~|, so that they vanish where the method converges: a party stores nothing.
 
-    Source: Gorbunov, Burlachenko, Li, Richtarik, *MARINA: Faster Non-Convex Distributed Learning with Compression*,
-    Algorithms 1 and 2; Li, Bao, Zhang, Richtarik, *PAGE: A Simple and Optimal Probabilistic Gradient Estimator for
-    Nonconvex Optimization*, Algorithm 1.
-
     Attributes:
-        learning_rate: gamma, the server's step size.
         p: probability of whole gradients, in (0, 1]; default: 1/(1 + omega), with omega the codec's relative variance.
         codec: C, unbiased; default: none.
         batch_size: samples of the minibatch of a round with c = 0; default: all samples.
     """
 
     learning_rate: ArrayLike
-    p: ArrayLike | None = None
+    p: Annotated[ArrayLike | None, "(0, 1]"] = None
     codec: Codec | None = None
-    batch_size: int | None = eqx.field(static=True, default=None)
+    batch_size: Annotated[int | None, "[1, inf)"] = eqx.field(static=True, default=None)
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        check_range(self, "(0, 1]", p=self.p)
-        check_range(self, "[1, inf)", batch_size=self.batch_size)
         if self.p is None and self.codec is None:
             raise InputError("RecursiveGradient needs a probability p if there is no codec: set p, such as 0.1")
         if self.codec is not None and not self.codec.unbiased:

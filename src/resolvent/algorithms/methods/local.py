@@ -1,6 +1,6 @@
 """Local training: every party trains alone, the baseline of every comparison."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,6 @@ from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
-from resolvent.errors import check_range
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
@@ -26,12 +25,9 @@ class LocalTraining(OnePhaseMethod):
     """
 
     solver: LocalSolver
-    ridge: ArrayLike | None = None
+    ridge: Annotated[ArrayLike | None, "(0, inf)"] = None
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", ridge=self.ridge)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> tuple[()]:

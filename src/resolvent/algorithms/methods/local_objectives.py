@@ -1,14 +1,14 @@
 """The local objectives of methods for parties with different labels: MOON, FedNTD, FedDecorr and FedLC."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.objective import Batch, Context, LocalObjective
 from resolvent.problem.sample_oracle import SampleOracle
@@ -27,13 +27,9 @@ class ModelContrast(LocalObjective):
         temperature: t, positive.
     """
 
-    mu: ArrayLike = 1.0
-    temperature: ArrayLike = 0.5
+    mu: Annotated[ArrayLike, "[0, inf)"] = 1.0
+    temperature: Annotated[ArrayLike, "(0, inf)"] = 0.5
     uses_previous: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", mu=self.mu)
-        check_range(self, "(0, inf)", temperature=self.temperature)
 
     @override
     def __call__(self, params: Vector, batch: Batch, context: Context) -> Float[Array, " B"]:
@@ -54,12 +50,8 @@ class NotTrueDistillation(LocalObjective):
         temperature: t, positive.
     """
 
-    beta: ArrayLike = 1.0
-    temperature: ArrayLike = 1.0
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", beta=self.beta)
-        check_range(self, "(0, inf)", temperature=self.temperature)
+    beta: Annotated[ArrayLike, "[0, inf)"] = 1.0
+    temperature: Annotated[ArrayLike, "(0, inf)"] = 1.0
 
     @override
     def __call__(self, params: Vector, batch: Batch, context: Context) -> Float[Array, " B"]:
@@ -83,10 +75,7 @@ class FeatureDecorrelation(LocalObjective):
         beta: weight of the squared Frobenius norm of the correlations.
     """
 
-    beta: ArrayLike = 0.1
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", beta=self.beta)
+    beta: Annotated[ArrayLike, "[0, inf)"] = 0.1
 
     @override
     def __call__(self, params: Vector, batch: Batch, context: Context) -> Float[Array, ""]:
@@ -106,11 +95,8 @@ class CalibratedLogits(LocalObjective):
         tau: weight of the margin.
     """
 
-    tau: ArrayLike = 1.0
+    tau: Annotated[ArrayLike, "[0, inf)"] = 1.0
     reads: ClassVar[str | None] = "the class counts"
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", tau=self.tau)
 
     @override
     def prepare(self, oracle: SampleOracle, values: Mapping[str, Any]) -> dict[str, Any]:

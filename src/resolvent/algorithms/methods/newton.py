@@ -1,6 +1,6 @@
 """Newton's method by sums: parties send the value, the gradient and the Hessian of their objectives."""
 
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,7 +10,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies
-from resolvent.errors import check_range
 from resolvent.math import newton, tree
 from resolvent.math.fixed_point import is_in_range
 from resolvent.math.newton import NewtonState, SecondOrder
@@ -66,17 +65,12 @@ class FederatedNewton(OnePhaseMethod):
             the range of ``FixedPointSums``. None: every finite number counts.
     """
 
-    l1: Float[Array, " P"] | None = None
-    tolerance: ArrayLike | None = None
-    largest: float | None = eqx.field(static=True, default=None)
+    l1: Annotated[Float[Array, " P"] | None, "[0, inf)"] = None
+    tolerance: Annotated[ArrayLike | None, "(0, inf)"] = None
+    largest: Annotated[float | None, "(0, inf)"] = eqx.field(static=True, default=None)
     replies_models: ClassVar[bool] = False
     needs_individual_replies: ClassVar[bool] = False
     norm_multiple: ClassVar[float | None] = None  # the Hessian of one party can be far larger than those of others
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", tolerance=self.tolerance, largest=self.largest)
-        if self.l1 is not None:
-            check_range(self, "[0, inf)", l1=self.l1)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> FederatedNewtonState:

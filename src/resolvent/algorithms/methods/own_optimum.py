@@ -1,6 +1,6 @@
 """The parties' own optima: how a party computes its own, and their mean (one-shot averaging)."""
 
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,6 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.per_party import as_numbers, check_length, of_party
-from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Mixture
@@ -104,29 +103,16 @@ class OneShot(OnePhaseMethod):
         x_avg = sum_k w_k x_k,   w_k in proportion to lambda_k alpha_k^2 L_k
         a party uses alpha_k x_avg + (1 - alpha_k) x_k
 
-    Source: Gasanov, Khaled, Horvath, Richtarik, *FedMix*, (2), with lambda_k = 1/n.
-
-    Each party sends its weighted optimum the first time that it takes part; after that x_avg stays as it is.
-
-    Attributes:
-        solver: approximates each party's own optimum, once.
-        alpha: weight of x_avg in the personal model, in [0, 1]; one number, or [N], one per party.
-        smoothness: L_k, one number or [N]; default: each party takes its Hessian's largest eigenvalue at x_k, which is
-            L_k for a quadratic.
-        repeats: number of consecutive runs of the solver.
+    Each party sends its weighted optimum the first time that it takes part; after that x_avg stays as it is. Without a
+    ``smoothness``, L_k is the largest eigenvalue of the party's Hessian at x_k.
     """
 
     solver: LocalSolver
-    alpha: ArrayLike = eqx.field(converter=as_numbers, default=0.5)
-    smoothness: ArrayLike | None = eqx.field(converter=lambda v: None if v is None else as_numbers(v), default=None)
-    repeats: ArrayLike = 1
+    alpha: Annotated[ArrayLike, "[0, 1]"] = eqx.field(converter=as_numbers, default=0.5)
+    smoothness: Annotated[ArrayLike | None, "[0, inf)"] = eqx.field(converter=as_numbers, default=None)
+    repeats: Annotated[ArrayLike, "[1, inf)"] = 1
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, 1]", alpha=self.alpha)
-        check_range(self, "[1, inf)", repeats=self.repeats)
-        check_range(self, "[0, inf)", smoothness=self.smoothness)
 
     @override
     def check(self, parties: int) -> None:

@@ -1,7 +1,7 @@
 """Personal models and a shared one: pFedMe, APFL and L2GD."""
 
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,27 +43,19 @@ class PFedMe(AggregatingMethod):
     work. lam (w - theta_k) is the gradient of the envelope min_theta f_k(theta) + lam/2 |theta - w|^2.
     A party stores theta_k.
 
-    Source: T Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes*, Algorithm 1. In the paper
-    every party works and a sample of them replies; here only the sample works. As in the authors' code the first
-    theta_k starts at w~ and each later one at its predecessor; the paper leaves it open.
+    In the paper every party works and a sample of them replies; here only the sample works. As in the authors' code the
+    first theta_k starts at w~ and each later one at its predecessor; the paper leaves it open.
 
     Attributes:
-        solver: approximates theta_k.
-        lam: weight of the distance between theta_k and w_k.
-        eta: step size on the envelope.
-        steps: R, number of steps on the envelope; a straggler makes ceil(effort * R).
-        beta: step size of the server towards the mean; may exceed 1.
+        steps: R.
     """
 
     solver: LocalSolver
-    lam: ArrayLike = 15.0
-    eta: ArrayLike = 0.005
-    steps: ArrayLike = 20
-    beta: ArrayLike = 1.0
+    lam: Annotated[ArrayLike, "(0, inf)"] = 15.0
+    eta: Annotated[ArrayLike, "(0, inf)"] = 0.005
+    steps: Annotated[ArrayLike, "(0, inf)"] = 20
+    beta: Annotated[ArrayLike, "(0, inf)"] = 1.0
     replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", lam=self.lam, eta=self.eta, steps=self.steps, beta=self.beta)
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
@@ -163,24 +155,14 @@ class APFL(AggregatingMethod):
     with m_k = alpha_k v_k + (1 - alpha_k) w_k. The personal model is m_k with w~ for w_k. A party stores
     v_k and alpha_k.
 
-    Source: Deng, Kamani, Mahdavi, *Adaptive Personalized Federated Learning*, Algorithm 1. Both steps start from the
-    same w_k and v_k and use the same minibatch; alpha_k's gradient is over all samples, at the first models of the
-    round.
-
-    Attributes:
-        solver: gradient steps, taken by both models together.
-        alpha: first weight of the own model in the mixture.
-        alpha_rate: step size of alpha, one step a round; 0 keeps alpha fixed.
+    Both steps start from the same w_k and v_k and use the same minibatch; alpha_k's gradient is over all samples, at
+    the first models of the round.
     """
 
     solver: SGD | GD
-    alpha: ArrayLike = 0.5
-    alpha_rate: ArrayLike = 0.1
+    alpha: Annotated[ArrayLike, "[0, 1]"] = 0.5
+    alpha_rate: Annotated[ArrayLike, "[0, inf)"] = 0.1
     replies_models: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, 1]", alpha=self.alpha)
-        check_range(self, "[0, inf)", alpha_rate=self.alpha_rate)
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> APFLPartyState:
@@ -222,27 +204,21 @@ class L2GD(OnePhaseMethod):
 
     Communication is only needed after a run of tails. So a round here is one run of heads, which leaves y_bar
     unchanged, so that its pulls are y_bar + (1 - eta lam/p)^pulls (y_k - y_bar), followed by one run of tails. The
-    server draws the lengths of both runs. The first run is one step. Source: Hanzely, Richtarik, *Federated Learning of
-    a Mixture of Global and Local Models*, Algorithm 1, with eta for their step over n; FedMix, (IPFL).
+    server draws the lengths of both runs, which replace the solver's number of steps. The first run is one step. eta,
+    the solver's learning rate, is the paper's step over n.
 
     A party stores its model y_k. The server's y_bar is the mean of all N parties' models after every round, under any
     participation.
-
-    Attributes:
-        solver: gradient steps; its learning rate is eta, and its number of steps is replaced by the drawn one.
-        lam: weight of the distance to the mean; 0 is local training.
-        p: probability of a pull, in (0, 1); the expected number of steps between two exchanges is 1/p.
     """
 
     solver: SGD | GD
-    lam: ArrayLike = 0.1
+    lam: Annotated[ArrayLike, "[0, inf)"] = 0.1
     p: ArrayLike = 0.2
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         check_range(self, "(0, 1)", advice="use local(...) for 0 and dgd(...) for 1", p=self.p)
-        check_range(self, "[0, inf)", lam=self.lam)
         pull = self._pull
         if isinstance(pull, int | float) and pull > 1:
             raise InputError(f"L2GD pulls by learning_rate*lam/p = {pull:.3g}, beyond the mean: lower the learning "

@@ -1,6 +1,6 @@
 """FedProto: parties exchange the mean features of the classes instead of models."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.objective import Batch, Context, LocalObjective
@@ -58,21 +58,14 @@ class FedProto(OnePhaseMethod):
     z_i are the features of sample i. In the first round no prototype is known, and w_k is trained on the loss alone.
     As in the authors' code the distance is the mean over the d coordinates. The weights of classes are their numbers of
     samples, without the paper's factor 1/|N_c|, which would shrink the means.
-
-    Source: Tan, Long, Liu, Zhou, Lu, Jiang, Zhang, *FedProto: Federated Prototype Learning across Heterogeneous
-    Clients*, AAAI 2022, (3) to (7) and Algorithm 1.
     """
 
     solver: LocalSolver
-    classes: int = eqx.field(static=True, kw_only=True)
-    features: int = eqx.field(static=True, kw_only=True)
-    lam: ArrayLike = eqx.field(kw_only=True, default=1.0)
+    classes: Annotated[int, "[1, inf)"] = eqx.field(static=True, kw_only=True)
+    features: Annotated[int, "[1, inf)"] = eqx.field(static=True, kw_only=True)
+    lam: Annotated[ArrayLike, "[0, inf)"] = eqx.field(kw_only=True, default=1.0)
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, inf)", lam=self.lam)
-        check_range(self, "[1, inf)", classes=self.classes, features=self.features)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> Prototypes:

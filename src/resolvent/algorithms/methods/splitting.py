@@ -167,10 +167,6 @@ class DecentralisedSplitting(OnePhaseMethod):
 
     Under full participation it equals the centralised form. With absent parties it is another algorithm, because an
     absent party does not update its u_k. Source: the paper, section 4.
-
-    Attributes:
-        relaxation: eta, alpha, beta, gamma.
-        local: the parties' ``proximal`` step, or plain ``gradient`` steps by the solver.
     """
 
     solver: LocalSolver

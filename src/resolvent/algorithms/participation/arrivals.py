@@ -1,7 +1,7 @@
 """Arrivals: parties that work at the same time, and reply one after the other on a virtual clock."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation.base import StatefulParticipation
 from resolvent.algorithms.participation.rules import Weighting, shares_of
 from resolvent.algorithms.per_party import as_numbers, check_length
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 
 _TICKS_OF_SLOWEST = 2**22  # ticks of the mean job of the slowest party
 _MAX_TICKS = 2**30  # of a job; differences of times modulo 2^32 are then unique
@@ -67,18 +67,11 @@ class Arrivals(StatefulParticipation):
         [0, 0, 0, 1, 0]
     """
 
-    seconds: ArrayLike = eqx.field(converter=as_numbers)
-    concurrency: int | None = eqx.field(static=True, default=None)
-    jitter: ArrayLike = 0.0
-    failure: ArrayLike = 0.0
+    seconds: Annotated[ArrayLike, "(0, inf)"] = eqx.field(converter=as_numbers)
+    concurrency: Annotated[int | None, "[1, inf)"] = eqx.field(static=True, default=None)
+    jitter: Annotated[ArrayLike, "[0, 1]"] = 0.0
+    failure: Annotated[ArrayLike, "[0, 1)"] = 0.0
     weighting: Weighting = eqx.field(static=True, default="uniform")
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", seconds=self.seconds)
-        check_range(self, "[0, 1]", jitter=self.jitter)
-        check_range(self, "[0, 1)", failure=self.failure)
-        if self.concurrency is not None:
-            check_range(self, "[1, inf)", concurrency=self.concurrency)
 
     @override
     def check(self, parties: int) -> None:

@@ -7,7 +7,7 @@ An availability is a wrapper: it draws the cohort of ``inner``, and the parties 
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,15 +18,10 @@ from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import availability_key
-from resolvent.algorithms.participation.base import (
-    Participation,
-    ParticipationState,
-    ParticipationWrapper,
-    refuse_call,
-)
+from resolvent.algorithms.participation.base import Participation, ParticipationState, ParticipationWrapper, refuse_call
 from resolvent.algorithms.participation.rules import Full
 from resolvent.algorithms.per_party import as_numbers, check_length
-from resolvent.errors import InputError, check_range, shorten
+from resolvent.errors import InputError, shorten
 
 
 def _as_table(values: Any) -> Any:
@@ -132,17 +127,15 @@ class DayNight(Availability):
         [True, False, True, False]
     """
 
-    period: int = eqx.field(static=True, default=24)
+    period: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=24)
     day: int | None = eqx.field(static=True, default=None)
-    zones: int = eqx.field(static=True, default=24)
+    zones: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=24)
     offsets: Int[ArrayLike, " N"] | None = eqx.field(default=None, converter=_as_array)
-    by_day: ArrayLike = 1.0
-    by_night: ArrayLike = 0.0
+    by_day: Annotated[ArrayLike, "[0, 1]"] = 1.0
+    by_night: Annotated[ArrayLike, "[0, 1]"] = 0.0
     inner: Participation = Full()
 
     def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", period=self.period, zones=self.zones)
-        check_range(self, "[0, 1]", by_day=self.by_day, by_night=self.by_night)
         if self.day is not None and not 0 <= self.day <= self.period:
             raise InputError(f"DayNight(day={self.day}) must lie in 0 to period={self.period}")
 
@@ -181,13 +174,9 @@ class MarkovOnOff(Availability):
         0.25
     """
 
-    on: ArrayLike = eqx.field(converter=as_numbers)
-    off: ArrayLike = eqx.field(converter=as_numbers)
+    on: Annotated[ArrayLike, "(0, 1]"] = eqx.field(converter=as_numbers)
+    off: Annotated[ArrayLike, "[0, 1]"] = eqx.field(converter=as_numbers)
     inner: Participation = Full()
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, 1]", on=self.on)
-        check_range(self, "[0, 1]", off=self.off)
 
     @override
     def check_fields(self, parties: int) -> None:
@@ -233,14 +222,10 @@ class Outages(Availability):
     """
 
     groups: Int[ArrayLike, " N"] = eqx.field(converter=np.asarray)
-    failure: ArrayLike
-    repair: ArrayLike
-    single: ArrayLike = 1.0
+    failure: Annotated[ArrayLike, "[0, 1]"]
+    repair: Annotated[ArrayLike, "(0, 1]"]
+    single: Annotated[ArrayLike, "(0, 1]"] = 1.0
     inner: Participation = Full()
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, 1]", failure=self.failure)
-        check_range(self, "(0, 1]", repair=self.repair, single=self.single)
 
     @override
     def check_fields(self, parties: int) -> None:
@@ -277,14 +262,13 @@ class AvailabilityTable(Availability):
         >>> participation = rv.participation.AvailabilityTable([[1, 0, 1], [0, 1, 1]])
     """
 
-    table: Float[ArrayLike, "T N"] = eqx.field(converter=_as_table)
+    table: Annotated[Float[ArrayLike, "T N"], "[0, 1]"] = eqx.field(converter=_as_table)
     inner: Participation = Full()
 
     def __check_init__(self) -> None:
         if np.ndim(self.table) != 2 or not np.size(self.table):
             raise InputError(f"AvailabilityTable(table=...) needs a row per round and a column per party, got shape "
                              f"{np.shape(self.table)}")
-        check_range(self, "[0, 1]", table=self.table)
 
     @override
     def check_fields(self, parties: int) -> None:

@@ -1,7 +1,7 @@
 """Participations whose cohorts depend on the key of the round alone, and stragglers."""
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import equinox as eqx
 import jax
@@ -13,7 +13,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import dropout_key, selection_key, straggler_keys
 from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
 from resolvent.algorithms.per_party import check_length
-from resolvent.errors import InputError, check_range, quote
+from resolvent.errors import InputError, quote
 from resolvent.math import tree
 from resolvent.problem.problem import shares_by_size
 from resolvent.xla.shuffle import Shuffle
@@ -55,10 +55,7 @@ class FixedSizeCohort(Participation):
         cohort: number of parties, or of draws.
     """
 
-    cohort: int = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", cohort=self.cohort)
+    cohort: Annotated[int, "[1, inf)"] = eqx.field(static=True)
 
     @override
     def capacity(self, parties: int) -> int:
@@ -90,9 +87,7 @@ class Uniform(FixedSizeCohort):
     weighting: Weighting = eqx.field(static=True, default="size")
     among: int | None = eqx.field(static=True, default=None)
 
-    @override
     def __check_init__(self) -> None:
-        super().__check_init__()
         if self.among is not None and self.among < self.cohort:
             raise InputError(f"Uniform(among={self.among}) must be at least cohort={self.cohort}")
 
@@ -177,11 +172,8 @@ class Bernoulli(Participation):
         [True, True]
     """
 
-    probability: ArrayLike
+    probability: Annotated[ArrayLike, "(0, 1]"]
     weighting: Weighting = eqx.field(static=True, default="size")
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, 1]", probability=self.probability)
 
     @override
     def capacity(self, parties: int) -> int:
@@ -235,11 +227,8 @@ class Stragglers(ParticipationWrapper):
     """
 
     inner: Participation = Full()
-    share: ArrayLike = 0.0
+    share: Annotated[ArrayLike, "[0, 1]"] = 0.0
     parties: tuple[int, ...] = eqx.field(static=True, default=(), converter=as_ids)
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, 1]", share=self.share)
 
     @override
     def check_fields(self, parties: int) -> None:
@@ -331,11 +320,8 @@ class UniformAvailable(ParticipationWrapper):
         2
     """
 
-    cohort: int = eqx.field(static=True)
+    cohort: Annotated[int, "[1, inf)"] = eqx.field(static=True)
     inner: Participation = Full()
-
-    def __check_init__(self) -> None:
-        check_range(self, "[1, inf)", cohort=self.cohort)
 
     @override
     def check_fields(self, parties: int) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
@@ -16,7 +16,7 @@ from resolvent.algorithms.privacy.account import PrivacyAccount
 from resolvent.algorithms.privacy.composition import check_private_records
 from resolvent.algorithms.privacy.parties import party_rate, private_parties, unknown_noise
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math.accounting import Accountant, Releases, gaussian_epsilon, steps_within
 from resolvent.math.tree import Vector
 
@@ -57,8 +57,8 @@ class PrivacyBudget(CheckedArguments):
         True
     """
 
-    delta: float | None = None
-    epsilon: float | None = None
+    delta: Annotated[float | None, "(0, 1)"] = None
+    epsilon: Annotated[float | None, "(0, inf)"] = None
     accountant: Accountant = "pld"
     secure_sums: bool = False
     min_sites: int = 3
@@ -70,8 +70,6 @@ class PrivacyBudget(CheckedArguments):
         if self.min_sites < 2 or not 0.5 <= self.threshold <= 1:
             raise InputError(f"PrivacyBudget(min_sites={self.min_sites}, threshold={self.threshold:g}): a secure sum "
                              "has at least 2 sites, and exceeds a share of the asked sites in [1/2, 1], or has all")
-        check_range(self, "(0, 1)", delta=self.delta)
-        check_range(self, "(0, inf)", epsilon=self.epsilon)
 
 
 class PrivacyLedger:

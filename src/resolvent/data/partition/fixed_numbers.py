@@ -1,20 +1,13 @@
 """Partitions with fixed numbers of samples or of classes for each party."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
 
-from resolvent.data.partition.division import (
-    Labels,
-    Partition,
-    Rows,
-    check_count,
-    cut_points,
-    partition_generator,
-)
-from resolvent.errors import InputError, check_range, shorten
+from resolvent.data.partition.division import Labels, Partition, Rows, check_count, cut_points, partition_generator
+from resolvent.errors import InputError, shorten
 
 
 @dataclass(frozen=True)
@@ -64,12 +57,9 @@ class GrowingSizes(Partition):
     """
 
     needs_labels: ClassVar[bool] = False
-    parties: int = 10
+    parties: Annotated[int, "[1, inf)"] = 10
     growth: Literal["linear", "square", "exponential"] = "linear"
-    min_samples: int = 1
-
-    def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)
+    min_samples: Annotated[int, "[1, inf)"] = 1
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
@@ -104,11 +94,8 @@ class FixedClasses(Partition):
         Decentralized Data, AISTATS 2017, section 3: the pathological distribution, here without shards.
     """
 
-    parties: int = 10
-    classes: int = 2
-
-    def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, classes=self.classes)
+    parties: Annotated[int, "[1, inf)"] = 10
+    classes: Annotated[int, "[1, inf)"] = 2
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:

@@ -5,7 +5,7 @@ classes to each party, in power-law sizes. The operator-splitting paper distribu
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from resolvent.data.partition.division import (
     partition_generator,
 )
 from resolvent.data.partition.fixed_numbers import FixedClasses, FixedSizes, GrowingSizes
-from resolvent.errors import InputError, check_range, shorten
+from resolvent.errors import InputError, shorten
 
 __all__ = ["IID", "ByUser", "Dirichlet", "FixedClasses", "FixedSizes", "GrowingSizes", "Partition", "PowerLaw",
            "QuantitySkew", "Rows", "Shards", "divide"]
@@ -44,11 +44,8 @@ class IID(Partition):
     """
 
     needs_labels: ClassVar[bool] = False
-    parties: int = 10
+    parties: Annotated[int, "[1, inf)"] = 10
     total: int | None = None
-
-    def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties)
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
@@ -75,13 +72,9 @@ class QuantitySkew(Partition):
     """
 
     needs_labels: ClassVar[bool] = False
-    parties: int = 10
-    sigma: float = 1.0
-    min_samples: int = 1
-
-    def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)
-        check_range(self, "[0, inf)", sigma=self.sigma)
+    parties: Annotated[int, "[1, inf)"] = 10
+    sigma: Annotated[float, "[0, inf)"] = 1.0
+    min_samples: Annotated[int, "[1, inf)"] = 1
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
@@ -119,16 +112,14 @@ class PowerLaw(Partition):
         [173, 10, 114]
     """
 
-    parties: int = 1000
-    classes: int = 2
-    min_samples: int = 5
-    sigma: float = 2.0
+    parties: Annotated[int, "[1, inf)"] = 1000
+    classes: Annotated[int, "[1, inf)"] = 2
+    min_samples: Annotated[int, "[1, inf)"] = 5
+    sigma: Annotated[float, "[0, inf)"] = 2.0
     total: int | None = None
     average: int | None = None
 
     def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, classes=self.classes, min_samples=self.min_samples)
-        check_range(self, "[0, inf)", sigma=self.sigma)
         if self.total is not None and self.average is not None:
             raise InputError(f"PowerLaw(total={self.total}, average={self.average}): both give the number of samples "
                              "to distribute: give one of them")
@@ -180,13 +171,10 @@ class Shards(Partition):
         [10, 10, 10]
     """
 
-    parties: int = 20
-    per_party: int = 6
+    parties: Annotated[int, "[1, inf)"] = 20
+    per_party: Annotated[int, "[1, inf)"] = 6
     cut: Literal["class", "sorted"] = "class"
     total: int | None = None
-
-    def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, per_party=self.per_party)
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
@@ -237,13 +225,9 @@ class Dirichlet(Partition):
         [[6, 49], [94, 51]]
     """
 
-    parties: int = 10
-    concentration: float = 0.5
-    min_samples: int = 1
-
-    def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)
-        check_range(self, "(0, inf)", concentration=self.concentration)
+    parties: Annotated[int, "[1, inf)"] = 10
+    concentration: Annotated[float, "(0, inf)"] = 0.5
+    min_samples: Annotated[int, "[1, inf)"] = 1
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
@@ -279,13 +263,10 @@ class ByUser(Partition):
         [[1, 3], [0, 2]]
     """
 
-    parties: int | None = None
-    min_samples: int = 1
+    parties: Annotated[int | None, "[1, inf)"] = None
+    min_samples: Annotated[int, "[1, inf)"] = 1
     parties_are_users: ClassVar[bool] = True
     needs_labels: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", parties=self.parties, min_samples=self.min_samples)
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:

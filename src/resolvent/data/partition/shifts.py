@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
 from resolvent.data.federated import FederatedData
-from resolvent.errors import InputError, check_range, nearest, quote, shorten
+from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.math.tree import named_leaves
 
 __all__ = ["LaplaceNoise", "Negative", "OnInput", "Shift"]
@@ -44,10 +44,7 @@ class Negative(Shift):
         ('party 1 is an outlier: its images are inverted',)
     """
 
-    share: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_range(self, "[0, 1]", share=self.share)
+    share: Annotated[float, "[0, 1]"] = 0.1
 
     @override
     def __call__(self, data: FederatedData, seed: int) -> FederatedData:
@@ -79,12 +76,9 @@ class LaplaceNoise(Shift):
         ('party 0 has noise on 1', 'party 1 has noise on 1')
     """
 
-    classes: int = 2
-    scale: float = 0.5
+    classes: Annotated[int, "[0, inf)"] = 2
+    scale: Annotated[float, "[0, inf)"] = 0.5
     inner: Shift | None = None
-
-    def __post_init__(self) -> None:
-        check_range(self, "[0, inf)", classes=self.classes, scale=self.scale)
 
     @override
     def __call__(self, data: FederatedData, seed: int) -> FederatedData:

@@ -37,14 +37,7 @@ from resolvent.data.tables.columns import (
     read_parties,
 )
 from resolvent.data.tables.dates import Dates, expand_dates, find_dates, replace_dates
-from resolvent.data.tables.encoding import (
-    Missing,
-    TableEncoding,
-    UnencodedRows,
-    Unseen,
-    check_missing,
-    missing_values,
-)
+from resolvent.data.tables.encoding import Missing, TableEncoding, UnencodedRows, Unseen, check_missing, missing_values
 from resolvent.data.tables.table_files import read_table_file
 from resolvent.data.tables.table_settings import label_names
 from resolvent.data.tables.text_formats import Decimal, TextFormat

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm, Reply
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.combinators.asynchronous import Asynchronous, AsynchronousState
+from resolvent.algorithms.combinators.asynchronous import Asynchronous, AsynchronousState, check_concurrency
 from resolvent.algorithms.combinators.combinator import contains
-from resolvent.algorithms.concurrency import check_concurrency
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import CollectedReplies, collect_replies
 from resolvent.errors import InputError

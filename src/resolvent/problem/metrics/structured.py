@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import MeanOverRows, Metric, Predictions, Task
 from resolvent.problem.models.structured_losses import labels_and_mask
 
@@ -115,12 +115,9 @@ class RecallAtK(MeanOverRows):
         InputError: ``k`` is less than 1; when it is used: outputs have another shape.
     """
 
-    k: int = 1
+    k: Annotated[int, "[1, inf)"] = 1
     name: str = field(init=False, default="recall_at_k")
     limits: ClassVar[tuple[float, float]] = (0, 1)
-
-    def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", k=self.k)
 
     @override
     def row_values(self, predictions: Predictions) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ model is made from a pair of functions, or from a module of Equinox, Flax (``wra
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import equinox as eqx
 import jax
@@ -19,13 +19,7 @@ from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.models.losses import (
-    BinaryCrossEntropy,
-    CrossEntropy,
-    Loss,
-    SquaredError,
-    score_rows,
-)
+from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, score_rows
 from resolvent.problem.models.named_losses import AnyLoss, loss_named
 from resolvent.problem.models.structured_losses import MultiLabelCrossEntropy
 from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
@@ -245,7 +239,7 @@ class FunctionModel(Model):
         return self.random_layers
 
     @override
-    def in_training(self, key: Array) -> Model:
+    def in_training(self, key: Array) -> Self:
         return replace(self, key=key) if self.random_layers else self
 
     @property

@@ -7,7 +7,7 @@ compiled loop on a CPU.
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from resolvent.arguments import checked
 from resolvent.data.files import data_files as files
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model, check_counts, head
 from resolvent.xla import kernels
@@ -45,10 +45,7 @@ class CNN(Model):
     hidden: tuple[int, ...] = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     normalise: bool = eqx.field(static=True)
-    initial_variance: float = eqx.field(static=True, default=2.0)
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", initial_variance=self.initial_variance)
+    initial_variance: Annotated[float, "(0, inf)"] = eqx.field(static=True, default=2.0)
 
     @override
     def init(self, key: Array) -> Vector:

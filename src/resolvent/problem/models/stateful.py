@@ -4,7 +4,6 @@ The model that is evaluated, sent and stored is a pair of parameters and state. 
 it gets the model *bound* to a state, whose gradients, proximal maps, codecs and centres never see that state.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
-from resolvent.problem.models.model import Model
+from resolvent.problem.models.model import FunctionModel, Model
 
 
 class ParamsAndState(NamedTuple):
@@ -34,43 +33,12 @@ def params_of(w: Any) -> Vector:
     return w.params if isinstance(w, ParamsAndState) else w
 
 
-class StatefulModel(Model):
+class StatefulModel(FunctionModel):
     """A model with a state, from two functions.
 
-    Attributes:
-        init_function: key -> ``ParamsAndState``.
-        apply_function: (parameters, state, inputs, key, whether it is a training step) -> (outputs, state); with
-            features, outputs are a pair.
-        replace_slow_operations: whether operations that are slow in compiled loops on a CPU are replaced.
-        random_layers: whether training steps have random layers.
-        returns_features: whether the outputs of ``apply_function`` are a pair of outputs and features.
-        key: the key of the random layers in one training step; None in evaluations.
+    ``init_function`` is key -> ``ParamsAndState``, and ``apply_function`` is (parameters, state, inputs, key, whether
+    it is a training step) -> (outputs, state); with features, outputs are a pair.
     """
-
-    init_function: Callable[[Array], ParamsAndState] = eqx.field(static=True)
-    apply_function: Callable[..., tuple[Any, dict[str, Any]]] = eqx.field(static=True)
-    replace_slow_operations: bool = eqx.field(static=True, default=True)
-    random_layers: bool = eqx.field(static=True, default=False)
-    returns_features: bool = eqx.field(static=True, default=False)
-    key: Array | None = None
-
-    @property
-    @override
-    def has_random_layers(self) -> bool:
-        return self.random_layers
-
-    @property
-    @override
-    def replaces_slow_operations(self) -> bool:
-        return self.replace_slow_operations
-
-    @override
-    def in_training(self, key: Array) -> "StatefulModel":
-        return replace(self, key=key) if self.random_layers else self
-
-    @override
-    def init(self, key: Array) -> ParamsAndState:
-        return self.init_function(key)
 
     @override
     def apply(self, params: ParamsAndState, x: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
@@ -149,4 +117,5 @@ class BoundModel(Model):
 
     def _apply(self, params: PyTree[Any], x: Float[Array, "B ..."]) -> tuple[Any, dict[str, Any]]:
         inner = self.inner
-        return inner.apply_function(params, self.state, x, inner.key, self.in_step)
+        results: tuple[Any, dict[str, Any]] = inner.apply_function(params, self.state, x, inner.key, self.in_step)
+        return results

@@ -1,6 +1,6 @@
 """Losses for outputs and labels of more than one number: sequences, several labels, quantiles, pairs of views."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -264,14 +264,11 @@ class NTXent(Loss):
         2020, equation 1.
     """
 
-    temperature: float = eqx.field(static=True, default=0.5)
+    temperature: Annotated[float, "(0, inf)"] = eqx.field(static=True, default=0.5)
     score_name: ClassVar[str] = "pair_accuracy"
     higher_is_better: ClassVar[bool] = True
     needs_labels: ClassVar[bool] = False
     needs_batch: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", temperature=self.temperature)
 
     @override
     def loss(self, outputs: Float[Array, "B 2 d"], y: PyTree[Array]) -> Float[Array, " B"]:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.problem import Problem
+from resolvent.problem.problem import ValueProblem
 from resolvent.problem.regression.families import Family, RowTerms
 
 _ALIGNMENT = 64  # bytes: JAX takes such an array of NumPy without a copy on a CPU
@@ -85,7 +85,7 @@ class RegressionOracle(Oracle):
         return self.grad(w)
 
 
-class LikelihoodProblem(Problem):
+class LikelihoodProblem(ValueProblem):
     """Parties whose objective is a mean negative log-likelihood. A model is the vector of its P parameters.
 
     Attributes:
@@ -97,16 +97,6 @@ class LikelihoodProblem(Problem):
     @override
     def init(self, key: Array) -> Vector:
         return self.start
-
-    @override
-    def split_sizes(self, split: int) -> Int[Array, " N"]:
-        return self.sizes
-
-    @override
-    def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
-        """f_k(w), as the loss and as the score."""
-        value = self.oracle(k).value(w)
-        return value, value
 
 
 class RegressionProblem(LikelihoodProblem):

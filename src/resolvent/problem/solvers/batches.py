@@ -1,7 +1,7 @@
 """Rules that choose the minibatches of a local solver from a party's samples."""
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,7 +10,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.xla.shuffle import Shuffle
 
@@ -77,10 +76,7 @@ class Consecutive(Batches):
         (26): online stochastic batch learning.
     """
 
-    bias: ArrayLike = 0.0
-
-    def __check_init__(self) -> None:
-        check_range(self, "[0, 1)", bias=self.bias)
+    bias: Annotated[ArrayLike, "[0, 1)"] = 0.0
 
     @override
     def draw(self, key: Array, steps: Int[Array, " S"], samples: Int[Array, ""], batch_size: int) -> Minibatch:

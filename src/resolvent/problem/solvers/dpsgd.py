@@ -13,7 +13,7 @@ Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, *Deep Learning 
 """
 
 import math
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,7 +21,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.tree import Vector
@@ -77,18 +76,13 @@ class DPSGD(GradientSolver):
         Algorithm 1.
     """
 
-    clip: ArrayLike = 1.0
-    noise_multiplier: ArrayLike = 1.0
-    batch_size: int = eqx.field(static=True, default=20)
-    steps: ArrayLike = 10
-    block: int = eqx.field(static=True, default=32)
+    clip: Annotated[ArrayLike, "(0, inf)"] = 1.0
+    noise_multiplier: Annotated[ArrayLike, "[0, inf)"] = 1.0
+    batch_size: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=20)
+    steps: Annotated[ArrayLike, "(0, inf)"] = 10
+    block: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=32)
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
     adds_noise: ClassVar[bool] = True
-
-    def __check_init__(self) -> None:
-        check_range(self, "(0, inf)", clip=self.clip)
-        check_range(self, "[0, inf)", noise_multiplier=self.noise_multiplier)
-        check_range(self, "[1, inf)", block=self.block)
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:

@@ -1,7 +1,7 @@
 """L-BFGS: as a function, for any objective with a gradient, and as a local solver."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,10 +10,9 @@ import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.errors import check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.solvers.minibatches import check_budget, scale_budget
+from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
@@ -76,13 +75,9 @@ class LBFGS(LocalSolver):
         >>> algorithm = rv.fedprox(rv.solvers.LBFGS(steps=10), mu=1.0)
     """
 
-    steps: ArrayLike = 20
-    history_size: int = eqx.field(static=True, default=10)
+    steps: Annotated[ArrayLike, "(0, inf)"] = 20
+    history_size: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=10)
     tolerance: ArrayLike = 1e-6
-
-    def __check_init__(self) -> None:
-        check_budget(self)
-        check_range(self, "[1, inf)", history_size=self.history_size)
 
     @override
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:

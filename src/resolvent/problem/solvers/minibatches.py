@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from resolvent.errors import InputError, check_range
 from resolvent.problem.solvers.batches import Batches
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
@@ -110,12 +109,3 @@ def scale_budget(budget: ArrayLike, effort: Float[Array, ""]) -> Int[Array, ""]:
     """
     work = jnp.asarray(effort * budget)
     return jnp.maximum(jnp.ceil(work - 1e-4), work > 0).astype(jnp.int32)
-
-
-def check_budget(solver: Any) -> None:
-    """Check a solver's fields ``batch_size``, ``learning_rate``, ``epochs`` and ``steps``, as far as it has them."""
-    fields = vars(solver)
-    check_range(solver, "[1, inf)", **{name: fields[name] for name in ("batch_size",) if name in fields})
-    if fields.get("epochs") is not None and fields.get("steps") is not None:
-        raise InputError(f"{type(solver).__name__} takes epochs= or steps=, not both")
-    check_range(solver, "(0, inf)", **{name: fields.get(name) for name in ("learning_rate", "epochs", "steps")})

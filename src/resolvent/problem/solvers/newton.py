@@ -1,5 +1,7 @@
 """Newton's method as a local solver."""
 
+from typing import Annotated
+
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, Int
@@ -8,7 +10,7 @@ from typing_extensions import override
 from resolvent.math import newton
 from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
-from resolvent.problem.solvers.minibatches import check_budget, scale_budget
+from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
@@ -31,11 +33,8 @@ class Newton(LocalSolver):
         >>> algorithm = rv.fedprox(rv.solvers.Newton(), mu=1.0)
     """
 
-    steps: ArrayLike = 50
+    steps: Annotated[ArrayLike, "(0, inf)"] = 50
     tolerance: ArrayLike = 1e-18
-
-    def __check_init__(self) -> None:
-        check_budget(self)
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array,

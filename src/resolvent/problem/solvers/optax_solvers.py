@@ -5,7 +5,7 @@ after the optimizer's step. The optimizer's state is new in every round, or each
 """
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import PartyMemory
 from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers.batches import Batches, Shuffled
-from resolvent.problem.solvers.minibatches import MinibatchBudget, check_budget, over_minibatches
+from resolvent.problem.solvers.minibatches import MinibatchBudget, over_minibatches
 from resolvent.problem.solvers.optimizers import (
     Optimizer,
     TracedOptimizer,
@@ -76,16 +76,15 @@ class OptaxSolver(MinibatchSolver):
     """
 
     optimizer: Optimizer = eqx.field(converter=as_optimizer)
-    batch_size: int = eqx.field(static=True, default=20, kw_only=True)
-    epochs: ArrayLike | None = eqx.field(default=None, kw_only=True)
-    steps: ArrayLike | None = eqx.field(default=None, kw_only=True)
+    batch_size: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=20, kw_only=True)
+    epochs: Annotated[ArrayLike | None, "(0, inf)"] = eqx.field(default=None, kw_only=True)
+    steps: Annotated[ArrayLike | None, "(0, inf)"] = eqx.field(default=None, kw_only=True)
     keep: bool = eqx.field(static=True, default=False, kw_only=True)
     proximal: ProximalTerm = eqx.field(static=True, default="gradient", kw_only=True)
     batches: Batches = eqx.field(default=Shuffled(), kw_only=True)
     schedule: Schedule | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
-        check_budget(self)
         if self.proximal == "implicit":
             _learning_rate(self.optimizer)
 

@@ -9,7 +9,7 @@ Loops have the party's own number of steps, so they are right with and without `
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,11 +18,12 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import PartyMemory
 from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers.batches import Batches, Shuffled
-from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, check_budget, over_minibatches, scale_budget
+from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, over_minibatches, scale_budget
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 
@@ -109,10 +110,7 @@ class GradientSolver(LocalSolver):
         learning_rate: eta, the step size.
     """
 
-    learning_rate: ArrayLike
-
-    def __check_init__(self) -> None:
-        check_budget(self)
+    learning_rate: Annotated[ArrayLike, "(0, inf)"]
 
     @property
     @override
@@ -122,6 +120,10 @@ class GradientSolver(LocalSolver):
 
 class MinibatchSolver(LocalSolver):
     """Base class of solvers whose steps are on minibatches, with a field ``batch_size``."""
+
+    def __check_init__(self) -> None:
+        if self.budget.epochs is not None and self.budget.steps is not None:
+            raise InputError(f"{type(self).__name__} takes epochs= or steps=, not both")
 
     @property
     @abstractmethod
@@ -175,9 +177,9 @@ class SGD(GradientSolver, MinibatchSolver):
         >>> solver = rv.SGD(0.1, batch_size=20, epochs=1)
     """
 
-    batch_size: int = eqx.field(static=True, default=20)
-    epochs: ArrayLike | None = None
-    steps: ArrayLike | None = None
+    batch_size: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=20)
+    epochs: Annotated[ArrayLike | None, "(0, inf)"] = None
+    steps: Annotated[ArrayLike | None, "(0, inf)"] = None
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
     stop: Stop = eqx.field(static=True, default="epoch")
     batches: Batches = Shuffled()
@@ -231,7 +233,7 @@ class GD(GradientSolver):
         >>> algorithm = rv.fedavg(rv.solvers.GD(0.01, steps=5))
     """
 
-    steps: ArrayLike = 1
+    steps: Annotated[ArrayLike, "(0, inf)"] = 1
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
     schedule: Schedule | None = eqx.field(default=None, kw_only=True)
 

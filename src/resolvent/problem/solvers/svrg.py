@@ -1,5 +1,7 @@
 """Stochastic gradients with reduced variance: the local work of FedProx-VR."""
 
+from typing import Annotated
+
 import equinox as eqx
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
@@ -43,9 +45,9 @@ class SVRG(GradientSolver, MinibatchSolver):
         Algorithms, ICPP 2020, Algorithm 1 (FedProxVR with SVRG).
     """
 
-    batch_size: int = eqx.field(static=True, default=20)
-    epochs: ArrayLike | None = None
-    steps: ArrayLike | None = None
+    batch_size: Annotated[int, "[1, inf)"] = eqx.field(static=True, default=20)
+    epochs: Annotated[ArrayLike | None, "(0, inf)"] = None
+    steps: Annotated[ArrayLike | None, "(0, inf)"] = None
     proximal: ProximalStep = eqx.field(static=True, default="implicit")
     stop: Stop = eqx.field(static=True, default="epoch")
     batches: Batches = Shuffled()
