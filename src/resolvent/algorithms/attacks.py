@@ -159,7 +159,7 @@ class LabelFlip(Attack):
         flipped: Loss = _FlippedLabels(loss, malicious)
         if isinstance(weighted, WeightedLoss):
             flipped = WeightedLoss(flipped)
-        return replace(oracle, model=eqx.tree_at(_loss_of, oracle.model, flipped, is_leaf=_is_loss))
+        return replace(oracle, model=replace(oracle.model, loss=flipped))
 
 
 class ALIE(Attack):
@@ -322,14 +322,6 @@ class _FlippedLabels(Loss):
     @override
     def score(self, outputs: Float[Array, "B ..."], y: Array) -> Float[Array, " B"]:
         return self.inner.score(outputs, self._flip(outputs, y))
-
-
-def _loss_of(model: Any) -> Any:
-    return model.loss
-
-
-def _is_loss(x: Any) -> bool:
-    return isinstance(x, Loss)
 
 
 def _mean_of_honest(x: Vector, honest: Bool[Array, " C"]) -> Vector:

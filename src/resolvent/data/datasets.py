@@ -56,7 +56,7 @@ def digits(*, parties: int = 10, classes_per_party: int = 3, outliers: int = 0, 
         raise InputError(f"digits(parties={parties}) must lie in 1 to 100: there are 1,797 images")
     if not 0 <= outliers <= parties:
         raise InputError(f"digits(outliers={outliers}) must lie in 0 to {parties}, the number of parties")
-    check_range("digits", "[0, inf)", size_spread=size_spread, seed=seed)
+    check_range("digits", "[0, inf)", size_spread=size_spread)
     x, y = _load_digits()
     rng = np.random.default_rng(seed)
     sizes = np.exp(rng.normal(0, size_spread, parties))
@@ -133,7 +133,6 @@ def synthetic(*, parties: int = 30, samples: int = 20, features: int = 10, heter
         >>> rv.datasets.synthetic(parties=3, samples=4, features=5)
         FederatedData('synthetic regression', 3 parties, 9 training samples, inputs [5], regression)
     """
-    check_range("synthetic", "[0, inf)", seed=seed)
     check_range("synthetic", "[1, inf)", parties=parties, samples=samples, features=features)
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(parties, samples, features)).astype(np.float32)

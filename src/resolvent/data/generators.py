@@ -42,7 +42,7 @@ def fedprox_synthetic(*, alpha: float = 1.0, beta: float = 1.0, iid: bool = Fals
         >>> rv.datasets.fedprox_synthetic(parties=3)
         FederatedData('Synthetic(1, 1)', 3 parties, 366 training samples, inputs [60], 10 classes)
     """
-    check_range("fedprox_synthetic", "[0, inf)", alpha=alpha, beta=beta, seed=seed)
+    check_range("fedprox_synthetic", "[0, inf)", alpha=alpha, beta=beta)
     check_range("fedprox_synthetic", "[1, inf)", parties=parties)
     rng, (d, c) = np.random.default_rng(seed), (60, 10)
     sizes = np.floor(rng.lognormal(4, 2, parties)).astype(int) + 50
@@ -89,7 +89,6 @@ def fedplus_regression(*, parties: int = 10, samples: int = 100, features: int =
         >>> rv.datasets.fedplus_regression(parties=3, samples=4, features=5)
         FederatedData('Fed+ synthetic regression', 3 parties, 6 training samples, inputs [5], regression)
     """
-    check_range("fedplus_regression", "[0, inf)", seed=seed)
     check_range("fedplus_regression", "[1, inf)", parties=parties, samples=samples, features=features)
     rng = np.random.default_rng(seed)
     r = (np.arange(1, features + 1) - 1) % 50 + 1
@@ -131,7 +130,7 @@ def splitting_logistic(*, parties: int = 10, samples: int = 1000, features: int 
         >>> rv.datasets.splitting_logistic(parties=3, samples=4, features=5)
         FederatedData('splitting logistic', 3 parties, 12 training samples, inputs [5], 2 classes)
     """
-    check_range("splitting_logistic", "[0, inf)", heterogeneity=heterogeneity, seed=seed)
+    check_range("splitting_logistic", "[0, inf)", heterogeneity=heterogeneity)
     check_range("splitting_logistic", "[1, inf)", parties=parties, samples=samples, features=features)
     rng = np.random.default_rng(seed)
     a = rng.normal(size=(parties, samples, features))
@@ -181,7 +180,6 @@ def sines(*, parties: int = 50, functions: int | None = None, samples: int = 20,
         >>> rv.datasets.sines(parties=3, samples=10)
         FederatedData('sines', 3 parties, 15 training samples, inputs [1], regression)
     """
-    check_range("sines", "[0, inf)", seed=seed)
     check_range("sines", "[1, inf)", parties=parties, samples=samples)
     distinct = parties if functions is None else functions
     if not 1 <= distinct <= parties:

@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
@@ -171,6 +172,19 @@ class OnlyLayers(Map):
         leaves = [leaf if tree.is_selected(self.layers, path) == self.selected else jnp.zeros_like(leaf)
                   for path, leaf in tree.named_leaves(g)]
         return jax.tree.unflatten(jax.tree.structure(g), leaves)
+
+
+def as_patterns(layers: str | list[str] | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """One or several patterns of the paths of leaves as a tuple; None stays."""
+    return (layers,) if isinstance(layers, str) else layers if layers is None else tuple(layers)
+
+
+def check_patterns(owner: str, patterns: tuple[str, ...], w: Vector) -> None:
+    """Refuse patterns of which one matches no parameter of a model."""
+    paths = [path for path, _ in tree.named_leaves(w)]
+    if unused := [pattern for pattern in patterns if not any(tree.matches(pattern, path) for path in paths)]:
+        raise InputError(f"{owner}(layers={list(patterns)}): {unused[0]!r} matches no parameter; they are "
+                         f"{', '.join(paths)[:200]}")
 
 
 class Composed(Oracle):

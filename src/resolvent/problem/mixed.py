@@ -10,11 +10,14 @@ as it is. Quadratics stay quadratic: f~_k = alpha^2 f_k + (1 - alpha^2) min f_k,
 Source: FedMix poster, (FedMix).
 """
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
+from resolvent.arguments import checked
 from resolvent.errors import InputError
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
@@ -43,8 +46,7 @@ class MixedProblem(SolvedProblem):
     optima: Vector
     minimiser: Vector
 
-    def __init__(self, inner: Problem, alpha: float = 1.0) -> None:
-        _check_alpha(alpha)
+    def __init__(self, inner: Problem, alpha: Annotated[float, "(0, 1]"] = 1.0) -> None:
         self.inner, self.alpha, self.sizes = inner, alpha, inner.sizes
         self.splits, self.score_name, self.higher_is_better = inner.splits, inner.score_name, inner.higher_is_better
         tolerance = 1e-9 if jnp.result_type(float) == jnp.float64 else 1e-4
@@ -96,11 +98,11 @@ class MixedProblem(SolvedProblem):
         return jnp.maximum(shares_by_size(self.sizes).astype(divergences.dtype) @ divergences, 0)
 
 
-def mixed(problem: Problem, alpha: float) -> SolvedProblem:
+@checked
+def mixed(problem: Problem, alpha: Annotated[float, "(0, 1]"]) -> SolvedProblem:
     """FedMix's objectives of a problem: a quadratic problem for a quadratic one, else a ``MixedProblem``."""
     if not isinstance(problem, QuadraticProblem):
         return MixedProblem(problem, alpha)
-    _check_alpha(alpha)
     optima = jax.vmap(lambda h, g: jax.scipy.linalg.solve(h, g, assume_a="pos"))(problem.hessians, problem.linears)
     if alpha < 1 and not bool(jnp.all(jnp.isfinite(optima))):
         raise InputError(f"alpha={alpha} needs a unique minimiser of each party's objective, which some do not have: "
@@ -135,11 +137,6 @@ def _minimiser(problem: Problem, w0: Vector, tolerance: float, steps: int) -> tu
         return centres.mean(jax.lax.map(lambda k: problem.oracle(k).grad(w), parties), shares)
 
     return lbfgs(value, grad, w0, steps=steps, tolerance=tolerance)[:2]
-
-
-def _check_alpha(alpha: float) -> None:
-    if not 0 < alpha <= 1:
-        raise InputError(f"alpha={alpha} must lie in (0, 1]: with alpha = 0 every model is a minimiser")
 
 
 def _check_converged(residual: float, tolerance: float, title: str) -> None:

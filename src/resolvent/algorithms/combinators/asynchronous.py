@@ -123,11 +123,6 @@ class Asynchronous(Combinator):
                              "replies that are models: use anchor='start'")
 
     @override
-    def check_settings(self, parties: int) -> None:
-        if self.concurrency is not None and self.concurrency > parties:
-            raise InputError(f"Asynchronous(concurrency={self.concurrency}) is more than the {parties} parties")
-
-    @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> AsynchronousState:
         payload = reply_shapes(self.inner, w0)[0]
         if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(payload)):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, local_work
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, local_work
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
@@ -21,7 +21,7 @@ from resolvent.algorithms.keys import substep_key
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.maps import OnlyLayers, through
+from resolvent.problem.maps import OnlyLayers, as_patterns, check_patterns, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -78,23 +78,20 @@ class PersonalLayers(Combinator):
         >>> fedrep = rv.combinators.PersonalLayers(rv.fedavg(solver), ["head"], rv.SGD(0.1, batch_size=20, epochs=10))
     """
 
-    layers: tuple[str, ...] = eqx.field(static=True)
-    personal_solver: LocalSolver | None
-    trained: bool = eqx.field(static=True)
+    layers: tuple[str, ...] = eqx.field(static=True, converter=as_patterns)
+    personal_solver: LocalSolver | None = None
+    trained: bool = eqx.field(static=True, default=True)
     replies_models: ClassVar[bool] = False  # they are a part of a model
 
-    def __init__(self, inner: Algorithm, layers: str | list[str] | tuple[str, ...],
-                 personal_solver: LocalSolver | None = None, trained: bool = True) -> None:
-        self.inner, self.layers = inner, (layers,) if isinstance(layers, str) else tuple(layers)
-        self.personal_solver, self.trained = personal_solver, trained
-        if personal_solver is not None and not trained:
+    def __check_init__(self) -> None:
+        if self.personal_solver is not None and not self.trained:
             raise InputError("PersonalLayers(trained=False) does not train the personal layers: leave personal_solver "
                              "out")
         if not self.layers:
             raise InputError("PersonalLayers needs at least one pattern of layers, such as 'head*'")
-        if not inner.replies_models or len(inner.phases) != 1:
+        if not self.inner.replies_models or len(self.inner.phases) != 1:
             raise InputError(f"PersonalLayers needs an algorithm of one phase whose replies are models, got "
-                             f"{type(inner).__name__}: use fedavg, fedprox or robust")
+                             f"{type(self.inner).__name__}: use fedavg, fedprox or robust")
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PersonalLayersState:
@@ -148,11 +145,8 @@ class PersonalLayers(Combinator):
 
     def _split(self, model: Vector) -> tuple[dict[str, Array], dict[str, Array]]:
         """The personal and the shared leaves, by path."""
+        check_patterns("PersonalLayers", self.layers, model)
         leaves = dict(tree.named_leaves(model))
-        for pattern in self.layers:
-            if not any(tree.matches(pattern, path) for path in leaves):
-                raise InputError(f"PersonalLayers(layers={list(self.layers)}): {pattern!r} matches no parameter; they "
-                                 f"are {', '.join(leaves)[:200]}")
         personal = {path: leaf for path, leaf in leaves.items() if tree.is_selected(self.layers, path)}
         shared = {path: leaf for path, leaf in leaves.items() if path not in personal}
         if not shared:

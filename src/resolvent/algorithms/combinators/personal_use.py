@@ -8,13 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerParty
 from resolvent.algorithms.keys import root_key
-from resolvent.errors import InputError
-from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.maps import OnlyLayers, through
+from resolvent.problem.maps import OnlyLayers, as_patterns, check_patterns, through
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -41,21 +39,13 @@ class FineTuned(Combinator):
     """
 
     solver: LocalSolver
-    layers: tuple[str, ...] | None = eqx.field(static=True)
-
-    def __init__(self, inner: Algorithm, solver: LocalSolver,
-                 layers: str | list[str] | tuple[str, ...] | None = None) -> None:
-        self.inner, self.solver = inner, solver
-        self.layers = layers if layers is None else (layers,) if isinstance(layers, str) else tuple(layers)
+    layers: tuple[str, ...] | None = eqx.field(static=True, default=None, converter=as_patterns)
 
     @override
     def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
         start = self.inner.personal_model(state, message, oracle)
         if self.layers is not None:
-            paths = [path for path, _ in tree.named_leaves(start)]
-            if unused := [p for p in self.layers if not any(tree.matches(p, path) for path in paths)]:
-                raise InputError(f"FineTuned(layers={list(self.layers)}): {unused[0]!r} matches no parameter; they are "
-                                 f"{', '.join(paths)[:200]}")
+            check_patterns("FineTuned", self.layers, start)
             oracle = through(oracle, OnlyLayers(self.layers))
         # A fixed key, so that asking twice gives the same model.
         return self.solver(Subproblem(oracle, start), start, root_key(0), jnp.ones(()))[0]

@@ -1,6 +1,7 @@
 """Hyperparameters and mixtures that each party chooses by its held-out data."""
 
 from itertools import product
+from typing import Annotated
 
 from resolvent.algorithms.aggregators import MoreauCentre
 from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
@@ -9,7 +10,7 @@ from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.presets.personal import fedplus
 from resolvent.algorithms.presets.scale_free import Aggregated, aggregate_parties, with_server_momentum
 from resolvent.arguments import checked
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.problem.solvers import SGD, LocalSolver
 
@@ -20,7 +21,8 @@ _MEDIAN_LENGTHS = 0.3  # delta of robust_interpolation, in median lengths of the
 
 @checked
 def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B008 - a frozen module
-                 sigmas: tuple[float, ...] = (0.03, 0.3, 3.0), deltas: tuple[float, ...] = (0.1, 1.0, 10.0),
+                 sigmas: Annotated[tuple[float, ...], "[0, inf)"] = (0.03, 0.3, 3.0),
+                 deltas: Annotated[tuple[float, ...], "(0, inf)"] = (0.1, 1.0, 10.0),
                  lam: float = 0.0, aggregate: Aggregated = "active", by: Measure = "score",
                  stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+ auto: Fed+ in which each party chooses sigma and delta by its held-out data during training.
@@ -64,8 +66,6 @@ def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B
     for name, candidates in (("sigmas", sigmas), ("deltas", deltas)):
         if not candidates:
             raise InputError(f"fedplus_auto({name}=()) has no candidates: give at least one number")
-    check_range("fedplus_auto", "[0, inf)", sigmas=sigmas)
-    check_range("fedplus_auto", "(0, inf)", deltas=deltas)
     first, *others = (fedplus(solver, penalty, sigma=sigma, delta=delta, lam=lam, aggregate=aggregate,
                               stragglers=stragglers)
                       for sigma, delta in product(sorted(sigmas, reverse=True), sorted(deltas, reverse=True)))

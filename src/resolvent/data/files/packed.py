@@ -29,7 +29,6 @@ from resolvent.math.tree import count_rows
 from resolvent.math.tree import rows as rows_of_tree
 
 _FORMAT = 3
-_FORMAT_OF_TWO_ARRAYS = 2  # of earlier versions, which had one array of inputs and one of labels
 _MANIFEST, _LENGTHS, _CHECKSUMS = "packed.json", "lengths.npy", "checksums.npy"
 _FILES_OF_INTERRUPTED_WRITE = re.compile(rf"[xy](-\d+)?\.npy|{_LENGTHS}|{_CHECKSUMS}|\.{_MANIFEST}\.partial")
 _ADVICE = "write the data again"
@@ -226,9 +225,7 @@ def open_packed(folder: Path | str) -> FederatedData:
         raise InputError(f"{path} holds no packed data: {_MANIFEST}, which is written last, is missing. Write them "
                          "with rv.write_packed, again if that was interrupted")
     manifest = read_sealed(path / _MANIFEST, _ADVICE)
-    if manifest.get("format") == _FORMAT_OF_TWO_ARRAYS:
-        manifest |= {"x": "x.npy", "y": "y.npy", "limits": [manifest["limits"], [0, 0]]}
-    elif manifest.get("format") != _FORMAT:
+    if manifest.get("format") != _FORMAT:
         raise InputError(f"{path} is packed in format {shorten(manifest.get('format'))}, and this version reads "
                          f"{_FORMAT}: {_ADVICE}")
     check_files(path, manifest["files"], _ADVICE)

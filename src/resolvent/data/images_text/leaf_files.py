@@ -5,7 +5,8 @@ labels ``y``). An error names the file and the field.
 """
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +16,22 @@ from numpy.typing import NDArray
 from resolvent.data.files import data_files as files
 from resolvent.data.images_text.tokens import CHARACTERS, encode_characters
 from resolvent.data.samples import check_encodable
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, quote, shorten
 
-_KEYS = {"users", "num_samples", "user_data"}
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class _UserData:
+    x: list[Any]
+    y: list[Any]
+
+
+@dataclass(frozen=True)
+class _Content:
+    users: list[str]
+    num_samples: list[Any]
+    user_data: dict[str, _UserData]
 
 
 class LeafSamples(NamedTuple):
@@ -57,14 +70,18 @@ def read_leaf(path: Path) -> dict[str, LeafSamples]:
 
 def _read_file(path: Path) -> dict[str, LeafSamples]:
     content = _parse(path)
-    users, counts, data = _fields(path, content)
+    if len(content.users) != len(content.num_samples):
+        raise InputError(f"{path}: num_samples has {len(content.num_samples)} numbers for {len(content.users)} users: "
+                         "write the file again")
     samples: dict[str, LeafSamples] = {}
-    for user, count in zip(users, counts, strict=True):
+    for user, occurrences in Counter(content.users).items():
+        check_encodable(user, f"{path}: users: a name")
+        if occurrences > 1:
+            raise InputError(f"{path}: users: {shorten(repr(user))} occurs twice: give each user once")
+    for user, count in zip(content.users, content.num_samples, strict=True):
         title = f"{path}: user_data: user {shorten(repr(user))}"
-        if user not in data:
-            raise InputError(f"{title} should have {shorten(repr(count))} samples, but there are none: correct users, "
-                             "or write the file again")
-        x, y = _lists(title, data[user])
+        data = content.user_data.get(user, _UserData([], []))
+        x, y = data.x, data.y
         if not len(x) == len(y) == count:
             raise InputError(f"{title} should have {shorten(repr(count))} samples, but there are {len(x)} inputs and "
                              f"{len(y)} labels: correct num_samples, or write the file again")
@@ -73,46 +90,19 @@ def _read_file(path: Path) -> dict[str, LeafSamples]:
     return samples
 
 
-def _parse(path: Path) -> Any:
+def _parse(path: Path) -> _Content:
+    from pydantic import TypeAdapter, ValidationError  # here, because their import is slow
+
     try:
-        return json.loads(files.read(path))
+        return TypeAdapter(_Content).validate_python(json.loads(files.read(path)))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{path} is not a LEAF file: {'.'.join(map(str, first['loc']))}: {shorten(first['msg'])}, got "
+                         f"{quote(first['input'])}: write the file again") from error
     except ValueError as error:
         raise InputError(f"{path} is not JSON, or cut off: {shorten(error)}") from error
     except RecursionError as error:
         raise InputError(f"{path} is not a LEAF file: its values are nested too deeply") from error
-
-
-def _fields(path: Path, content: Any) -> tuple[list[str], list[Any], Mapping[str, Any]]:
-    """The users, the number of samples of each, and their data."""
-    if not isinstance(content, dict) or not set(content) >= _KEYS:
-        keys = sorted(content)[:5] if isinstance(content, dict) else type(content).__name__
-        raise InputError(f"{path} is not a LEAF file: expected users, num_samples and user_data, got {shorten(keys)}")
-    users, counts, data = content["users"], content["num_samples"], content["user_data"]
-    for field, value, kind in (("users", users, list), ("num_samples", counts, list), ("user_data", data, dict)):
-        if not isinstance(value, kind):
-            raise InputError(f"{path}: {field} must be {'a list' if kind is list else 'an object'}, got "
-                             f"{shorten(repr(value))}: write the file again")
-    for user in users:
-        if not isinstance(user, str):
-            raise InputError(f"{path}: users must be texts, got {shorten(repr(user))}: write the file again")
-        check_encodable(user, f"{path}: users: a name")
-    if len(users) != len(counts):
-        raise InputError(f"{path}: num_samples has {len(counts)} numbers for {len(users)} users: write the file again")
-    if len(set(users)) < len(users):
-        names: set[str] = set()
-        repeated = next(user for user in users if user in names or names.add(user))  # type: ignore[func-returns-value]
-        raise InputError(f"{path}: users: {shorten(repr(repeated))} occurs twice: give each user once")
-    return users, counts, data
-
-
-def _lists(title: str, data: Any) -> tuple[list[Any], list[Any]]:
-    """The inputs and labels of a user."""
-    for field in ("x", "y"):
-        if not isinstance(data, dict) or not isinstance(data.get(field), list):
-            raise InputError(f"{title}: {field} must be a list in an object with x and y, got "
-                             f"{shorten(repr(data.get(field) if isinstance(data, dict) else data))}: write the file "
-                             "again")
-    return data["x"], data["y"]
 
 
 def _read_samples(title: str, x: list[Any], y: list[Any]) -> LeafSamples:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.data import sample_trees as trees
 from resolvent.data.federated import FederatedData, Task
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math.tree import count_rows
 from resolvent.math.tree import rows as rows_of_tree
 
@@ -77,7 +77,6 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
         >>> (data.sizes("train") + data.sizes("test")).tolist()
         [15, 15, 15, 15]
     """
-    check_range("divide", "[0, inf)", seed=seed)
     x, y = trees.sample_of(x, "divide(x=...)", name), None if y is None else trees.sample_of(y, "divide(y=...)", name)
     trees.check_samples(name, x, y, x, y)
     labels, total = trees.labels_for(x, y, by), count_rows(x)
