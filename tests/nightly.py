@@ -18,3 +18,15 @@ def parametrize(names, cases, *, per_commit=1, **options):
 
     parameters = [case if i < per_commit else at_night(case) for i, case in enumerate(cases)]
     return pytest.mark.parametrize(names, parameters, **options)
+
+
+def diagonal(names, first, second, **options):
+    """``pytest.mark.parametrize`` over all pairs: a commit runs every value of both at least once, the night all pairs.
+
+    The names are two, and the values of each are a list.
+    """
+    first, second = [*first], [*second]
+    in_commit = {(k % len(first), k % len(second)) for k in range(max(len(first), len(second)))}
+    parameters = [pytest.param(a, b, marks=() if (i, j) in in_commit else pytest.mark.nightly)
+                  for i, a in enumerate(first) for j, b in enumerate(second)]
+    return pytest.mark.parametrize(names, parameters, **options)

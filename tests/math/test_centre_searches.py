@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 from resolvent.math import centres, tree
 from resolvent.math.centre_searches import MoreauSearch, SignSearch
 from resolvent.math.penalties import L1, L2Norm, PerLayer, Scaled, SquaredL2
@@ -52,8 +53,7 @@ def distance(a, b):
     return float(tree.norm(tree.sub(a, b)))
 
 
-@pytest.mark.parametrize("t", [0.5, 3.0])
-@pytest.mark.parametrize("name", PENALTIES)
+@nightly.diagonal(("name", "t"), PENALTIES, [0.5, 3.0])
 def test_many_steps_give_the_direct_centre(name, t):
     cloud, start = points(), {key: jnp.zeros(shape) for key, shape in SIZES.items()}
     direct, _ = centres.moreau_centre(cloud, jnp.asarray(WEIGHTS), PENALTIES[name], t, tolerance=1e-15,
@@ -116,7 +116,7 @@ def test_replies_of_zeros_count_as_none():
     cloud, start = points(), {key: jnp.zeros(shape) for key, shape in SIZES.items()}
     for search in (MoreauSearch(L2Norm(), 0.5), MoreauSearch(L1(), 0.5)):
         state = search.first(start)
-        replies = jax.vmap(lambda p, search=search, state=state: search.reply(p, search.point(state)))(cloud)
+        replies = jax.jit(jax.vmap(lambda p, search=search, state=state: search.reply(p, search.point(state))))(cloud)
         present = np.where(np.arange(COUNT) < 4, WEIGHTS, 0)
 
         def mean(weights, total, replies=replies):

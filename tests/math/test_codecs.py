@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import nightly
 import resolvent as rv
 from resolvent.math import codecs
 
@@ -26,18 +27,19 @@ def all_outcomes(codec, x):
     return np.asarray(jax.vmap(lambda u: codec.unpack(codec.pack(x, u), x))(GRID), np.float64)
 
 
-@pytest.mark.parametrize(("codec", "single", "double"), [
+@nightly.parametrize(("codec", "single", "double"), [
     (rv.codecs.Identity(), 10 * 32, 10 * 64),
     (rv.codecs.RandK(k=3), 3 * 32 + 32, 3 * 64 + 32),
+    (rv.codecs.TopK(share=0.01), 32 + 4, 64 + 4),
+    (rv.codecs.NaturalCompression(), 10 * 9, 10 * 12),
+    (rv.codecs.QSGD(levels=4), 32 + 10 * 4, 64 + 10 * 4),
+    # Other settings of those above.
     (rv.codecs.RandK(share=0.3), 3 * 32 + 32, 3 * 64 + 32),
     (rv.codecs.RandK(k=99), 10 * 32 + 32, 10 * 64 + 32),
     (rv.codecs.TopK(k=3), 3 * (32 + 4), 3 * (64 + 4)),
-    (rv.codecs.TopK(share=0.01), 32 + 4, 64 + 4),
-    (rv.codecs.NaturalCompression(), 10 * 9, 10 * 12),
     (rv.codecs.QSGD(levels=1), 32 + 10 * 2, 64 + 10 * 2),
     (rv.codecs.QSGD(levels=3), 32 + 10 * 3, 64 + 10 * 3),
-    (rv.codecs.QSGD(levels=4), 32 + 10 * 4, 64 + 10 * 4),
-], ids=str)
+], ids=str, per_commit=5)
 def test_bits_are_exact(codec, single, double):
     with jax.enable_x64(True):
         for dtype, expected in ((jnp.float32, single), (jnp.float64, double)):
@@ -122,8 +124,7 @@ def test_natural_compression_at_the_ends_of_the_range(enumerated):
     assert not np.isfinite(outcomes[:, 2:]).any()
 
 
-@pytest.mark.parametrize("levels", [1, 4, 15])
-@pytest.mark.parametrize("size", [1, 7, 60])
+@nightly.diagonal(("size", "levels"), [1, 7, 60], [1, 4, 15])
 def test_qsgd_by_enumeration(levels, size, enumerated):
     """The mean over 1024 coins is x up to one coin's weight, and the variance within the lemma's bound."""
     codec = rv.codecs.QSGD(levels=levels)

@@ -68,6 +68,7 @@ def test_parties_reach_the_optimum_of_all_rows_in_two_rounds():
     np.testing.assert_allclose(result.server_model, problem.optimum(problem.sizes / problem.sizes.sum()), atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_it_runs_on_models_with_samples():
     data, model = rv.datasets.digits(parties=3), rv.models.logistic(64, 10, l2=0.01)
     result = rv.simulate(rv.local(rv.solvers.Newton(steps=15)), model, data, rounds=1, progress=False)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.data.federated import SPLITS
 from resolvent.problem.subset import Gatherer
@@ -47,7 +48,7 @@ def point():
     return {"weight": jax.random.normal(keys[0], (4, 6)), "bias": jax.random.normal(keys[1], (4,))}
 
 
-@pytest.mark.parametrize("index", [[0, 1, 2, 3, 4], [3], [1], [4, 1], [2, 2, 0]])
+@nightly.parametrize("index", [[0, 1, 2, 3, 4], [3], [1], [4, 1], [2, 2, 0]], per_commit=2)
 def test_a_shared_model_is_evaluated_on_every_split_of_each_party(data, index):
     problem, w = rv.problems.LearningProblem(rv.models.logistic(6, 4, l2=0.1), data), point()
     reference = expected(data, w, index)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+import nightly
 import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.problem.maps import Mixture, through
@@ -54,7 +55,7 @@ def test_a_mixture_of_quadratics_is_what_the_oracles_say():
     assert least_squares(**SQUARES, alpha=1.0).constants.tolist() == plain.constants.tolist()
 
 
-@pytest.mark.parametrize("preset", [rv.dcgd, rv.diana])
+@nightly.parametrize("preset", [rv.dcgd, rv.diana])
 def test_the_preset_and_the_problem_are_the_same_method(preset):
     """The preset on f_k and plain gradients on the mixture give equal models in every round, with compression too."""
     codec, shares = rv.codecs.RandK(k=2), jnp.full(3, 1 / 3)

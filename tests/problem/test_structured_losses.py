@@ -129,6 +129,7 @@ def test_a_contrastive_loss_compares_the_samples_of_one_party_only():
         assert float(problem.oracle(jnp.array(k)).value(w)) == pytest.approx(expected[0], rel=1e-4)
 
 
+@pytest.mark.nightly
 @nightly.parametrize("scheduler", ["sequential", "lanes"])
 def test_a_contrastive_run_is_the_same_with_every_scheduler(scheduler):
     results = [rv.simulate(rv.fedavg(rv.SGD(0.1, batch_size=4)), pair_model(), pair_data_of_one_seed(), rounds=2,

@@ -110,6 +110,7 @@ def test_metrics_of_another_task_are_refused():
         run("multi_label", [np.ones((20, 2), int)] * 2, (2,), [rv.metrics.Accuracy()])
 
 
+@pytest.mark.nightly
 def test_fitted_models_of_several_inputs(tmp_path):
     """Predictions are those of the model on the arrays, also from a folder; other rows are refused."""
     x = [{"a": RNG.normal(size=(9, 3)), "meta": {"group": RNG.integers(0, 4, 9)}} for _ in range(2)]

@@ -126,7 +126,7 @@ CASES = [
 
 
 @nightly.parametrize(("make", "twin", "concurrency"), [case[1:] for case in CASES], ids=[case[0] for case in CASES],
-                     per_commit=3)
+                     per_commit=2)
 def test_the_compiled_rounds_are_those_of_an_event_loop(make, twin, concurrency):
     """300 events with jitter and failures, in double precision."""
     algorithm, server = make(concurrency), twin()

@@ -66,6 +66,7 @@ def test_scores_and_metrics_are_those_of_the_model_that_the_other_half_chooses(m
     assert in_sample < loss[0] + 1e-6
 
 
+@pytest.mark.nightly
 def test_without_a_difference_the_choice_does_not_favour_the_method_that_reads_validation_samples():
     """Labels are coins, so that every model is right in half of all cases: 60 federations of five sites."""
     data = parties([40] * 300, 1, slope=0.0)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Stragglers, Uniform
@@ -33,6 +34,8 @@ CASES = {
     "a codec": (rv.combinators.Compressed(rv.scaffold(SGD), rv.codecs.QSGD()), Uniform(3)),
     "refused replies": (rv.attacked(rv.rfa(SGD), rv.attacks.NaN(), share=0.3), Full()),
 }
+# Of each kind one: several phases, messages that are encoded, personal models with late parties, refused replies.
+EVERY_COMMIT = ["two phases", "a codec", "FedCoMed+", "refused replies"]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,7 @@ def run(algorithm, problem, participation, *, is_divided):
     return first._replace(state=None), runner(ChunkInputs(problem, cohorts, first.state), 1, ROUNDS - 1)
 
 
-@pytest.mark.parametrize("name", CASES)
+@nightly.parametrize("name", sorted(CASES, key=EVERY_COMMIT.__contains__, reverse=True), per_commit=len(EVERY_COMMIT))
 def test_divided_rounds_have_the_bits_of_fused_ones(name, problem, monkeypatch):
     expected = run(CASES[name][0], problem, CASES[name][1], is_divided=False)
     monkeypatch.delattr("resolvent.simulator.engine.chunks.run_chunk")

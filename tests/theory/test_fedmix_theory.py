@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from robust_regression import RobustRegression
 
 import nightly
@@ -40,7 +39,7 @@ def test_h_gradient_steps_end_at_a_matrix_average_of_the_start_and_the_own_optim
         np.testing.assert_allclose(run_rounds(algorithm, problem, state=state).parties, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(("lam", "limit"), [(1e-3, "own optima"), (500.0, "one minimiser")])
+@nightly.parametrize(("lam", "limit"), [(1e-3, "own optima"), (500.0, "one minimiser")])
 def test_implicit_mixing_lies_between_the_own_optima_and_the_minimiser_of_the_average(lam, limit):
     """(IPFL) for lambda to 0 and to infinity: the mean of L2GD's models over a long run, with a small step."""
     h, g = quadratic()
@@ -54,7 +53,7 @@ def test_implicit_mixing_lies_between_the_own_optima_and_the_minimiser_of_the_av
     assert np.abs(models - expected).max() < 0.02 * scale
 
 
-@nightly.parametrize("preset", [rv.diana, rv.dcgd], ids=lambda preset: preset.__name__)
+@nightly.parametrize("preset", [rv.diana, rv.dcgd], ids=lambda preset: preset.__name__, per_commit=0)
 def test_nonconvex_losses_the_mean_squared_gradient_is_of_order_alpha_squared_over_the_rounds(preset):
     """Rows 5 and 6 of the table: (1/k) sum_t |grad f~(x_t)|^2 <= C alpha^2 / k, with one C for all alpha.
 

@@ -275,6 +275,7 @@ def test_the_dual_form_of_fedpi():
         np.testing.assert_allclose(prox[t], only_w, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_anderson_acceleration_has_the_rate_of_momentum_without_the_condition_number():
     """Gradient descent, the server's momentum with the constants of the condition number, and Anderson acceleration.
 

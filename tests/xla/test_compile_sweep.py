@@ -20,6 +20,7 @@ def test_both_forms_of_the_fixed_programs_agree():
     assert sum(result["outcome"] == "agrees" for result in results) >= len(CASES) // 3
 
 
+@pytest.mark.nightly
 def test_a_process_that_dies_is_an_outcome():
     """A seed that is no number ends the process of the first case; the second case has a new process."""
     results = list(outcomes([{"grid": "operations", "seed": "none"}, {"grid": "operations", "seed": 0}]))

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+import nightly
 from resolvent.xla import versions
 from resolvent.xla.rewrites import rewrite
 from resolvent.xla.rewrites.convolutions import winograd
@@ -196,8 +197,7 @@ def test_convolutions_with_few_filters(columns, filters):
                      draw_array(1, (3, 3, 2, filters), np.float64))
 
 
-@pytest.mark.parametrize("window", [3, 5, 7])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@nightly.diagonal(("window", "dtype"), [3, 5, 7], [np.float64, np.float32])
 def test_winograds_forms_under_every_transformation(window, dtype, monkeypatch):
     """In a scan, under ``vmap``, with derivatives of the second order, as in meta-learning."""
     monkeypatch.setattr(winograd, "_MIN_SAVED", 1)
