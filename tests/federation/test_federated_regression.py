@@ -99,7 +99,7 @@ REGRESSIONS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ("binomial", "cox") else pytest.mark.nightly)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "cox" else pytest.mark.nightly)
                                   for name in REGRESSIONS])
 def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, name):
     hospitals, events = Hospitals(tmp_path, table(), REGRESSIONS[name]), []

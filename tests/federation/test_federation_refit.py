@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
 from resolvent import load
 from resolvent.comparisons.after.refit import refit_run
@@ -54,7 +55,7 @@ def refit(consortium, method="FedAvg", rounds=2, limits=()):
     return order, outcome
 
 
-@pytest.mark.parametrize("held_out", [(), ("test",)])
+@nightly.parametrize("held_out", [(), ("test",)])
 def test_the_models_are_those_of_a_simulation_on_all_rows(held_out, consortium):
     """With the agreed encoding; in the second case, the sites keep their test rows out of the training."""
     allowed = limits(refit_with_test_rows=not held_out)

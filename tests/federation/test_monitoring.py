@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+import nightly
 from resolvent.cli import supervision
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
@@ -266,8 +267,7 @@ def test_connections_follow_the_log_of_the_engine(kit):
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("kind", ["server", "site"])
+@nightly.diagonal(("kind", "width"), ["server", "site"], [390, 1280])
 def test_the_page_fits_the_window_runs_nothing_and_loads_again(kind, width):
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     program = shutil.which("chromium") or shutil.which("chromium-browser")

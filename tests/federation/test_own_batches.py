@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import local_solvers
@@ -23,7 +24,7 @@ from resolvent.federation.site.table import SiteTable
 SECRET = b"a site's secret of 32 bytes ....."
 
 
-@pytest.mark.parametrize("samples", [1, 9, 20, 61])
+@nightly.parametrize("samples", [20, 1, 9, 61], per_commit=2)
 def test_minibatches_are_a_shuffled_epoch_of_nearly_equal_sizes(samples):
     rule = OwnBatches(rv.solvers.Shuffled(), jnp.arange(4, dtype=jnp.uint32))
     per_epoch = -(-samples // 10)
@@ -59,6 +60,7 @@ def differenced(algorithm, solver, rounds=45):
     return len(recovered_rows(rows_of_units(of_rows), x, InputScale(np.ones(2, bool), x.std(axis=0))))
 
 
+@pytest.mark.nightly
 def test_all_rows_follow_from_small_steps_on_known_minibatches_and_none_from_those_of_the_site():
     """6 parameters and 18 rows an update: within the limit of parameters for each row that an update reads."""
     solver = rv.SGD(1e-4, batch_size=18, steps=1)

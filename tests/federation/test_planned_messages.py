@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from federation.test_federation_cli import EXPERIMENT, LIMITS, SITES, Consortium, signed
 from resolvent.algorithms import keys
@@ -104,7 +105,7 @@ def run_with(folder, text, transport, versions_of=None):
     return read_summary(folder / "out")["methods"]["FedProx"]["digest"]
 
 
-@pytest.mark.parametrize("text", [TEXT, TEXT + SAMPLED], ids=["all parties", "a party in each round, with stragglers"])
+@nightly.parametrize("text", [TEXT, TEXT + SAMPLED], ids=["all parties", "a party in each round, with stragglers"])
 def test_a_server_gets_no_answer_beyond_the_plan(text, tmp_path):
     """The server sends other messages as well as its own; the run is that of a server that does not."""
     (tmp_path / "honest").mkdir()

@@ -223,6 +223,7 @@ def test_steps_that_can_be_differentiated_are_those_of_the_solver():
     assert not unrolled(rv.fedavg(rv.solvers.adam(0.1)), 10)[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("work", "rows", "succeeds"), [
     ({"batch_size": 2, "steps": 1}, 8, True), ({"batch_size": 4, "epochs": 1}, 8, False)])
 def test_a_search_brings_back_the_images_of_a_small_step_only(work, rows, succeeds):
@@ -265,6 +266,7 @@ def overfitted(seconds):
     return attack_membership(problem, train(problem), train, lambda: next(times, -1.0))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seconds", [1e9, -1.0])
 def test_members_of_a_model_that_has_learned_labels_by_heart_are_found(seconds):
     result = overfitted(seconds)
@@ -283,6 +285,7 @@ def test_flags_that_ignore_membership_are_seldom_more_than_chance():
 # What is attacked is what leaves
 
 
+@pytest.mark.nightly
 def test_the_last_model_is_that_of_a_federation_of_equal_sites(tmp_path):
     """The messages of the red team, the quick path of shadow models and a federation in one process agree."""
     file, experiment = site(tmp_path, table(40), Limits(max_parameters_per_row=None),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nightly
 from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits
 from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
@@ -36,7 +37,7 @@ def consortium(folder, kind, change=lambda frame: frame, **options):
     return federation
 
 
-@pytest.mark.parametrize("kind", LABELS)
+@nightly.parametrize("kind", LABELS)
 def test_models_are_those_of_a_simulation_and_predict_every_label(kind, tmp_path):
     federation = consortium(tmp_path, kind, is_rehearsal=True)
     assert federation.serve() == {"status": "complete"}

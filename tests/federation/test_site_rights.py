@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 import resolvent.federation
 from federation.parts import Federation, limits, quadratic
@@ -180,7 +181,7 @@ def test_nothing_is_pickled_and_no_code_is_executed():
         assert not re.search(r"\b(import (pickle|marshal|shelve|dill)|(eval|exec)\(|allow_pickle)", code), path.name
 
 
-@pytest.mark.parametrize("rehearsal", [False, True])
+@nightly.parametrize("rehearsal", [False, True])
 def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, rehearsal):
     """The same seed gives other models, except in a rehearsal, which repeats the simulation."""
     algorithm = rv.fedavg(rv.solvers.DPSGD(0.05, noise_multiplier=1.0, batch_size=4, steps=2))
@@ -195,13 +196,13 @@ def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, reh
     assert np.array_equal(*models) == rehearsal
 
 
-@pytest.mark.parametrize(("algorithm", "choice", "has_training"), [
-    (rv.fedavg(rv.solvers.DPSGD(0.05, batch_size=4, steps=1)), None, False),
-    (rv.fedavg(rv.solvers.DPSGD(0.05, batch_size=4, steps=1)), True, True),
+@nightly.parametrize(("algorithm", "choice", "has_training"), [
     (rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.05, batch_size=4)), cohort=2.0), None, False),
+    (rv.fedavg(rv.solvers.DPSGD(0.05, batch_size=4, steps=1)), None, False),
     (rv.fedavg(rv.SGD(0.05, batch_size=4)), None, True),
+    (rv.fedavg(rv.solvers.DPSGD(0.05, batch_size=4, steps=1)), True, True),
     (rv.fedavg(rv.SGD(0.05, batch_size=4)), False, False),
-], ids=["DPSGD", "DPSGD, turned on", "PrivateParties", "SGD", "SGD, turned off"])
+], ids=["PrivateParties", "DPSGD", "SGD", "DPSGD, turned on", "SGD, turned off"], per_commit=3)
 def test_exact_scores_on_training_rows_of_a_private_method_stay_at_the_site(tmp_path, algorithm, choice, has_training):
     rng = np.random.default_rng(0)
     data = rv.FederatedData.from_arrays([rng.normal(size=(20, 2)) for _ in range(2)],

@@ -101,7 +101,7 @@ CASES = {
 }
 
 
-@nightly.parametrize("name", CASES, per_commit=2)
+@nightly.parametrize("name", CASES)
 def test_a_federation_repeats_the_simulation(name):
     make, algorithm, participation = CASES[name]
     model, data = make()

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+import nightly
 from federation.test_federation_cli import EXPERIMENT, LIMITS, SITES, Consortium, lead_of
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.data.tables.encoding_files import read_encoding
@@ -40,7 +41,7 @@ class Certified(Consortium):
                     identity=local_identities(SITES)[name])
 
 
-@pytest.mark.parametrize("text", [SECURE, PRIVATE], ids=["FedAvg", "private Fed+"])
+@nightly.parametrize("text", [SECURE, PRIVATE], ids=["FedAvg", "private Fed+"])
 def test_models_are_those_of_the_simulation(text, tmp_path):
     """The shared model to the bit; a personal model is in the folder of its site."""
     consortium = Certified(tmp_path, text=text, is_rehearsal=True)

@@ -157,6 +157,7 @@ def test_the_pooled_report_is_the_same_from_reports_and_from_the_sum_of_integers
         integers_of(too_large, names[0])
 
 
+@pytest.mark.nightly
 def test_without_secure_sums_the_comparison_sees_the_rows(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
