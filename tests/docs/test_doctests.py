@@ -28,10 +28,12 @@ NIGHTLY = {f"resolvent.{name}" for name in (
     "testing.contract", "testing.codecs", "testing.solvers", "testing.aggregators",
     "papers.portfolio.augmenters.gan", "papers.portfolio.augmenters.vmm",
     "papers.portfolio.federation", "papers.portfolio.evaluation", "problem.fitted",
-    "problem.models.model", "problem.importance", "problem.solvers.batches", "comparisons.after.estimators",
-    "comparisons.runs.compare", "comparisons.runs.comparison", "comparisons.tuning.sweep",
+    "problem.models.model", "problem.models.structured_losses", "problem.importance", "problem.solvers.batches",
+    "comparisons.after.estimators", "comparisons.runs.compare", "comparisons.runs.comparison",
+    "comparisons.study.readings", "comparisons.study.study", "comparisons.tuning.sweep",
     "simulator.record.callbacks", "algorithms.combinators.warm_start", "algorithms.aggregators.robust",
-    "algorithms.participation.base", "algorithms.participation.rules", "algorithms.cohort",
+    "algorithms.participation.arrivals", "algorithms.participation.base", "algorithms.participation.rules",
+    "algorithms.cohort",
     "federation.engines.in_process")}
 
 
