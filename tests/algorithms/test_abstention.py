@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import equal, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.adaptive import AbstentionState
 from resolvent.algorithms.methods.fedplus import AnchorMessage, FedPlus
@@ -45,7 +46,7 @@ def end(algorithm):
     return np.asarray(state.parties.inner if isinstance(state.parties, AbstentionState) else state.parties).ravel()
 
 
-@pytest.mark.parametrize("preset", [rv.fedavg_plus, rv.fedgeomed_plus, rv.fedcomed_plus])
+@nightly.parametrize("preset", [rv.fedavg_plus, rv.fedgeomed_plus, rv.fedcomed_plus])
 def test_an_outlier_reaches_its_own_optimum_and_the_others_agree(preset):
     models = end(preset(SOLVER).inner.inner)  # without the choice and the momentum
     np.testing.assert_allclose(models[5], -40, rtol=2e-2)

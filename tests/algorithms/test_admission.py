@@ -189,7 +189,7 @@ CODECS = [rv.codecs.QSGD(), rv.codecs.RandK(k=1), SignCodec(), rv.codecs.Identit
           rv.codecs.TopK(k=1), rv.codecs.NaturalCompression()]
 
 
-@nightly.parametrize("codec", CODECS, ids=str, per_commit=2)
+@nightly.parametrize("codec", CODECS, ids=str)
 def test_replies_are_checked_before_they_are_encoded(codec):
     """One entry that is not finite is enough, also if the codec leaves it out or encodes it as an integer."""
     vectors = jnp.array([[1.0, 2.0, -1.0], [1.0, jnp.inf, 1.0], [3.0, 0.5, jnp.nan]])

@@ -43,7 +43,7 @@ def received_models(attack, rounds=2):
     return after.extra.replies, before.inner, after.inner
 
 
-@pytest.mark.parametrize(("attack", "malicious_update"), [
+@nightly.parametrize(("attack", "malicious_update"), [
     (rv.attacks.SignFlip(), lambda u: -u[MALICIOUS]),
     (rv.attacks.SignFlip(2.5), lambda u: -2.5 * u[MALICIOUS]),
     (rv.attacks.Scaled(7.0), lambda u: 7 * u[MALICIOUS]),
@@ -51,7 +51,7 @@ def received_models(attack, rounds=2):
     # n = 6 and m = 2, so s = 2 supporters are needed: Phi(z) = (6 - 2 - 2)/4.
     (rv.attacks.ALIE(), lambda u: u[HONEST].mean(axis=0) - norm.ppf(0.5) * u[HONEST].std(axis=0)),
     (rv.attacks.IPM(0.8), lambda u: -0.8 * u[HONEST].mean(axis=0)),
-], ids=lambda part: repr(part) if isinstance(part, rv.attacks.Attack) else "")
+], ids=lambda part: repr(part) if isinstance(part, rv.attacks.Attack) else "", per_commit=4)
 def test_malicious_updates_by_numpy(attack, malicious_update):
     """In the second round the shared model is not zero: an update is the difference from the model that was sent."""
     received, before, after = received_models(attack)

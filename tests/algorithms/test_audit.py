@@ -79,7 +79,7 @@ def private_parties(method=rv.fedavg, **settings):
                                          **{"noise_multiplier": 1.0} | settings)
 
 
-@nightly.parametrize("name", [*PARTIES], per_commit=4)
+@nightly.parametrize("name", [*PARTIES], per_commit=2)
 def test_no_claim_for_parties_is_below_its_lower_bound(name):
     pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
     algorithm = private_parties(**PARTIES[name])

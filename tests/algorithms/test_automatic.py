@@ -61,6 +61,7 @@ INNER = {
 }
 
 
+@pytest.mark.nightly
 @nightly.parametrize("name", ["diverging", "fedavg", "personal"])
 def test_no_party_is_worse_than_with_local_training_on_its_validation_samples(name):
     problem, inner = problem_with_an_outlier(), INNER[name]

@@ -17,7 +17,7 @@ def optimum(problem):
     return np.linalg.solve(np.mean(problem.hessians, axis=0), np.mean(problem.linears, axis=0))
 
 
-@pytest.mark.parametrize("option", ["I", "II"])
+@nightly.parametrize("option", ["I", "II"])
 def test_scaffold_converges_to_the_optimum_and_fedavg_does_not(option):
     problem, solver = quadratic(), rv.solvers.GD(0.05, steps=5)
     scaffold, fedavg = (limit(a, problem).server for a in (rv.scaffold(solver, option=option), rv.fedavg(solver)))

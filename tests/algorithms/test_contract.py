@@ -85,13 +85,13 @@ ROWS = {
     "ef21_bc": lambda s: rv.ef21_bc(s, message_codec=rv.codecs.QSGD()),
 }
 # One row of each kind of method and of state runs at every commit: the library's papers' methods and those whose parts
-# no other of them has. The rows of all presets run at night.
-PER_COMMIT = {"local", "fedavg", "pooled", "scaffold", "fedadam", "robust", "attacked", "moon", "fedplus", "splitting",
-              "fedsplit", "fedpi", "personal_splitting", "fedplus_auto", "diana", "flix", "ditto",
-              "Anderson of Fed+ with abstention and a relative delta"}
+# no other of them has. Training alone, attacks, optimizers of the server and Ditto are compared with NumPy in files of
+# their own. The rows of all presets run at night.
+PER_COMMIT = {"fedavg", "pooled", "scaffold", "robust", "moon", "fedplus", "splitting", "fedsplit", "fedpi",
+              "personal_splitting", "diana", "flix", "Anderson of Fed+ with abstention and a relative delta"}
 # Clauses that trace or compile programs of their own; a commit checks them on a row of each kind, the night on all.
 COSTLY = {testing.check_sweep, testing.check_single_sample}
-KINDS = {"fedavg", "scaffold", "robust", "personal_splitting", "flix"}
+KINDS = {"fedavg", "scaffold", "robust", "personal_splitting"}
 
 COMBINED = {
     "fedpi_plus with a relative delta": lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm(), sigma=0.5),

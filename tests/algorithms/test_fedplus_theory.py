@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from helpers import classification, limit, quadratic, trajectory
 
 import nightly
@@ -38,7 +37,7 @@ def envelope_grads(problem, z):
     return SIGMA * (z - np.array(proxes))
 
 
-@nightly.parametrize("name", PENALTIES, per_commit=3)
+@nightly.parametrize("name", PENALTIES, per_commit=2)
 def test_theorem_2(name):
     """At a fixed point the mean of the envelopes' gradients at z_k vanishes, and w_k = z_k - grad/sigma."""
     problem, penalty = quadratic(), PENALTIES[name]
@@ -91,7 +90,7 @@ def test_corollary_c_square_is_fedavg_plus():
         np.testing.assert_allclose(w, centre - (1 + DELTA) / (SIGMA * DELTA) * grads, atol=1e-8)
 
 
-@pytest.mark.parametrize("aggregator", [
+@nightly.parametrize("aggregator", [
     rv.aggregators.Mean(),
     rv.aggregators.CoordinateMedian(),
     rv.aggregators.GeometricMedian(1e-9, 1e-15, 20_000),

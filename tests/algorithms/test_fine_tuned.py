@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from helpers import classification, equal, personal_models, quadratic, trajectory
 
 import resolvent as rv
@@ -22,6 +23,7 @@ def test_on_quadratics_it_is_gradient_steps_from_the_shared_model():
     np.testing.assert_allclose(personal_models(exact, problem, states[-1]), optima, atol=1e-10)
 
 
+@pytest.mark.nightly
 def test_minibatches_lower_every_partys_loss_and_keep_the_dtype():
     problem = classification()
     tuned = rv.combinators.FineTuned(rv.fedavg(rv.SGD(0.1, batch_size=4)), rv.SGD(0.1, batch_size=4, epochs=20))

@@ -29,7 +29,7 @@ METHODS = {
 LATE = rv.participation.Stragglers(rv.participation.Uniform(4), share=0.5)
 
 
-@nightly.parametrize("name", METHODS, per_commit=2)
+@nightly.parametrize("name", METHODS)
 def test_the_trajectory_is_the_methods_up_to_rounding(name):
     is_private = name == "private parties"
     weighting = "uniform" if is_private else "size"
@@ -59,7 +59,7 @@ def _replies(algorithm, rng, count=7):
     return Replies(payload, ones, jnp.arange(count), ones > 0, ones / count), algorithm.init(w0, ones / count)
 
 
-@pytest.mark.parametrize("bits", [32, 64])
+@nightly.parametrize("bits", [32, 64])
 def test_the_step_is_the_same_to_the_bit_for_every_order_and_for_the_sum_itself(bits):
     algorithm, rng = FixedPointSums(rv.fedavg(GD), bits=bits, largest=2.0**14), np.random.default_rng(0)
     replies, state = _replies(algorithm, rng)

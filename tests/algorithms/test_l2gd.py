@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+import pytest
 from helpers import SEED, equal, quadratic, trajectory
 
 import resolvent as rv
@@ -92,6 +93,7 @@ def test_l2gd_with_many_pulls_is_gradient_descent():
     equal([s.server.mean for s in l2gd], [s.server for s in dgd], 1e-9)
 
 
+@pytest.mark.nightly
 def test_the_exchanges_to_a_precision_fall_to_none_with_lambda():
     """With p = lam/(L + lam), as the rounds are the exchanges. Source: FedMix, key result of its reference 2."""
     problem, shares, rounds = quadratic(), np.arange(1, 7) / 21, {}

@@ -169,7 +169,7 @@ def test_fedbabu_by_a_plain_loop():
     equal(personal_models(algorithm, network(), states[-1]), jax.tree.map(lambda *leaves: np.stack(leaves), *tuned))
 
 
-@nightly.parametrize("method", [rv.moon, rv.fedntd, rv.feddecorr, rv.fedlc])
+@nightly.parametrize("method", [rv.moon, rv.fedntd, rv.feddecorr, rv.fedlc], per_commit=0)
 def test_without_its_term_a_method_is_fedavg(method):
     weight = {rv.moon: "mu", rv.fedlc: "tau"}.get(method, "beta")
     state = trajectory(method(SGD, **{weight: 0.0}), network(), 2)[-1]
@@ -205,7 +205,7 @@ def test_value_gradient_and_minibatches_are_of_one_function():
 @nightly.parametrize("inner", [
     lambda: rv.fedprox(SGD, mu=0.5), lambda: rv.scaffold(SGD), lambda: rv.fedsam(SGD),
     lambda: rv.fedavg(rv.solvers.DPSGD(0.2, clip=0.5, noise_multiplier=0.0, batch_size=4, steps=3))],
-    ids=["a proximal term", "a linear term", "a map", "clipped gradients"], per_commit=2)
+    ids=["a proximal term", "a linear term", "a map", "clipped gradients"])
 def test_an_objective_equal_to_the_loss_changes_nothing_of_local_work(inner):
     def loss(params, batch, context):
         return context.losses(context.outputs(params, batch), batch)
@@ -215,6 +215,7 @@ def test_an_objective_equal_to_the_loss_changes_nothing_of_local_work(inner):
     equal(jax.tree.leaves(states[0]), jax.tree.leaves(states[1]), 1e-10)
 
 
+@pytest.mark.nightly
 def test_objectives_with_weights_of_samples_read_class_numbers():
     rng = np.random.default_rng(0)
     x, y = [rng.normal(size=(n, 3)) for n in SIZES], [rng.integers(0, 3, n) for n in SIZES]

@@ -80,7 +80,7 @@ def test_trust_scores_by_numpy():
         aggregator(replies_of(POINTS))
 
 
-@pytest.mark.parametrize("aggregator", [
+@nightly.parametrize("aggregator", [
     rv.aggregators.NearestNeighbourMixing(rv.aggregators.GeometricMedian(), share=0.4),
     rv.aggregators.Bucketing(rv.aggregators.GeometricMedian(), size=2),
     rv.aggregators.TrustScores(trusted=0)], ids=["mixing", "bucketing", "trust"])

@@ -236,6 +236,7 @@ def classification_data():
     return rv.FederatedData.from_arrays(x, y, validation=0, test=0, classes=["0", "1", "2"])
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_continues_with_the_state(tmp_path):
     run = partial(rv.simulate, rv.fedavg(SMALL), rv.models.from_equinox(Network, returns_features=True),
                   classification_data(), progress=False)

@@ -66,8 +66,8 @@ def test_with_consensus_it_is_operator_splitting(setting):
 
 # --- centre and anchor are one proximal map --------------------------------------------------------------------------
 
-@pytest.mark.parametrize("penalty", [rv.penalties.L1(), rv.penalties.L2Norm(), rv.penalties.SquaredL2(),
-                                     rv.penalties.OriginIndicator()], ids=lambda p: type(p).__name__)
+@nightly.parametrize("penalty", [rv.penalties.L1(), rv.penalties.L2Norm(), rv.penalties.SquaredL2(),
+                                     rv.penalties.OriginIndicator()], ids=lambda p: type(p).__name__, per_commit=2)
 def test_centre_and_anchor_are_the_proximal_map_of_the_disagreement(penalty):
     """A = prox_{delta Phi}(Z), weighted: firmly nonexpansive; sigma (Z - A) is the gradient of Fed+'s penalty R(Z)."""
     rng, shares = np.random.default_rng(5), np.array([0.1, 0.2, 0.3, 0.4])
@@ -102,8 +102,7 @@ def test_centre_and_anchor_are_the_proximal_map_of_the_disagreement(penalty):
 
 # --- the fixed points ---------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("weighting", ["uniform", "size"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@nightly.diagonal(("setting", "weighting"), SETTINGS, ["uniform", "size"])
 def test_the_fixed_points_of_squares_against_a_linear_solve(setting, weighting):
     """Eliminate theta: sum_k lambda_k [f_k(w_k) + kappa/2 |w_k - c|^2] with 1/kappa = 1/s + 1/rho."""
     problem, participation = quadratic(), rv.participation.Full(weighting)
@@ -137,8 +136,7 @@ PROXES = {  # in NumPy
 }
 
 
-@pytest.mark.parametrize("name", PROXES)
-@pytest.mark.parametrize("setting", SETTINGS)
+@nightly.diagonal(("setting", "name"), SETTINGS, PROXES)
 def test_the_fixed_points_of_norms_by_optimality_conditions(name, setting):
     """With g_k = grad f_k(w_k): w_k + g_k/s - w~ = theta_k, -g_k in rho dphi(theta_k), sum lambda_k g_k = 0."""
     problem, delta = with_outlier(50.0), 1.5 if name == "L1" else 5.0

@@ -164,6 +164,7 @@ class TestLibrary:
     def _library(self):
         pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
 
+    @pytest.mark.nightly
     def test_the_rounds_are_those_of_rounds_within(self, data):
         algorithm, model = rv.fedavg(SOLVER), rv.models.logistic(3, 3)
         w0 = {"weight": np.zeros((3, 3)), "bias": np.zeros(3)}

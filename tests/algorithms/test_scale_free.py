@@ -53,7 +53,7 @@ def test_a_solver_without_a_step_size_has_the_papers_sigma(solver):
 
 
 @nightly.parametrize("name", sorted(NORMS))
-@pytest.mark.parametrize("build", [rv.fedplus, rv.personal_splitting], ids=lambda build: build.__name__)
+@nightly.parametrize("build", [rv.fedplus, rv.personal_splitting], ids=lambda build: build.__name__)
 def test_other_units_of_the_parameters_give_the_same_models(name, build):
     """f(c w) instead of f(w), and the learning rate over c^2: all parameters and delta are divided by c."""
     def states(c):
@@ -82,6 +82,7 @@ def test_delta_is_the_median_distance_from_the_new_centre():
         assert (moved > 1e-9) == is_far
 
 
+@pytest.mark.nightly
 def test_a_minority_cannot_move_delta_far():
     algorithm, attack = rv.fedgeomed_plus(SOLVER), rv.attacks.Scaled(1e6)
     honest, attacked = (trajectory(a, classification(), 3, rv.participation.Full("uniform"))[-1].server.inner

@@ -49,6 +49,7 @@ def shared(algorithm, rounds=3000):
     return np.asarray(algorithm.server_model(state.server))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("preset", [rv.fedpi, rv.fedsplit])
 @pytest.mark.parametrize("decentralised", [False, True])
 def test_fedpi_and_fedsplit_solve_the_problem_with_a_constant_step(preset, decentralised):
@@ -56,7 +57,7 @@ def test_fedpi_and_fedsplit_solve_the_problem_with_a_constant_step(preset, decen
     assert abs(gap) < 1e-12
 
 
-@pytest.mark.parametrize(("k", "eta"), [(1, 0.3), (1, 0.1), (4, 0.1), (10, 0.05)])
+@nightly.parametrize(("k", "eta"), [(1, 0.3), (1, 0.1), (4, 0.1), (10, 0.05)], per_commit=2)
 def test_fedavg_reaches_its_own_fixed_point(k, eta):
     """Equation (10): (sum_i 1/k sum_j A'A (I - eta A'A)^j)^-1 (sum_i 1/k sum_j (I - eta A'A)^j A'b)."""
     left, right = 0.0, 0.0
@@ -258,8 +259,7 @@ def test_other_settings_that_make_no_sense_are_refused():
         rv.schedules.Exponential(1.0, factor=1.0)
 
 
-@pytest.mark.parametrize("decentralised", [False, True])
-@pytest.mark.parametrize("make", [rv.fedpi, rv.fedsplit])
+@nightly.diagonal(("make", "decentralised"), [rv.fedpi, rv.fedsplit], [True, False])
 def test_personal_models_are_the_optimum(make, decentralised):
     """Not u_k, which at the fixed point is w* + eta grad f_k(w*)."""
     problem = quadratic()

@@ -23,6 +23,7 @@ def test_the_first_step_is_the_full_gradient_for_any_batch():
     equal([s.server for s in trajectory(svrg, problem, 3)], [s.server for s in trajectory(descent, problem, 3)])
 
 
+@pytest.mark.nightly
 def test_on_one_party_it_converges_and_sgd_with_the_same_steps_does_not():
     rng = np.random.default_rng(0)
     data = rv.FederatedData.from_arrays([rng.normal(size=(30, 3))], [rng.integers(0, 3, 30)], validation=0, test=0,
