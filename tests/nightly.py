@@ -6,6 +6,8 @@ for most of the same mistakes: a limit of a method whose single steps are tested
 for every algorithm.
 """
 
+import os
+
 import pytest
 
 
@@ -30,3 +32,8 @@ def diagonal(names, first, second, **options):
     parameters = [pytest.param(a, b, marks=() if (i, j) in in_commit else pytest.mark.nightly)
                   for i, a in enumerate(first) for j, b in enumerate(second)]
     return pytest.mark.parametrize(names, parameters, **options)
+
+
+def examples(count):
+    """Number of examples of a property: a third of them at a commit, where hypothesis draws others each time."""
+    return count if "RESOLVENT_NIGHTLY" in os.environ else -(-count // 3)

@@ -44,6 +44,7 @@ def test_centralised_anderson_is_decentralised_anderson(setting, eta):
     assert controls[-1].patience > 1
 
 
+@pytest.mark.nightly
 @nightly.parametrize("on", ["u", "mean"])
 def test_if_every_u_is_the_mean_anderson_is_that_of_fedprox(on):
     """(1, 1, 1): the inner product (6) of equal parts is the plain one, so that all three are one algorithm."""

@@ -159,6 +159,7 @@ def federation():
         3, 2, l2=0.1)
 
 
+@pytest.mark.nightly
 def test_pooled_training_is_fedavg_on_one_party_with_all_training_samples():
     """The parties' validation and test samples, which lie between their training samples, are left out."""
     data, model = federation()

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.participation.draws import draw_cohort
@@ -66,9 +67,8 @@ def test_the_bias_of_fedavg_is_that_of_the_closed_form():
     assert np.linalg.norm(limit - TARGETS.mean(axis=0)) > 1.7  # the bias
 
 
-@pytest.mark.parametrize(("name", "participation"), [
-    ("mifa", independent), ("fedau", independent),
-    pytest.param("mifa", correlated, marks=pytest.mark.nightly)])
+@nightly.parametrize(("name", "participation"), [
+    ("fedau", independent), ("mifa", independent), ("mifa", correlated)])
 def test_remedies_have_no_bias(name, participation):
     """The mean model is the minimiser, to 5 % of FedAvg's bias. MIFA's is also if the availability is a Markov chain,
     in which the weights of FedAU leave a part of the bias that decreases with the step."""

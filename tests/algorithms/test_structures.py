@@ -119,6 +119,7 @@ def test_ifca_separates_two_groups_and_solves_the_problem_of_each():
     np.testing.assert_allclose(personal, signs[:, None] * np.ones(3), atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_ifca_with_one_cluster_is_fedavg():
     problem = classification()
     ifca, fedavg = (trajectory(algorithm, problem, 3) for algorithm in (rv.ifca(SOLVER, clusters=1), rv.fedavg(SOLVER)))

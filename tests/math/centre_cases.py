@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from jax.flatten_util import ravel_pytree
 
+import nightly
 from resolvent.math import centres
 from resolvent.math.penalties import L1, L2Norm, PerLayer
 
@@ -84,7 +85,7 @@ entries = st.one_of(st.sampled_from([0.0, 1.0, -1.0]), st.floats(-100, 100).map(
 clouds = arrays(np.float64, (COUNT, DIM), elements=entries)
 counts = arrays(np.int64, COUNT, elements=st.integers(0, 3)).filter(lambda w: w.sum() > 0)
 steps = st.sampled_from([0.01, 1.0, 30.0])
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=nightly.examples(40))
 
 
 def gaussian(seed, count=COUNT, dim=DIM):

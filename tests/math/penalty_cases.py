@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from jax.flatten_util import ravel_pytree
 
+import nightly
 from resolvent.math.penalties import L1, L2Norm, OriginIndicator, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 
 
@@ -139,4 +140,4 @@ ordinary = st.one_of(
 extreme = st.one_of(ordinary, st.sampled_from([1e150, -1e150, 1e-150, -1e-150, 1e8, -1e8]))
 ordinary_vectors, vectors = (arrays(np.float64, 5, elements=e) for e in (ordinary, extreme))
 steps = st.one_of(st.sampled_from([1.0, 0.5, 2.0, 1e-6]), st.floats(1e-3, 1e3))
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=nightly.examples(40))

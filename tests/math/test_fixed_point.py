@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nightly
 from resolvent.errors import InputError
 from resolvent.math.fixed_point import decode, encode, fraction_bits, fractions_of_limbs, is_in_range, total
 
@@ -21,7 +22,7 @@ def integers(words):
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("bits", [32, 64])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=nightly.examples(60), deadline=None)
 @given(st.lists(st.floats(-1000, 1000, width=32, exclude_min=True, exclude_max=True), min_size=3, max_size=3))
 def test_a_sum_is_exact(bits, double, numbers):
     f = fraction_bits(3, 1000.0, bits)
@@ -62,7 +63,7 @@ def test_the_range(value, expected):
     assert bool(is_in_range(jnp.array([0.0, value]), 8.0)) is expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=nightly.examples(60), deadline=None)
 @given(st.lists(st.floats(-2.0**99, 2.0**99), min_size=3, max_size=3), st.integers(-80, 0))
 def test_sums_of_several_limbs_are_exact_over_a_large_range(numbers, exponent):
     """Columns of any units: the sum is that of the fractions, rounded to a number of 64 bits."""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import nightly
 from resolvent.math import tree
 
 
@@ -21,7 +22,7 @@ def _x64():
 scalars = st.floats(-10, 10).map(lambda v: v if abs(v) > 1e-100 else 0.0)
 sizes = st.one_of(scalars, st.sampled_from([1.0, -1.0, 1e-290, -1e-290, 1e-160, 1e160, -1e300, 1e300]))
 vectors = arrays(np.float64, 6, elements=sizes)
-quick = settings(deadline=None, max_examples=50)
+quick = settings(deadline=None, max_examples=nightly.examples(50))
 
 
 def split(v):
