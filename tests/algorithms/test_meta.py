@@ -229,7 +229,6 @@ def test_wrong_settings_of_apfl_are_refused():
 # FedNova.
 
 
-@pytest.mark.nightly
 def test_fednova_with_equal_numbers_of_steps_is_fedavg():
     solver = rv.SGD(0.2, batch_size=4, steps=5)
     participation = rv.participation.Uniform(cohort=4)
