@@ -172,7 +172,7 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
         message = algorithm.model_message(server, k)
         personal, shared = algorithm.personal_model(state, message, oracle), algorithm.server_model(server)
         check_models(algorithm, w0, personal, shared)
-        facts["uses_shared_model"] = _are_same(personal, shared)
+        facts["uses_shared_model"] = are_same(personal, shared)
         return personal, shared, message
 
     server = jax.eval_shape(lambda a, w, s: tree.strongly_typed(a.init(w, s)), algorithm, w0, shares)
@@ -211,11 +211,10 @@ def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)  # type: ignore[no-untyped-call]
 
 
-def _are_same(personal: Vector, shared: Vector | None) -> bool:
-    """Whether both models have the same values, which are one object in a trace then."""
-    of_personal, of_shared = jax.tree.leaves(personal), jax.tree.leaves(shared)
-    return bool(of_shared) and len(of_personal) == len(of_shared) and all(
-        a is b for a, b in zip(of_personal, of_shared, strict=True))
+def are_same(x: PyTree[Any], y: PyTree[Any]) -> bool:
+    """Whether two trees have the same values, which are one object in a trace then; false without values."""
+    of_x, of_y = jax.tree.leaves(x), jax.tree.leaves(y)
+    return bool(of_y) and len(of_x) == len(of_y) and all(a is b for a, b in zip(of_x, of_y, strict=True))
 
 
 def _reads_inputs_after(first: int, program: ClosedJaxpr, *, outputs: int) -> bool:

@@ -113,8 +113,7 @@ def mixed(problem: Problem, alpha: Annotated[float, "(0, 1]"]) -> SolvedProblem:
 
 
 @jax.jit
-def _party_minimisers(problem: Problem, w0: Vector, tolerance: float,
-                      steps: int) -> tuple[Vector, Float[Array, " N"]]:
+def _party_minimisers(problem: Problem, w0: Vector, tolerance: float, steps: int) -> tuple[Vector, Float[Array, " N"]]:
     """The minimisers x_k of all parties, leaves [N, ...], and the norms of the gradients at them."""
     def minimise(k: Array) -> tuple[Vector, Array]:
         f = problem.oracle(k)

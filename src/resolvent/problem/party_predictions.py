@@ -96,8 +96,7 @@ def _rows_of_blocks(problem: LearningProblem, models: Vector, blocks: _Blocks) -
     for start in range(0, len(blocks.first), capacity):
         # The last call repeats blocks, so that it has the shape of the others.
         index = np.minimum(np.arange(start, start + capacity), len(blocks.first) - 1)
-        results = jax.tree.map(np.asarray, _evaluate_blocks(
-            problem, models, blocks.first[index], blocks.model[index]))
+        results = jax.tree.map(np.asarray, _evaluate_blocks(problem, models, blocks.first[index], blocks.model[index]))
         for j, block in enumerate(range(start, min(start + capacity, len(blocks.first)))):
             rows = blocks.rows[block]
             outputs, probabilities = tree.rows(results, (j, slice(rows)))

@@ -37,8 +37,7 @@ class Aggregator(CheckedArguments, eqx.Module):
         """
 
     @abstractmethod
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         """The aggregate, and numbers about its computation.
 
         Args:
@@ -72,8 +71,7 @@ class Mean(Aggregator):
     breakdown_point: ClassVar[float] = 0.0
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         return replies.mean(), {}
 
 
@@ -112,8 +110,7 @@ class MoreauCentre(Aggregator):
         return 0.5 if self.penalty.has_bounded_pull else 0.0
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         delta = self.delta
         if self.is_relative:
             last = centres.coordinate_median(replies.payload, replies.weight) if centre is None else centre
@@ -165,8 +162,7 @@ class GeometricMedian(Aggregator):
     breakdown_point: ClassVar[float] = 0.5
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         aggregate, info = centres.geometric_median(replies.payload, replies.weight, smoothing=self.smoothing,
                                                    tolerance=self.tolerance, max_iterations=self.max_iterations)
         return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
@@ -192,8 +188,7 @@ class CoordinateMedian(Aggregator):
     breakdown_point: ClassVar[float] = 0.5
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         return centres.coordinate_median(replies.payload, replies.weight), {
             "centre_iterations": jnp.array(0), "centre_residual": jnp.zeros(())}
 

@@ -43,8 +43,7 @@ class NearestNeighbourMixing(Aggregator):
         return min(self.share, self.inner.breakdown_point)
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         malicious = jnp.floor(self.share * jnp.sum(replies.weight > 0) + 1e-6)  # 0.29 * 100 is just below 29
         mixed = robust.nearest_neighbour_means(replies.payload, replies.weight, malicious)
         return self.inner(replace(replies, payload=mixed), centre, key)
@@ -76,8 +75,7 @@ class Bucketing(Aggregator):
         return self.inner.breakdown_point / self.size
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         rows = jnp.arange(len(replies.weight))
         order = rows if key is None else jax.random.permutation(key, rows)
         means, weights = robust.bucket_means(replies.payload, replies.weight, self.size, order)
@@ -108,8 +106,7 @@ class TrustScores(Aggregator):
     breakdown_point: ClassVar[float] = 0.5
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         if centre is None:
             raise InputError("TrustScores needs the server's model, which this method does not use: use it in "
                              "robust(...) or ditto(...)")

@@ -40,8 +40,7 @@ class TrimmedMean(Aggregator):
         return float(self.share)  # type: ignore[arg-type]
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         return robust.trimmed_mean(replies.payload, replies.weight, self.share), {}
 
 
@@ -73,8 +72,7 @@ class Selection(Aggregator):
         return self.share
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         """The aggregate, and how many replies were assumed malicious.
 
         Raises:
@@ -207,8 +205,7 @@ class CentredClipping(Aggregator):
     breakdown_point: ClassVar[float] = 0.5
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         start = _or_median(centre, replies)
         point = tree.widen(start)
         for _ in range(self.iterations):
@@ -234,8 +231,7 @@ class NormBound(Aggregator):
     breakdown_point: ClassVar[float] = 0.5
 
     @override
-    def __call__(self, replies: Replies, centre: Vector | None = None,
-                 key: Array | None = None) -> tuple[Vector, Info]:
+    def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         point = _or_median(centre, replies)
         radius = self.radius
         if radius is None:

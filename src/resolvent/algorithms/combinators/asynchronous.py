@@ -199,8 +199,7 @@ class Asynchronous(Combinator):
             return tree.where(is_step, step(), state)
         return jax.lax.cond(is_step, lambda: tree.strongly_typed(step()), lambda: state)
 
-    def _entering(self, state: ServerState, before: ServerState, reply: Replies,
-                  staleness: Int[Array, ""]) -> Replies:
+    def _entering(self, state: ServerState, before: ServerState, reply: Replies, staleness: Int[Array, ""]) -> Replies:
         """The reply as it enters the buffer."""
         if not self.inner.replies_models:
             return reply

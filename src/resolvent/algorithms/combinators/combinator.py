@@ -23,8 +23,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
 InnerMessage: TypeAlias = Callable[[ServerState, Int[Array, ""]], Message]
-InnerParty: TypeAlias = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]],
-                                 tuple[PartyState, Reply, Info]]
+InnerParty: TypeAlias = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
 InnerServer: TypeAlias = Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
 
 

@@ -20,6 +20,7 @@ from resolvent.algorithms.combinators.combinator import (
     innermost,
 )
 from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.description import are_same
 from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
 from resolvent.math import tree
@@ -116,7 +117,7 @@ class ModelState(Combinator):
         after, reply, info = inner(state.inner, of_inner, on_state, key, effort)
         memory: PartyMemory | None = info.get("memory")
         new = before if memory is None else memory.oracle  # a phase without local work leaves the state as it is
-        if memory is not None and not isinstance(oracle, ShapeOracle) and _are_same(new, before):
+        if memory is not None and not isinstance(oracle, ShapeOracle) and are_same(new, before):
             raise InputError(f"{type(innermost(self.inner)).__name__} has a local solver that does not change the "
                              "model's state: use SGD or an optax optimizer, or ModelState(policy='frozen')")
         if self.policy == "average":
@@ -171,8 +172,3 @@ def _mean_state(replies: Replies, before: dict[str, Any]) -> dict[str, Any]:
 
     mean_state: dict[str, Any] = jax.tree.map(of_leaf, replies.payload.state, before)
     return mean_state
-
-
-def _are_same(a: Any, b: Any) -> bool:
-    """Whether two states have the same traced values, which then are one object."""
-    return all(x is y for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))

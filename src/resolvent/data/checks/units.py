@@ -184,8 +184,7 @@ def _describe(column: str, site: str, spread: Spread, reference: Spread) -> Shif
     unit = _likely_unit(_FACTORS, spread, reference) or _likely_unit(_OFFSETS, spread, reference)
     is_offset = unit.factor == 1 if unit else (
         math.isnan(factor) or abs(math.log(widths)) < abs(math.log(widths / factor)))
-    return Shift(column, site, factor, offset, is_offset or math.isnan(factor), unit,
-                 (spread.middle, reference.middle))
+    return Shift(column, site, factor, offset, is_offset or math.isnan(factor), unit, (spread.middle, reference.middle))
 
 
 def _likely_unit(units: Sequence[Unit], spread: Spread, reference: Spread) -> Unit | None:

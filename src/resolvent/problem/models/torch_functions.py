@@ -112,8 +112,7 @@ def _evaluate(function: TorchFunction, params: Arrays, inputs: tuple[PyTree[Arra
 def _differentiate_value(function: TorchFunction, primals: Any, tangents: Any) -> tuple[Array, Array]:
     params, inputs = primals
     shape = function.shape(params, inputs)
-    return (_evaluate(function, params, inputs),
-            call(function.write_pushforward, shape, params, inputs, tangents[0]))
+    return (_evaluate(function, params, inputs), call(function.write_pushforward, shape, params, inputs, tangents[0]))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

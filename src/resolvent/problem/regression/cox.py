@@ -44,8 +44,7 @@ class CoxRegression(RegressionProblem):
     order: Int[Array, " rows"]  # the given number of each row in this order
     longest: int = eqx.field(static=True)
 
-    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, l2: Any = 0.0,
-                 longest: int | None = None) -> None:
+    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, l2: Any = 0.0, longest: int | None = None) -> None:
         sizes = np.asarray(sizes)
         starts = np.cumsum(sizes) - sizes
         parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n])

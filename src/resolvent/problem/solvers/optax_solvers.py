@@ -125,8 +125,7 @@ class OptaxSolver(MinibatchSolver):
         solver = self.at(jnp.array(0))
         optimizer = solver.optimizer.build()
 
-        def step(state: _State, subproblem: Subproblem, positions: Int[Array, " B"],
-                 mask: Bool[Array, " B"]) -> _State:
+        def step(state: _State, subproblem: Subproblem, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _State:
             g, oracle_memory = subproblem.batch_smooth_with_memory(state.params, state.memory, positions, mask)
             gradient = subproblem.pull(g, state.params) if self.proximal == "gradient" else g
             update, after = optimizer.update(tree.widen(gradient), state.optimizer, tree.widen(state.params))
