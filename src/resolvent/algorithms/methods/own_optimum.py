@@ -109,7 +109,8 @@ class OneShot(OnePhaseMethod):
 
     solver: LocalSolver
     alpha: Annotated[ArrayLike, "[0, 1]"] = eqx.field(converter=as_numbers, default=0.5)
-    smoothness: Annotated[ArrayLike | None, "[0, inf)"] = eqx.field(converter=as_numbers, default=None)
+    smoothness: Annotated[ArrayLike | None, "[0, inf)"] = eqx.field(
+        converter=lambda v: None if v is None else as_numbers(v), default=None)
     repeats: Annotated[ArrayLike, "[1, inf)"] = 1
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
