@@ -92,7 +92,11 @@ def test_a_check_says_who_learns_what(tmp_path):
     lines = "\n".join(check_site(consortium.files["aachen"], "aachen", tmp_path / "plan.yaml"))
     assert "alone: the site trains alone, and sends no reply" in lines
     assert "FedAvg: the server sees the sum of the replies of at least 2 sites" in lines
-    for text, line in ((EXPERIMENT + "privacy: {secure_sums: true}\n", "fewer than 33% of the asked sites"),
+    secure = EXPERIMENT + "privacy: {secure_sums: true}\n"
+    for text, line in ((secure, "of more than 66% of those asked"),
+                       (secure, "fewer than 33% of the asked sites help it"),
+                       (SECURE, "of more than 50% of those asked"), (SECURE, "none of the asked sites helps it"),
+                       (ALL_SITES, "not all other asked sites help it"),
                        (ALL_SITES, "of all of those asked; no reply"),
                        (PRIVATE, "the epsilon of this site as a whole after 3 rounds, at delta 1e-05, is "),
                        (EXPERIMENT, "FedAvg: the server sees each reply of this site")):

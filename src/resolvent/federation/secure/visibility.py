@@ -1,5 +1,6 @@
 """What the server, another site, and several sites together learn of the replies of a site in a plan."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -39,19 +40,30 @@ def visibility(methods: Mapping[str, Algorithm], privacy: PrivacyBudget | None, 
                    "server makes of all replies; several sites together see no more, unless the server helps them")
         else:
             n = max(rules.min_sites, noise_parties(algorithm))
-            share = "all" if rules.threshold == 1 else f"more than {rules.threshold:.0%}"
-            helpers = ("not all other asked sites" if rules.threshold == 1 else
-                       f"fewer than {2 * rules.threshold - 1:.0%} of the asked sites")
+            share = "all" if rules.threshold == 1 else f"more than {_percent(rules.threshold)}"
             yield (f"{label}: the server sees the sum of the replies of at least {n} sites, and of {share} of those "
                    "asked; no reply. Another site sees the models made of it. Sites that work together with the server "
                    "see the sum of the replies of the others: all but one of the sites of a sum see the reply of the "
-                   f"last one. A server that breaks the protocol sees no more, as long as {helpers} help it")
+                   f"last one. A server that breaks the protocol sees no more, as long as {_helpers(rules.threshold)}")
         if contains(algorithm, PrivateParties):
             yield f"{label}: {_epsilons(algorithm, rounds(label), rules is not None and is_summed)}"
     if rules is not None:
         yield ("In any case the server knows the names and kinds of the columns and in which rounds it takes part. "
                "Numbers of rows and scores are summed as well, and those of columns in an experiment; a regression "
                "reports its own to the server")
+
+
+def _helpers(threshold: float) -> str:
+    """How many of the asked sites may help a server without two lists of sites that both have enough signatures."""
+    if threshold == 1:
+        return "not all other asked sites help it"
+    share = _percent(2 * threshold - 1)
+    return "none of the asked sites helps it" if share == "0%" else f"fewer than {share} of the asked sites help it"
+
+
+def _percent(share: float) -> str:
+    """In percent, rounded down, so that neither "more than" nor "fewer than" this share claims too much."""
+    return f"{math.floor(100 * share + 1e-9)}%"
 
 
 def _epsilons(algorithm: Algorithm, rounds: int, is_summed: bool) -> str:
