@@ -83,7 +83,8 @@ def evaluate(
     Try `resolvent evaluate runs/mine later.csv --method FedAvg+ --site Essen --metrics roc_auc brier_score`.
 
     The rows get the same encoding as the training rows, and need the column of the label. An interval (level 95 %) is
-    from a bootstrap over the rows. It is about this model and further rows like these.
+    Wilson's for an accuracy, with DeLong's variance for roc_auc, and otherwise by resampled rows. It is about this
+    model and further rows like these.
 
     Args:
         run: a run folder, or a folder that Result.save wrote.

@@ -179,7 +179,8 @@ def decision_table(summary: Mapping[str, Any]) -> Table:
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """The scores of a model on rows with known labels."""
-    table = _framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, from a bootstrap over the rows",
+    table = _framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, of an accuracy Wilson's, of an "
+                    "area under the ROC curve with DeLong's variance, otherwise by resampled rows",
                     ["score"], ["value", "interval"])
     for name, (value, low, high) in evaluation.intervals.items():
         ends = f"{format_value(low, name)} to {format_value(high, name)}" if isfinite(low) else ""

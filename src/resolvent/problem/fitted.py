@@ -170,8 +170,8 @@ class Fitted:
                  class_weight: ClassWeight | None = None) -> "Evaluation":
         """The mean loss, the mean score and further metrics on rows with known labels, with intervals.
 
-        An interval has the level 0.95 and is from a bootstrap over the rows, as those of comparisons. It is about this
-        model and further rows like these.
+        An interval has the level 0.95 and the form of those of comparisons: Wilson's for an accuracy, with DeLong's
+        variance for `ROCAUC`, and otherwise by resampled rows. It is about this model and further rows like these.
 
         Args:
             rows: the inputs, as for `predict`.
