@@ -17,6 +17,15 @@ def with_missing(frame, column, rows):
     return frame.assign(**{column: frame[column].astype(object).where(~np.isin(np.arange(len(frame)), rows), None)})
 
 
+def visits_of_patients(frame, first="", interleaved=True):
+    """The table with numbers of patients, who have four rows each on average, all at one site."""
+    rng = np.random.default_rng(0)
+    site = frame["site"].astype("category").cat.codes.to_numpy()
+    patient = site * 40 + rng.integers(0, 40, len(frame))
+    number = rng.permutation(200)[patient] if interleaved else patient
+    return frame.assign(code=[f"{first}{n}" for n in number] if first else number)
+
+
 def repeated(frame, *, site=None):
     """The table with 40 rows twice."""
     again = frame.iloc[:40]
@@ -39,6 +48,7 @@ FAULTS = {  # name: (change of the table, settings, kind, severity, column, site
                   None),
     "identifier": (lambda f: f.assign(code=[f"P{i}" for i in range(N)]), {}, "identifier", "error", "code", None),
     "number": (lambda f: f.assign(code=np.arange(N) + 7), {}, "identifier", "warning", "code", None),
+    "visits": (lambda f: visits_of_patients(f), {}, "persons", "warning", "code", None),
     "levels": (lambda f: f.assign(city=[f"c{i % 150}" for i in range(N)]), {}, "levels", "error", "city", None),
     "only rare": (lambda f: f.assign(city=[f"c{i % 150}" for i in range(N)]), {"rare": "other"}, "levels", "error",
                   "city", None),
@@ -135,6 +145,22 @@ def test_rows_in_training_and_test_are_leakage_and_rows_at_two_sites_are_reporte
     across = next(f for f in findings if f.kind == "duplicates across sites")
     assert across.value == 2 * (clean()["site"].iloc[:40] != "Bonn").sum()
     assert len(view.index) == N + 40
+
+
+def test_several_rows_of_a_person_are_reported_and_repeated_quantities_are_not():
+    """Text in any order; whole numbers unless each site has a range of its own, as ages at a children's hospital."""
+    def persons(frame, **settings):
+        return [f.column for f in check_frame(frame, SETTINGS._replace(**settings))[1] if f.kind == "persons"]
+
+    assert persons(visits_of_patients(clean(), "P"), exclude=["code"]) == ["code"]
+    assert persons(visits_of_patients(clean(), "P", interleaved=False), exclude=["code"]) == ["code"]
+    assert not persons(visits_of_patients(clean(), interleaved=False))
+    frame = clean()
+    frame = frame.assign(age=frame["age"].round() + 100 * frame["site"].astype("category").cat.codes)
+    days = pd.to_datetime("2024-01-01") + pd.to_timedelta(frame["age"], "D")
+    assert not persons(frame.assign(day=days, text=days.astype(str)))
+    alone = visits_of_patients(clean())
+    assert not persons(alone[alone["site"] == "Bonn"])
 
 
 def test_rows_that_are_equal_by_chance_are_not_reported():

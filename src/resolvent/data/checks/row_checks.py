@@ -1,14 +1,20 @@
-"""Checks of rows: the same row several times, within a site, at two sites, or in training and test rows."""
+"""Checks of rows: equal rows within a site, at two sites, or in training and test rows; several rows of a person."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.checks.finding import Finding, examples
+from resolvent.data.checks.finding import Finding, examples, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
+from resolvent.data.tables.columns import is_date, is_empty
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MIN_EXCESS = 10.0  # pairs of equal rows, as a multiple of those that independent columns would have
+_MIN_PERSONS, _MAX_ROWS_OF_PERSON = 20, 20  # with several rows; rows of each on average
 _SPLITS = ("training", "validation", "test")
 
 
@@ -44,6 +50,42 @@ def check_duplicates(view: TableView) -> Iterator[Finding]:
         yield Finding("duplicates", "note", f"rows that occur several times at a site: {len(rows)}, such as rows "
                       f"{examples(view.index[group == group[rows[0]]].tolist())}", "leave repetitions out, or use the "
                       "setting weight", value=len(rows))
+
+
+def check_persons(frame: "pd.DataFrame", columns: Iterable[str], site_of: NDArray[np.integer]) -> Iterator[Finding]:
+    """Findings about columns whose values have several rows each, all at one site, as the numbers of persons have.
+
+    Of the values with several rows 99 % are at one site, and by chance at most half of them would be. In the order of
+    its values, a column of whole numbers must also change between the sites more than three times for each: otherwise
+    the sites have different ranges of a quantity.
+    """
+    shares = np.bincount(site_of[site_of >= 0]) / max((site_of >= 0).sum(), 1)
+    for name in columns:
+        column = frame[name]
+        is_used = ~is_empty(column) & (site_of >= 0)
+        is_number = column.dtype.kind in "iuf"
+        if column.dtype.kind in "bMmc" or (is_number and not (column[is_used] % 1 == 0).all()):
+            continue
+        try:
+            codes, values = column[is_used].factorize(sort=is_number)
+        except TypeError:  # values that cannot be compared, which are an error of their own
+            continue
+        sites, counts = site_of[is_used], np.bincount(codes)
+        is_repeated = counts > 1
+        persons, rows = int(is_repeated.sum()), int(counts[is_repeated].sum())
+        if persons < _MIN_PERSONS or len(codes) > _MAX_ROWS_OF_PERSON * len(counts):
+            continue
+        of_value = np.bincount(np.unique(codes.astype(np.int64) * len(shares) + sites) // len(shares))
+        by_chance = (shares[:, None] ** np.minimum(counts[is_repeated], 50)).sum(axis=0).mean()
+        if (of_value[is_repeated] == 1).mean() < 0.99 or by_chance > 0.5:
+            continue
+        changes = np.count_nonzero(np.diff(sites[np.argsort(codes, kind="stable")]))
+        if changes <= 3 * len(shares) if is_number else is_date(column):
+            continue
+        yield Finding("persons", "warning", f"column {text_of(name)} looks like the numbers of persons: {persons} of "
+                      f"its {len(values)} values have {rows} rows, those of each at one site. Intervals take rows as "
+                      "independent, so that they are too narrow, and a person can be in training and test rows",
+                      "keep one row of each, if these rows belong together", name, value=persons)
 
 
 def _equal_rows(columns: Mapping[str, TableColumn]) -> tuple[NDArray[np.integer], float]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from resolvent.data.checks.column_checks import check_column, check_units, spellings
 from resolvent.data.checks.finding import Finding, examples, text_of
 from resolvent.data.checks.label_checks import check_classes, check_leaks
-from resolvent.data.checks.row_checks import check_duplicates
+from resolvent.data.checks.row_checks import check_duplicates, check_persons
 from resolvent.data.checks.table_view import TableColumn, TableView, read_column
 from resolvent.data.samples import split_order, split_sizes
 from resolvent.data.tables.columns import RowNames, is_empty, read_label
@@ -60,6 +60,8 @@ def check_frame(frame: "pd.DataFrame", settings: TableSettings, site: str | None
     if owners is None:
         return None, findings
     names_of_sites, site_of = owners
+    findings += check_persons(frame, [name for name in frame.columns if name not in (
+        settings.party, settings.weight, *settings.labels)], site_of)
     splits = _split_rows(site_of, len(names_of_sites), settings, party, findings)
     if splits is None:
         return None, findings
