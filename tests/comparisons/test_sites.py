@@ -13,6 +13,7 @@ from resolvent.comparisons.judgement.power_forecast import further_rows
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import Evidence, judge_sites
 from resolvent.comparisons.judgement.verdict import judge
+from resolvent.comparisons.judgement.wording import format_gain
 from resolvent.comparisons.runs.summary import plain_site
 from resolvent.errors import InputError
 from resolvent.federation.protocol.judgement import join_judgements, read_judgement
@@ -376,6 +377,37 @@ def test_a_null_comparison_is_not_distinguishable():
     assert 0.01 <= (signs != 0).mean() <= 0.08
     assert (verdict.recommendations()["use"] != "alone").mean() <= 0.1
     assert all(abs(gain.value) < 0.03 for gain in verdict.sites.means.plain_gains.values())
+
+
+def test_the_finding_says_what_is_left_after_a_correction_for_the_number_of_comparisons():
+    """Equal methods at 30 sites: some site is nearly always better by chance; a gain of 50 points is left."""
+    rng = np.random.default_rng(2)
+    values = {name: (rng.random((30, 1, 60)) < 0.7).astype(float) for name in ("alone", *"ABC")}
+    verdict = judge(evidence(values))
+    assert verdict.table["better"].sum() > 0
+    assert verdict.finding.count(" (none if corrected for 90 comparisons)") >= 1
+    for name in values:
+        values[name][4] = 1.0 if name == "A" else np.arange(60) % 2
+    better = judge(evidence(values)).finding.split("; ")[0]
+    assert better.endswith(" (1 if corrected for 90 comparisons)")
+    values["A"][:], values["alone"][:] = 1.0, np.arange(60) % 2
+    assert "corrected" not in judge(evidence({name: values[name] for name in ("alone", "A")})).finding
+
+
+def test_the_best_of_several_methods_has_the_interval_of_the_best_unless_validation_rows_have_chosen_it():
+    values = {"alone": rows_with(50, 100), "A": rows_with(59, 100), "B": rows_with(60, 100)}
+    values = {name: np.repeat(of, 2, axis=0) for name, of in values.items()}
+    texts = {}
+    for chosen in "AB":
+        scores = {name: np.full((2, 1), float(name == chosen)) for name in values}
+        verdict = judge(evidence(values, validation=scores))
+        assert verdict.sites.choice.method == chosen
+        texts[chosen] = verdict.finding
+    gain = verdict.sites.means.plain_gains["B"]
+    assert format_gain(gain, "accuracy") + " over alone)." in texts["B"]
+    assert f"{format_gain(gain.of_several(2, 1.0), 'accuracy')} over alone as the best of 2 methods" in texts["A"]
+    without = judge(evidence(values)).finding
+    assert "as the best of 2 methods on these rows" in without
 
 
 def test_scores_of_several_seeds_alone_are_paired():

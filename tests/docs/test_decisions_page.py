@@ -9,7 +9,8 @@ from test_names import ROOT
 
 DRAWN, TRAINED = (json.loads((ROOT / "benchmarks" / f"{name}.json").read_text("utf-8"))
                   for name in ("calibration", "calibration_folds"))
-SECTION = (ROOT / "docs" / "decisions.md").read_text("utf-8").split("## What it promises")[1].split("\n## ")[0]
+PAGE = (ROOT / "docs" / "decisions.md").read_text("utf-8")
+SECTION = PAGE.split("## What it promises")[1].split("\n## ")[0]
 NAMES = {"area under the ROC curve": "roc_auc", "F1": "f1", "Brier score": "brier_score"}
 TABLES = [[[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("|")]
           for part in SECTION.split("\n\n") if part.startswith("|")]
@@ -99,3 +100,45 @@ def test_no_cell_breaks_a_promise():
 def test_of_the_sites_that_probably_gain_the_stated_share_gains(folds):
     _, stated, gained = stated_and_gained(cells(folds, kinds=("mixed",)))
     assert abs(stated - gained) <= 0.05
+
+
+CHOICES = json.loads((ROOT / "benchmarks" / "calibration_choices.json").read_text("utf-8"))["cells"]
+
+
+def choice_cells(family, **chosen):
+    return [c for c in CHOICES if c["family"] == family and all(c[key] == value for key, value in chosen.items())]
+
+
+def rows_of_choices():
+    """The rows of the tables about choices, few sites and rows of one person, as the results say."""
+    def points(value):
+        return signed(round(100 * value, 1) + 0.0)[:-2]
+
+    methods = [[str(c["methods"]), *map(percent, (c["best_better"], c["best_covered"])), points(c["best_bias"]),
+                *map(percent, (c["named_better"], c["named_covered"], c["chosen_covered"], c["any_better"],
+                               c["any_left"]))] for c in choice_cells("methods", kind="null")]
+    tuned = [[*map(percent, (c["own_better"], c["chosen_better"], c["chosen_covered"])), points(c["chosen_bias"]),
+              percent(c["join"])] for c in choice_cells("tuned", kind="null")]
+    few = [[*map(percent, (null["own_better"] + null["own_worse"], mixed["own_covered"], mixed["chosen_covered"],
+                           mixed["expected_covered"], mixed["stated"], mixed["probably_join_gains"]))]
+           for null, mixed in zip(few_cells("null"), few_cells("mixed"), strict=True)]
+    persons = [[str(c["sites"]), str(c["patient"]), f"{c['alike']:g}", *map(percent, (
+        c["own_better"] + c["own_worse"], c["own_covered"], c["chosen_covered"], c["join"]))]
+        for c in choice_cells("patients", kind="null")]
+    forecast = [[str(c["rows"]), f"{c['further']:,.0f}", *map(percent, (c["shown_near"], c["shown"], c["shown_worse"]))]
+                for c in choice_cells("forecast")]
+    return methods, tuned, few, persons, forecast
+
+
+def few_cells(kind):
+    return [*choice_cells("patients", kind=kind, patient=1), *choice_cells("seeds", kind=kind),
+            *choice_cells("folds", kind=kind)]
+
+
+def test_choices_few_sites_and_rows_of_one_person():
+    section = PAGE.split("## After a choice")[1].split("## What it does not promise")[0]
+    tables = [[[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()[2:]]
+              for part in section.split("\n\n") if part.startswith("|")]
+    assert len(tables) == 5
+    for table, expected in zip(tables, rows_of_choices(), strict=True):
+        assert [row[-len(expected[0]):] for row in table] == expected

@@ -12,7 +12,7 @@ from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, diverged_sites, no_reference
 from resolvent.comparisons.judgement.gap import GAP_COLUMNS, gap_finding, gap_table
-from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
+from resolvent.comparisons.judgement.metrics import GAP, format_value, range_of, run_columns, title_of
 from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
 from resolvent.comparisons.judgement.wording import advice_text, enumerate_names, format_gain
 from resolvent.errors import InputError, count_of
@@ -175,7 +175,8 @@ def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evide
         sites_text = "the only site" if number == 1 else f"any of the {number} sites"
         return (f"{_advice(sites)}On a site's own rows, no method can be distinguished from training alone at "
                 f"{sites_text}{condition}, {_basis(compared, len(evidence.seeds), evidence.folds)}; {top}.")
-    parts = [_counted(rows, column) for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
+    parts = [f"{_counted(rows, column)}{_after_correction(rows, column, compared, len(others))}"
+             for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
     harmless = list(others.loc[(others["worse"] == 0), "method"])
     if harmless and not harmed.empty:
         verb = "makes" if len(harmless) == 1 else "make"
@@ -198,6 +199,14 @@ def _counted(rows: "pd.DataFrame", column: str) -> str:
                             *(f"{n} with {m}" for n, m in further)])
 
 
+def _after_correction(rows: "pd.DataFrame", column: str, sites: Sequence[SiteJudgement], methods: int) -> str:
+    """How many sites are still better, or worse, off if the intervals of all sites and methods hold together."""
+    number, total = len(sites) * methods, int(rows[column].sum())
+    left = sum(site.gains[method].of_several(number).sign == (1 if column == "better" else -1)
+               for site in sites for method in rows["method"])
+    return "" if left == total else f" ({left or 'none'} if corrected for {number} comparisons)"
+
+
 def _basis(sites: Sequence[SiteJudgement], seeds: int, folds: int = 1) -> str:
     """From how many rows, folds and seeds the intervals are."""
     of_seeds = f", each tested once by {folds} folds" if folds > 1 else ""
@@ -210,16 +219,24 @@ def _basis(sites: Sequence[SiteJudgement], seeds: int, folds: int = 1) -> str:
 
 
 def _top_method(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
-    """The method with the best mean, and whether its mean gain over training alone is distinguishable from zero."""
+    """The method with the best mean, and whether its mean gain over training alone is distinguishable from zero.
+
+    The best of several methods on the test rows looks better than it is. Unless the validation rows have chosen it, its
+    interval is that of the best of all methods.
+    """
     best = table.sort_values("mean", ascending=not evidence.higher_is_better, kind="stable").iloc[0]
     if not np.isfinite(best["mean"]):
         return ALL_DIVERGED
     text = f"{best['method']} has the best mean over the sites ({_score_phrase(best['mean'], evidence.score)}"
     if sites.means is None or best["method"] == evidence.alone:
         return f"{text})"
-    gain = sites.means.plain_gains[best["method"]]
+    gain, methods = sites.means.plain_gains[best["method"]], len(table) - 1
+    is_chosen = sites.choice is not None and sites.choice.method == best["method"]
+    of_best = "" if is_chosen or methods == 1 else f" as the best of {methods} methods on these rows"
+    lowest, highest = range_of(evidence.score)
+    gain = gain.of_several(methods, highest - lowest) if of_best else gain
     doubt = "" if gain.sign else ", not distinguishable from training alone"
-    return f"{text}; {format_gain(gain, evidence.score)} over alone{doubt})"
+    return f"{text}; {format_gain(gain, evidence.score)} over alone{of_best}{doubt})"
 
 
 def columns_of(score: str) -> dict[str, str]:
