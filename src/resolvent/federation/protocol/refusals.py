@@ -20,102 +20,53 @@ _MAX_LIMITS = 20
 
 
 class RefusalCode(StrEnum):
-    """Why a site does not act on a message.
+    """Why a site does not act on a message. ``sentence`` says it to the lead."""
 
-    Attributes:
-        DAMAGED: the bytes are not a valid message.
-        STORAGE: the site's disk cannot be written.
-        BUSY: another process of the site has the run.
-        FAILED: the model, the solver or another part has raised an exception.
-        LIMITS: the experiment is beyond the site's limits.
-        LOST_STATE: the party has no state of the run, or an old one.
-        OLD: the message is of an earlier round or phase.
-        CONFLICT: the message does not fit the experiment, or an earlier message.
-        PLAN: the lead's plan does not contain what the message asks for.
-        VERSION: the site has another version of the library.
-        EXPERIMENT: the experiment is wrong, or has a part that the site does not have or does not allow.
-        UNSIGNED: the plan has no valid signature of the lead.
-        WAITING: a person at the site has to approve the plan.
-        REJECTED: a person at the site has rejected the plan.
-        TABLE: the site's table cannot be read, has no rows, or has a column whose name cannot be one.
-        ABSENT: the site's table does not have the column.
-        COLUMN: the column is free text or an identifier, or the site does not list it.
-        TWICE: two columns of the site's table have the name.
-        VALUES: a value of the column cannot be used.
-        MISSING: a value of the column is missing.
-        RARE: a class has fewer training rows at the site than its minimum count.
-        ENCODING: the rows of the site do not fit the encoding.
-        SUM: the message is no step of a secure sum in which the site takes part.
-        RANGE: a number of the reply is too large for a sum of integers.
-        UNLISTED: secure sums hide which levels a site has, and the experiment does not list those of the column.
-        CHANGED: the table is another one than when the run began.
-    """
+    sentence: str
 
-    DAMAGED = "damaged"
-    STORAGE = "storage"
-    BUSY = "busy"
-    FAILED = "failed"
-    LIMITS = "limits"
-    LOST_STATE = "lost state"
-    OTHER_RUN = "other run"
-    OLD = "old"
-    CONFLICT = "conflict"
-    PLAN = "not in the plan"
-    VERSION = "version"
-    EXPERIMENT = "experiment"
-    UNSIGNED = "not signed"
-    WAITING = "waits for approval"
-    REJECTED = "rejected"
-    TABLE = "table"
-    ABSENT = "absent column"
-    COLUMN = "column not allowed"
-    TWICE = "column twice"
-    VALUES = "values"
-    MISSING = "missing values"
-    RARE = "rare"
-    ENCODING = "encoding"
-    SUM = "not a permitted sum"
-    RANGE = "out of range"
-    UNLISTED = "levels not listed"
-    CHANGED = "changed table"
+    def __new__(cls, code: str, sentence: str) -> "RefusalCode":
+        """A code, which leaves the site, with the sentence that the server makes of it."""
+        member = str.__new__(cls, code)
+        member._value_, member.sentence = code, sentence
+        return member
+
+    DAMAGED = "damaged", "the message is damaged, or is not one of the site's version of resolvent"
+    STORAGE = "storage", "the site's disk cannot be written"
+    BUSY = "busy", "another process of the site has the run"
+    FAILED = "failed", "the work at the site failed"
+    LIMITS = "limits", "the experiment is beyond the site's limits"
+    LOST_STATE = "lost state", "the site has no state of the run, or an older one than the server"
+    OTHER_RUN = "other run", "the site's folder belongs to another run"
+    OLD = "old", "the message is of an earlier round or phase than that of the site"
+    CONFLICT = "conflict", "the message does not fit the site's experiment, or an earlier message"
+    PLAN = "not in the plan", "the server asks for something that the lead's plan does not contain"
+    VERSION = "version", "the site has another version of resolvent than the server: install the same"
+    EXPERIMENT = "experiment", "the experiment is wrong, or has a part that the site does not have or does not allow"
+    UNSIGNED = "not signed", "the plan has no valid signature of the lead of this federation"
+    WAITING = "waits for approval", "a person at the site has to approve the plan; run this command again afterwards"
+    REJECTED = "rejected", "a person at the site has rejected the plan"
+    TABLE = "table", "the site's table cannot be read, has no rows, or has a column whose name cannot be one"
+    ABSENT = "absent column", "the site's table does not have the column: the site can name its own in columns"
+    COLUMN = ("column not allowed", "the site does not let this column take part: exclude it, or ask the site to list "
+                                    "it in limits.features")
+    TWICE = "column twice", "two columns of the site's table have this name"
+    VALUES = "values", "the column has values that cannot be used: correct them at the site, or exclude the column"
+    MISSING = ("missing values", "the column has missing values: fill them in, leave the rows out, or set missing: "
+                                 "impute")
+    RARE = "rare", "a class has fewer rows at the site than its min_cell: leave these rows out, or lower min_cell"
+    ENCODING = "encoding", "the site's rows do not fit the encoding"
+    SUM = ("not a permitted sum", "the server asks for a step of a secure sum that the site's rules forbid: other "
+                                  "keys, a second list of sites, too few sites, or a message of an earlier round")
+    RANGE = ("out of range", "a number of the reply is not finite, or beyond the range of the sums of integers: lower "
+                             "the learning rate, scale the features, or raise largest")
+    UNLISTED = ("levels not listed", "secure sums hide which levels a site has, so the experiment must list them: set "
+                                     "data.levels for the column")
+    CHANGED = "changed table", "the table has changed since the run began: start a new run with another --out"
 
 
 # The cause can be temporary: the same message may succeed in the next attempt.
 REPEATABLE = frozenset({RefusalCode.DAMAGED, RefusalCode.STORAGE, RefusalCode.BUSY, RefusalCode.FAILED})
 
-_SENTENCES: Mapping[RefusalCode, str] = {
-    RefusalCode.DAMAGED: "the message is damaged, or is not one of the site's version of resolvent",
-    RefusalCode.STORAGE: "the site's disk cannot be written",
-    RefusalCode.BUSY: "another process of the site has the run",
-    RefusalCode.FAILED: "the work at the site failed",
-    RefusalCode.LIMITS: "the experiment is beyond the site's limits",
-    RefusalCode.LOST_STATE: "the site has no state of the run, or an older one than the server",
-    RefusalCode.OTHER_RUN: "the site's folder belongs to another run",
-    RefusalCode.OLD: "the message is of an earlier round or phase than that of the site",
-    RefusalCode.CONFLICT: "the message does not fit the site's experiment, or an earlier message",
-    RefusalCode.PLAN: "the server asks for something that the lead's plan does not contain",
-    RefusalCode.VERSION: "the site has another version of resolvent than the server: install the same",
-    RefusalCode.EXPERIMENT: "the experiment is wrong, or has a part that the site does not have or does not allow",
-    RefusalCode.UNSIGNED: "the plan has no valid signature of the lead of this federation",
-    RefusalCode.WAITING: "a person at the site has to approve the plan; run this command again afterwards",
-    RefusalCode.REJECTED: "a person at the site has rejected the plan",
-    RefusalCode.TABLE: "the site's table cannot be read, has no rows, or has a column whose name cannot be one",
-    RefusalCode.ABSENT: "the site's table does not have the column: the site can name its own in columns",
-    RefusalCode.COLUMN: "the site does not let this column take part: exclude it, or ask the site to list it in "
-                        "limits.features",
-    RefusalCode.TWICE: "two columns of the site's table have this name",
-    RefusalCode.VALUES: "the column has values that cannot be used: correct them at the site, or exclude the column",
-    RefusalCode.MISSING: "the column has missing values: fill them in, leave the rows out, or set missing: impute",
-    RefusalCode.RARE: "a class has fewer rows at the site than its min_cell: leave these rows out, or lower min_cell",
-    RefusalCode.ENCODING: "the site's rows do not fit the encoding",
-    RefusalCode.SUM: "the server asks for a step of a secure sum that the site's rules forbid: other keys, a second "
-                     "list of sites, too few sites, or a message of an earlier round",
-    RefusalCode.RANGE: "a number of the reply is not finite, or beyond the range of the sums of integers: lower the "
-                       "learning rate, scale the features, or raise largest",
-    RefusalCode.UNLISTED: "secure sums hide which levels a site has, so the experiment must list them: set data.levels "
-                          "for the column",
-    RefusalCode.CHANGED: "the table has changed since the run began: start a new run with another --out",
-}
 # What the limits of a site's file say about an experiment, with the allowed value.
 _LIMITS: Mapping[str, str] = {
     "algorithms": "the site allows the algorithms {}",
@@ -206,7 +157,7 @@ def read_refusal(content: Any) -> tuple[RefusalCode | None, str]:
     title = f"column {shorten(repr(column))}: " if isinstance(column, str) else ""
     exceeded = [_LIMITS[name].format(_value(value)) for name, value in (
         [*limits.items()][:_MAX_LIMITS] if isinstance(limits, Mapping) else ()) if name in _LIMITS]
-    return code, f"refused ({code}): {title}{'; '.join(exceeded) or _SENTENCES[code]}; the site's log has the details"
+    return code, f"refused ({code}): {title}{'; '.join(exceeded) or code.sentence}; the site's log has the details"
 
 
 def _value(value: Any) -> str:
