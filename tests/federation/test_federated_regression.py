@@ -23,8 +23,9 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.fitted_regression import read_fit
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
-from resolvent.federation.protocol.plan import plan_from_text, plan_of_file
+from resolvent.federation.protocol.plan import plan_from_text
 from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.secure.local import local_identities
 from resolvent.federation.server.serve import serve_federation
@@ -57,7 +58,7 @@ class Hospitals:
         folder.mkdir(exist_ok=True)
         self.file = folder / "mine.yaml"
         self.file.write_text(json.dumps({"regression": regression} | ({"privacy": privacy} if privacy else {})))
-        self.plan = plan_of_file(str(folder / "mine.yaml"), rehearsal=is_rehearsal)
+        self.plan = FederatedRegression(RegressionFile.load(str(self.file)), is_rehearsal)
         self.files, self.sent = {}, []
         for site in SITES:
             path = folder / f"{site}.csv"

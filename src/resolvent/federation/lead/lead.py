@@ -19,11 +19,12 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import locked
 from resolvent.data.tables.party_tables import natural_order
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.federation.lead.watchdog import FederationEndedError, Watchdog
+from resolvent.federation.lead.watchdog import Watchdog
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.server.waits import FederationEndedError
 
 __all__ = ["FEDERATION_FILE", "FederationEndedError", "ResultFolder", "federate", "has_sites", "read_sites", "run_plan",
            "write_sites"]
@@ -109,15 +110,7 @@ class ResultFolder(NamedTuple, Generic[_Result]):
 
 def run_plan(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: Observer,
              folder: ResultFolder[_Result], *, notify: Callable[[str], None], has_sites: bool = False) -> _Result:
-    """Let the sites run a plan, and write its results; see ``federate``.
-
-    Args:
-        note: as in ``federate``.
-        job: as in ``federate``.
-        observe: as in ``federate``.
-        notify: as in ``federate``.
-        has_sites: as in ``federate``.
-    """
+    """Let the sites run a plan, and write its results; see ``federate``."""
     with locked(out):
         is_done = folder.is_complete(out)
         if is_done and not job.rehearsal:

@@ -66,8 +66,8 @@ class RefitOrder:
                              keeps_validation=self.experiment.keeps_validation, **rules)
 
 
-def refit_federation(note: KitNote, order: RefitOrder, observe: Observer, *, notify: Callable[[str], None],
-                     deadline: float = 600.0) -> RefitPlan:
+def refit_federation(note: KitNote, order: RefitOrder, observe: Observer, *,
+                     notify: Callable[[str], None]) -> RefitPlan:
     """Let the sites of a run train its chosen method again, and write the shared models into the run folder.
 
     Every site writes its models into its own folder of the run. If the command ends, it continues when it is started
@@ -83,7 +83,7 @@ def refit_federation(note: KitNote, order: RefitOrder, observe: Observer, *, not
         finished = {label: facts["rounds"] for label, facts in read_summary(results)["methods"].items()}
         if finished != order.plan.rounds:
             remove_folder(results)
-    federate(note, order.experiment, results, order.job(deadline=deadline), observe, notify=notify)
+    federate(note, order.experiment, results, order.job(), observe, notify=notify)
     write_federated_refit(order, results)
     remove_folder(results)
     return order.plan

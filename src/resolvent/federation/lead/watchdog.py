@@ -11,10 +11,9 @@ from resolvent.federation.engines.nvflare.lead import JobState, LeadSession, ope
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import SERVER_CLASS, SITE_CLASS
-from resolvent.federation.server.waits import WaitReporter
+from resolvent.federation.server.waits import FederationEndedError, Patience, WaitReporter
 
 _POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, and between two attempts to connect
-_PATIENCE = 600.0  # seconds without the server or a site, after which the command gives up
 _MAX_JOBS = 100  # of one command
 _DISPATCHED, _RUNNING = "DISPATCHED", "RUNNING"  # the engine's names of the states of a job that has been started
 _COMPLETED, _MAX_DOWNLOADS = "FINISHED:COMPLETED", 5  # attempts to download the results of a job
@@ -24,10 +23,6 @@ _REASONS = {"FINISHED:ABORTED": "it was stopped",
             "FINISHED:EXECUTION_EXCEPTION": "a process of the job has failed or ended; its log says why",
             "FINISHED:FAILED_TO_RUN": "a participant did not start the job in time"}
 _IDLE_CHECK, _MAX_IDLE_CHECKS = 5.0, 4  # seconds between two checks, and checks after which a job is started again
-
-
-class FederationEndedError(InputError):
-    """The run has not been completed; the message says why, and how to continue."""
 
 
 class Watchdog:
@@ -46,12 +41,12 @@ class Watchdog:
                  observe: Observer, notify: Callable[[str], None], save: Callable[[Sequence[str]], None]) -> None:
         self._note, self._job, self._work, self._notify, self._save = note, job, work, notify, save
         self._waits = WaitReporter(observe)
+        self._patience = Patience(self._waits)
         self._jobs, self._is_superseded = [*jobs], is_changed
         self._followed: set[str] = set()  # jobs that this command has started, or has seen at work
         self._started = 0  # number of jobs that this command has started
         self._last_check, self._idle_checks = time.monotonic(), 0
         self._failed_downloads = 0
-        self._quiet_since = time.monotonic()
 
     def run(self) -> Mapping[str, Any]:
         """The outcome of the run."""
@@ -60,7 +55,7 @@ class Watchdog:
                 self._waits.expect(lambda: {"for": "connection"})
                 try:
                     with open_session(self._note) as session:
-                        self._quiet_since = time.monotonic()
+                        self._patience.restart()
                         while True:
                             outcome = self._follow(session)
                             if outcome is not None:
@@ -68,7 +63,9 @@ class Watchdog:
                 except FederationEndedError:
                     raise
                 except Exception as error:  # the server has ended, or the network
-                    self._wait(f"the connection to the server is lost ({str(error)[:200]})")
+                    self._patience.check(reason := f"the connection to the server is lost ({str(error)[:200]})")
+                    self._notify(f"{reason}: trying again")
+                    time.sleep(_RECONNECT)
 
     def _follow(self, session: LeadSession) -> Mapping[str, Any] | None:
         """Follow the current job, or start one; returns the outcome of the run, or None if another job was started."""
@@ -168,7 +165,7 @@ class Watchdog:
         if self._started >= _MAX_JOBS:
             raise FederationEndedError(f"the job was stopped {_MAX_JOBS} times: the logs of the server and of the "
                                        "sites say why")
-        self._await_sites(session)
+        self._patience.await_sites(self._job.sites, session.connected_sites)
         try:
             job = session.submit(self._job.run, self._job.plain(), SERVER_CLASS, SITE_CLASS)
         except InputError as error:  # the person has no right; trying again would not help
@@ -177,25 +174,6 @@ class Watchdog:
         self._followed.add(job)
         self._started, self._failed_downloads = self._started + 1, 0
         self._save(self._jobs)
-
-    def _await_sites(self, session: LeadSession) -> None:
-        """Wait until all sites are connected."""
-        reported: set[str] = set()
-        while missing := {*self._job.sites} - session.connected_sites():
-            if missing != reported:
-                self._waits.report({"for": "sites", "missing": sorted(missing)})
-                reported = missing
-            if time.monotonic() - self._quiet_since > _PATIENCE:
-                raise FederationEndedError(f"{', '.join(sorted(missing))} did not join within {_PATIENCE:.0f} s: start "
-                                           "them with resolvent party start, then run the command again to continue")
-            time.sleep(_POLL)
-        self._quiet_since = time.monotonic()
-
-    def _wait(self, reason: str) -> None:
-        if time.monotonic() - self._quiet_since > _PATIENCE:
-            raise FederationEndedError(f"{reason}, for {_PATIENCE:.0f} s: run the command again to continue")
-        self._notify(f"{reason}: trying again")
-        time.sleep(_RECONNECT)
 
 
 def _reason(state: str) -> str:

@@ -5,6 +5,7 @@ the server and to the sites, and each binds it with the parts that are installed
 sets by name and files are refused before they are read.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,6 +73,10 @@ class FederatedExperiment:
     def table(self) -> TableSettings:
         """The settings of the sites' tables."""
         return TableSettings.of(self.file.bound.part("data").values)
+
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which numbers have the bits of the experiment."""
+        return self.file.precision()
 
     @property
     def rounds(self) -> int:

@@ -1,5 +1,6 @@
 """Names that the commands of a federation and the processes of its jobs share. This module imports no engine."""
 
+import os
 import re
 import secrets
 from pathlib import Path
@@ -30,3 +31,14 @@ def refitted_run(name: str) -> str | None:
 def runs_of(kit: Path) -> Path:
     """The folder in which a participant has its runs."""
     return kit / "runs"
+
+
+def is_rehearsal() -> bool:
+    """Whether the command that started this process runs a rehearsal."""
+    return os.environ.get(REHEARSAL) == "1"
+
+
+def code_folder() -> Path | None:
+    """The folder that is searched for modules of the user's own; None: the command has named none."""
+    folder = os.environ.get(CODE_FOLDER)
+    return None if folder is None else Path(folder)

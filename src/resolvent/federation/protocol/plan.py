@@ -6,17 +6,10 @@ from typing import TypeAlias
 
 from resolvent.comparisons.experiment.yaml_files import read_text
 from resolvent.comparisons.regression.regression_file import RegressionFile, is_regression
-from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text, experiment_of_file
+from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.regression import FederatedRegression
 
 Plan: TypeAlias = FederatedExperiment | FederatedRegression
-
-
-def plan_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: bool = False) -> Plan:
-    """Read the lead's file; see ``experiment_of_file``."""
-    if is_regression_file(source):
-        return FederatedRegression(RegressionFile.load(source, changes), rehearsal)
-    return experiment_of_file(source, changes, rehearsal=rehearsal)
 
 
 def plan_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),

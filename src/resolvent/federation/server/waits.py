@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from typing_extensions import override
 
+from resolvent.errors import InputError
 from resolvent.federation.protocol.encoded_message import Outgoing, parts_of
 from resolvent.federation.protocol.requests import read_request, refusal_code, request_bytes
 from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
@@ -17,12 +18,17 @@ from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import head_of_message
 
 _SILENCE, _CHECK = 8.0, 1.0  # seconds without an event before a report, and between two checks: together below 10
+_PATIENCE, _POLL = 600.0, 0.5  # seconds until a command gives up, and between two queries for the sites
 _WARNING = 10.0  # seconds for which a warning to a site waits for its answer
 # What a site that has not answered is asked for, by the kind of the message.
 _REQUESTS = {"describe": "the description of its table", "prepare": "the encoding of its rows",
              "finish run": "its models and its judgement", "start": "the start of {method}",
              "work": "its reply of {method}, round {round} of {rounds}, phase {phase}",
              "evaluate": "its scores of {method} after round {round}", "finish": "storing its models of {method}"}
+
+
+class FederationEndedError(InputError):
+    """The run has not been completed; the message says why, and how to continue."""
 
 
 class WatchedTransport(Transport):
@@ -168,6 +174,35 @@ class WaitReporter:
                     self.observe({"event": "waiting", **wait})
                 except OSError:  # the terminal is closed: the command itself notices it
                     return
+
+
+class Patience:
+    """Ends a command to which neither the server nor a missing site has come back for some minutes."""
+
+    def __init__(self, waits: WaitReporter) -> None:
+        self._waits = waits
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on: the server or the sites are connected."""
+        self._since = time.monotonic()
+
+    def check(self, reason: str) -> None:
+        """Raise a ``FederationEndedError`` with this reason if the time is over."""
+        if time.monotonic() - self._since > _PATIENCE:
+            raise FederationEndedError(f"{reason}, for {_PATIENCE:.0f} s: start the participants with resolvent server "
+                                       "start and resolvent party start, then run the command again to continue")
+
+    def await_sites(self, sites: Sequence[str], connected: Callable[[], Collection[str]]) -> None:
+        """Wait until all sites are connected."""
+        reported: set[str] = set()
+        while missing := {*sites} - {*connected()}:
+            if missing != reported:
+                self._waits.report({"for": "sites", "missing": sorted(missing)})
+                reported = missing
+            self.check(f"{', '.join(sorted(missing))} did not join")
+            time.sleep(_POLL)
+        self.restart()
 
 
 def wait_text(event: Mapping[str, Any]) -> str:

@@ -282,11 +282,7 @@ class Party:
         return self._logged("reply", message, sent)
 
     def _count(self, needed: Usage, kind: str, message: Message, identity: str) -> None:
-        """Write an answer to the ledger before it is computed; a message that arrives again is not counted again.
-
-        Raises:
-            Refusal: a budget is used up, or the round was answered to another payload.
-        """
+        """Write an answer to the ledger before it is computed; a message that arrives again is not counted again."""
         ledger, limits = self._ledger, self._limits
         if ledger is None:
             return

@@ -18,25 +18,24 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import quote, shorten
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import WHY, reasons_to_refuse, refusal_of_limits
-from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSIONS
+from resolvent.federation.protocol.names import PREPARED_FILE, VERSIONS
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.regression import METHOD, FederatedRegression
 from resolvent.federation.protocol.requests import run_of_method
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.budgets import reasons_of_budgets
-from resolvent.federation.site.departures import Departure
-from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.ledger import Usage
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.read_rows import check_present, read_site_rows
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_label, check_row_set
-from resolvent.federation.site.site_run import open_store
+from resolvent.federation.site.site_run import PlanRun, open_store
 from resolvent.federation.site.sum_party import secure_site
 
 
-class RegressionRun:
+class RegressionRun(PlanRun[FederatedRegression]):
     """One regression at a site.
 
     Attributes:
@@ -50,12 +49,9 @@ class RegressionRun:
 
         Args:
             identity: the certificate of the site, for secure sums.
-
-        Raises:
-            Refusal: the table cannot be used.
         """
-        self.experiment, self._folder, self._site, self._membership = regression, folder, site, membership
-        self._lead, self._plan, self._identity, self._formula = lead, plan, identity, regression.formula
+        super().__init__(folder, site, regression, membership, lead, plan, identity)
+        self._formula = regression.formula
         versions = None if regression.is_rehearsal else folder.parent / VERSIONS
         frame, rows = read_site_rows(site, regression.table, folder=versions)
         if rows is not None:
@@ -68,10 +64,7 @@ class RegressionRun:
                                          len(frame) - len(self._frame))
         self._used = np.isin(np.arange(len(frame)), self._frame.index)
         self._versions = versions
-        self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
-        self._parties: list[Party] = []
         self.methods: dict[str, Algorithm] = {}
-        self._stores: list[Any] = []
 
     @property
     def row_counts(self) -> dict[str, int]:
@@ -175,32 +168,9 @@ class RegressionRun:
         write_text(prepared, text)
         return {"columns": list(rows.model.columns)}
 
-    def preview(self) -> list[Departure]:
-        """The arrays that would leave the site in the rounds, by name and size."""
-        with self.experiment.precision():
-            return [departure._replace(message=f"{label}: {departure.message}")
-                    for label, party in zip(self.experiment.labels, self._parties, strict=False)
-                    for departure in party.preview()]
-
-    def handle(self, number: int, message: bytes | memoryview) -> bytes:
-        """Answer a message of the rounds of a method."""
-        with self.experiment.precision():
-            return self._parties[number].handle(message)
-
-    @property
-    def size(self) -> int:
-        """Number of methods: the fit, and the sums after it."""
-        return len(self._parties)
-
     def finish(self) -> dict[str, Any]:
         """The site has nothing to add: the fit is the lead's."""
         return {"methods": list(self.experiment.labels)}
-
-    def close(self) -> None:
-        """Close the stores."""
-        for store in self._stores:
-            store.close()
-        self._stores, self._parties = [], []
 
 
 def _few_rows(report: RowsReport, min_cell: int) -> str:

@@ -6,8 +6,10 @@ after the last round, and the logs of all data that left the site.
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,19 @@ from resolvent.comparisons.runs.summary import SUMMARY_FILE
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import from_plain
-from resolvent.federation.protocol.files import SiteFile
+from resolvent.errors import InputError
+from resolvent.federation.protocol.files import SiteFile, read_site
 from resolvent.federation.protocol.job import plan_digest, signed_content
-from resolvent.federation.protocol.names import LEDGER, PLANS, refitted_run
+from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.names import (
+    LEDGER,
+    PLANS,
+    SITE_FILE,
+    code_folder,
+    is_rehearsal,
+    refitted_run,
+    runs_of,
+)
 from resolvent.federation.protocol.plan import plan_from_text
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
 from resolvent.federation.protocol.regression import FederatedRegression
@@ -166,6 +178,16 @@ class Site:
         if self._run is not None:
             self._run.close()
             self._run = None
+
+
+def site_of_process(note: KitNote) -> Site:
+    """The site of a kit, by the variables that the command has set which started this process."""
+    path = os.environ.get(SITE_FILE)
+    if path is None:
+        raise InputError("this process has no site file: start the site with resolvent party start")
+    file = read_site(Path(path))
+    return Site(note.name, runs_of(note.kit), replace(file, folder=code_folder() or file.folder), verify=note.verify,
+                is_rehearsal=is_rehearsal(), identity=Identity(note.sign, note.verify_participant))
 
 
 def _mapping(request: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -6,11 +6,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.after.refit_folder import write_refit_of_site
@@ -36,6 +37,7 @@ from resolvent.federation.protocol.limits import (
     scored_splits,
 )
 from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSION_FILE, VERSIONS, refitted_run
+from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.requests import run_of_method, run_of_table
 from resolvent.federation.protocol.results import (
@@ -65,9 +67,49 @@ from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.party_metrics import PartyMetrics
 
-__all__ = ["SiteRun", "open_store"]
+__all__ = ["PlanRun", "SiteRun", "open_store"]
 
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
+_Plan = TypeVar("_Plan", bound=Plan)
+
+
+class PlanRun(Generic[_Plan]):
+    """One plan at a site: after the agreement of the sites there is a party for each method and seed.
+
+    Attributes:
+        experiment: the plan, bound with the parts that are installed at the site.
+    """
+
+    def __init__(self, folder: Path, site: SiteFile, experiment: _Plan, membership: Membership, lead: str, plan: str,
+                 identity: Identity | None) -> None:
+        self.experiment, self._folder, self._site, self._membership = experiment, folder, site, membership
+        self._lead, self._plan, self._identity = lead, plan, identity
+        self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
+        self._parties: list[Party] = []
+        self._stores: list[PartyStore] = []
+
+    def preview(self) -> list[Departure]:
+        """The arrays and numbers that would leave the site in the rounds, by name and size."""
+        with self.experiment.precision():
+            return [departure._replace(message=f"{label}: {departure.message}")
+                    for label, party in zip(self.experiment.labels, self._parties, strict=False)  # of the first seed
+                    for departure in party.preview()]
+
+    def handle(self, number: int, message: bytes | memoryview) -> bytes:
+        """Answer a message of the rounds of a method with a seed, see ``run_of_method``."""
+        with self.experiment.precision():
+            return self._parties[number].handle(message)
+
+    @property
+    def size(self) -> int:
+        """Number of methods times number of seeds."""
+        return len(self._parties)
+
+    def close(self) -> None:
+        """Close the stores, and drop the states of the parties from memory."""
+        for store in self._stores:
+            store.close()
+        self._stores, self._parties = [], []
 
 
 class _SeedRows(NamedTuple):
@@ -83,11 +125,10 @@ class _SeedRows(NamedTuple):
     rows: NDArray[np.integer]
 
 
-class SiteRun:
+class SiteRun(PlanRun[FederatedExperiment]):
     """One run at a site: the experiment, the table, and after the agreement a party for each method.
 
     Attributes:
-        experiment: the experiment, bound with the parts that are installed at the site.
         sums: answers the messages of the secure sum of the table's numbers, after ``description``; None without one.
     """
 
@@ -97,20 +138,13 @@ class SiteRun:
 
         Args:
             identity: the certificate of the site, for secure sums.
-
-        Raises:
-            Refusal: the table cannot be used.
         """
-        self.experiment, self._folder, self._site, self._membership = experiment, folder, site, membership
-        self._name, self._party, self._lead, self._plan = membership.name, membership.number, lead, plan
+        super().__init__(folder, site, experiment, membership, lead, plan, identity)
+        self._name, self._party, self._limits = membership.name, membership.number, site.limits
         self.table: SiteTable = read_site_table(
             site, experiment.table, self._name, self._party,
             folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
             held_out=experiment.held_out(with_test=not site.limits.refit_with_test_rows))
-        self._identity, self._limits = identity, site.limits
-        self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
-        self._parties: list[Party] = []
-        self._stores: list[PartyStore] = []
         self._seeds: list[_SeedRows] = []
         self._metrics: PartyMetrics | None = None
         self._decisive = DecisiveMetric("", {}, "")
@@ -126,7 +160,7 @@ class SiteRun:
         """
         reasons: dict[str, str] = {}
         needed = [Usage(jobs=1)]
-        with self.experiment.file.precision():
+        with self.experiment.precision():
             for label in self.experiment.labels:
                 algorithm = self.experiment.algorithm(label)
                 with refusing(RefusalCode.EXPERIMENT):
@@ -202,7 +236,7 @@ class SiteRun:
         self._folder.mkdir(parents=True, exist_ok=True)
         write_encoding(self._folder / "encoding.json", encoding)
         write_text(self._folder / VERSION_FILE, json.dumps({"version": self.table.version}))
-        with self.experiment.file.precision():
+        with self.experiment.precision():
             model, data = self.experiment.model(encoding), self.table.encode(encoding, weights)
             if data.weights is not None and self.table.version is not None:
                 self._limits = limits_of_weights(self._site.limits, data.weights[:self.table.training_rows])
@@ -223,11 +257,7 @@ class SiteRun:
         return score
 
     def _count_epsilons(self) -> None:
-        """Write the privacy losses of the plan to the ledger, before anything of it leaves.
-
-        Raises:
-            Refusal: they are beyond the budget.
-        """
+        """Write the privacy losses of the plan to the ledger, before anything of it leaves."""
         labels = [label for _ in self._seeds for label in self.experiment.labels]
         epsilons = [None if self.experiment.is_rehearsal else party.epsilon for party in self._parties]
         total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in epsilons)
@@ -264,22 +294,6 @@ class SiteRun:
         """The number of rows of each split."""
         return dict(self.report().rows)
 
-    def preview(self) -> list[Departure]:
-        """The arrays and numbers that would leave the site in the rounds, by name and size."""
-        return [departure._replace(message=f"{label}: {departure.message}")
-                for label, party in zip(self.experiment.labels, self._parties, strict=False)  # of the first seed
-                for departure in party.preview()]
-
-    def handle(self, number: int, message: bytes | memoryview) -> bytes:
-        """Answer a message of the rounds of a method with a seed, see ``run_of_method``."""
-        with self.experiment.file.precision():
-            return self._parties[number].handle(message)
-
-    @property
-    def size(self) -> int:
-        """Number of methods times number of seeds."""
-        return len(self._parties)
-
     @property
     def samples(self) -> FederatedData:
         """The encoded rows of the site with the first seed, after ``prepare``."""
@@ -296,7 +310,7 @@ class SiteRun:
         Returns:
             ``methods``, their labels; ``judgement``, that of this site, or None if its scores do not leave it.
         """
-        with self.experiment.file.precision():
+        with self.experiment.precision():
             models = self._read_models()
             labels = [label for label in self.experiment.labels
                       if all((label, of_seed.seed) in models for of_seed in self._seeds)]
@@ -359,11 +373,10 @@ class SiteRun:
                              training=summarize(of_seed.data))
         return MethodRun(models, metrics.table().assign(seed=of_seed.seed))
 
+    @override
     def close(self) -> None:
-        """Close the stores, and drop the states of the parties from memory."""
-        for store in self._stores:
-            store.close()
-        self._stores, self._parties, self._seeds = [], [], []
+        super().close()
+        self._seeds = []
 
 
 def open_store(folder: Path) -> PartyStore:

@@ -10,22 +10,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from resolvent.errors import InputError, shorten
 from resolvent.federation.engines.processes import EngineProcess, end_with_parent, free_port, start_process
-from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
-from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.names import runs_of
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.server.serve import serve_federation
-from resolvent.federation.server.waits import WaitReporter
+from resolvent.federation.server.waits import Patience, WaitReporter
 
-_RECONNECT, _POLL = 2.0, 0.5  # seconds between two attempts to connect, and between two queries for the sites
-_PATIENCE = 600.0  # seconds without the SuperLink or a site, after which the command gives up
+_RECONNECT = 2.0  # seconds between two attempts to connect
 # Flower reports nothing to its makers, looks for no update, and installs nothing.
 _PACKAGE = "resolvent.federation.engines.flower"
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -51,7 +48,7 @@ class FlowerServer:
                  observe: Observer, notify: Callable[[str], None]) -> None:
         self._note, self._experiment, self._job, self._results, self._notify = note, experiment, job, results, notify
         self._waits = WaitReporter(observe)
-        self._quiet_since = time.monotonic()
+        self._patience = Patience(self._waits)
         self._rounds, self._rounds_at_restart = 0, -1  # rounds that this command has observed
 
     def run(self) -> Mapping[str, Any]:
@@ -68,7 +65,7 @@ class FlowerServer:
                 except InputError:
                     raise
                 except Exception as error:  # an error of the network, or the SuperLink has ended
-                    self._check_patience(reason := f"the connection to the server is lost ({shorten(error)})")
+                    self._patience.check(reason := f"the connection to the server is lost ({shorten(error)})")
                     self._notify(f"{reason}: trying again")
                     time.sleep(_RECONNECT)
                     continue
@@ -82,7 +79,8 @@ class FlowerServer:
         """
         from resolvent.federation.engines.flower.adapter import FlowerTransport
 
-        nodes = self._await_sites(link)
+        self._patience.await_sites(self._job.sites, link.connected_sites)
+        nodes = link.nodes()
         with link.open_run() as grid:
             transport = FlowerTransport(grid, {site: nodes[site] for site in self._job.sites})
             outcome = serve_federation(self._job, self._experiment, transport, runs_of(self._note.kit) / self._job.run,
@@ -101,44 +99,21 @@ class FlowerServer:
         self._rounds += event.get("event") == "round"
         self._waits.observe(event)
 
-    def _await_sites(self, link: Any) -> dict[str, int]:
-        """Wait until all sites are connected; returns the ids of their nodes."""
-        reported: set[str] = set()
-        while missing := {*self._job.sites} - (nodes := link.nodes()).keys():
-            if missing != reported:
-                self._waits.report({"for": "sites", "missing": sorted(missing)})
-                reported = missing
-            self._check_patience(f"{', '.join(sorted(missing))} did not join")
-            time.sleep(_POLL)
-        self._quiet_since = time.monotonic()
-        return dict(nodes)
-
-    def _check_patience(self, reason: str) -> None:
-        if time.monotonic() - self._quiet_since > _PATIENCE:
-            raise InputError(f"{reason}, for {_PATIENCE:.0f} s: start the participants, then run the command again to "
-                             "continue")
-
 
 def _run_site(note: KitNote) -> None:
     """Run a site: its SuperNode in a process of its own, and the party in this process."""
     from resolvent.federation.engines.flower.adapter import client_app
     from resolvent.federation.engines.flower.site import answer_messages
-    from resolvent.federation.secure.primitives import Identity
-    from resolvent.federation.site.site import Site
+    from resolvent.federation.site.site import site_of_process
     from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 
     enable_compilation_cache()
-    file = read_site(Path(os.environ[SITE_FILE]))
-    folder = os.environ.get(CODE_FOLDER)
-    file = replace(file, folder=file.folder if folder is None else Path(folder))
     engine = note.kit / "engine"
     engine.mkdir(exist_ok=True)
     secret_file, secret, port = engine / "secret", secrets.token_bytes(32), free_port()
     secret_file.touch(mode=0o600)
     secret_file.write_bytes(secret)
-    site = Site(note.name, runs_of(note.kit), file, verify=note.verify,
-                is_rehearsal=os.environ.get(REHEARSAL) == "1",
-                identity=Identity(note.sign, note.verify_participant))
+    site = site_of_process(note)
     supernode = subprocess.Popen(
         [sys.executable, "-u", "-m", f"{_PACKAGE}.start", str(os.getpid()), str(note.kit), str(port), str(secret_file)],
         stdin=subprocess.DEVNULL)

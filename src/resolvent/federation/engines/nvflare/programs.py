@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,14 @@ from typing_extensions import override
 
 from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProgram
-from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
-from resolvent.federation.protocol.names import CODE_FOLDER, MODELS, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.names import MODELS, code_folder, is_rehearsal, runs_of
 from resolvent.federation.protocol.plan import plan_from_text
 from resolvent.federation.protocol.requests import check_run_name
 from resolvent.federation.protocol.transport import PartyHandler, Transport
-from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.server.serve import serve_federation
-from resolvent.federation.site.site import Site
+from resolvent.federation.site.site import site_of_process
 from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 
 
@@ -38,8 +35,8 @@ class FederationServer(ServerProgram):
 
         try:
             plan = FederationJob.from_plain(job)
-            experiment = plan_from_text(plan.experiment, plan.run, rehearsal=_is_rehearsal() and plan.rehearsal,
-                                        models=json.loads(os.environ.get(MODELS, "[]")), folder=_code_folder())
+            experiment = plan_from_text(plan.experiment, plan.run, rehearsal=is_rehearsal() and plan.rehearsal,
+                                        models=json.loads(os.environ.get(MODELS, "[]")), folder=code_folder())
             experiment = experiment.with_refit(plan.refit, plan.keeps_validation)
             folder = runs_of(kit) / check_run_name(plan.run)
             outcome = serve_federation(plan, experiment, transport, folder, results, observe,
@@ -62,19 +59,12 @@ class FederationServer(ServerProgram):
 
 
 class FederationSite(SiteProgram):
-    """Answers the server's messages at a site, see ``federation_site.Site``."""
+    """Answers the server's messages at a site, see ``Site``."""
 
     @override
     def open(self, site: str, kit: Path) -> PartyHandler:
         enable_compilation_cache()
-        path = os.environ.get(SITE_FILE)
-        if path is None:
-            raise InputError("this process has no site file: start the site with resolvent party start")
-        file = read_site(Path(path))
-        file = replace(file, folder=_code_folder() or file.folder)
-        note = KitNote(kit)
-        self._site = Site(site, runs_of(kit), file, verify=note.verify, is_rehearsal=_is_rehearsal(),
-                          identity=Identity(note.sign, note.verify_participant))
+        self._site = site_of_process(KitNote(kit))
         return self._site.handle
 
     @override
@@ -86,12 +76,3 @@ class FederationSite(SiteProgram):
         site = getattr(self, "_site", None)
         if site is not None:
             site.close()
-
-
-def _is_rehearsal() -> bool:
-    return os.environ.get(REHEARSAL) == "1"
-
-def _code_folder() -> Path | None:
-    folder = os.environ.get(CODE_FOLDER)
-    return None if folder is None else Path(folder)
-
