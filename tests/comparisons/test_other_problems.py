@@ -8,7 +8,7 @@ import resolvent as rv
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.comparison_runs import compare_file
 from resolvent.comparisons.runs.summary import Source, summarize
-from resolvent.papers.reproductions import checkpoints as checkpoints_module
+from resolvent.papers.reproductions import run_metrics
 from resolvent.papers.reproductions import search as search_module
 from resolvent.papers.reproductions.curves import Curve
 from resolvent.papers.reproductions.reproduction import Reproduction
@@ -95,7 +95,7 @@ def test_trials_of_a_search_have_settings_of_their_own(prices, monkeypatch):
             assert (view.measure, view.split) == ("sharpe_ratio", "validation")
             return {label: Curve(np.arange(2), np.array([0.0, i]), {}, {}) for i, label in enumerate(self.labels)}
 
-    monkeypatch.setattr(checkpoints_module, "RunMetrics", Recorded)
+    monkeypatch.setattr(run_metrics, "RunMetrics", Recorded)
     body = "\n".join(f"  {line}" for line in PRICES.format(path=prices).strip().splitlines())
     reproduction = Reproduction.parse("mine", f"""
 title: a search
@@ -115,7 +115,7 @@ claims: []
 quick: {{}}
 """)
     outcome = search_module.search(reproduction, "one", "paper scale", (), lambda *_: None,
-                                   checkpoints_module.Checkpoints(None))
+                                   run_metrics.Checkpoints(None))
     assert outcome["fedavg"]["chosen"] == {"solver.learning_rate": 0.1}
     assert [tuple(period) for period in experiments[0].data.periods] == [(0, 50), (50, 19), (69, 20)]
     assert all("batch_size=7" in repr(trial) for trial in experiments[0].algorithms.values())

@@ -129,11 +129,7 @@ def federate_file(source: str, changes: "Sequence[str]", out: Path, rules: "Mapp
 
 def _settings_of(rows: str, party: str | None, options: "Mapping[str, Any]",
                  text: "TextFormat") -> "tuple[RegressionSettings, RegressionTable]":
-    """The settings and the table, from a file and the options that differ from their defaults.
-
-    Raises:
-        InputError: there is no formula, or no column of the site.
-    """
+    """The settings and the table, from a file and the options that differ from their defaults."""
     from resolvent.comparisons.experiment.yaml_files import read_text
     from resolvent.comparisons.regression.regression_file import RegressionFile, RegressionTable, is_regression
     from resolvent.comparisons.regression.settings import RegressionSettings
@@ -159,11 +155,7 @@ def _settings_of(rows: str, party: str | None, options: "Mapping[str, Any]",
 
 
 def _table_of(rows: str, party: str | None) -> tuple[str, str]:
-    """The table and the column of the site.
-
-    Raises:
-        InputError: neither the file nor the option names the column, or the file's data are no table.
-    """
+    """The table and the column of the site."""
     from resolvent.comparisons.experiment.binding import Bound
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.data.tables.party_tables import table
@@ -181,11 +173,7 @@ def _table_of(rows: str, party: str | None) -> tuple[str, str]:
 
 
 def _levels(reference: tuple[str, ...]) -> dict[str, Any]:
-    """Such as ("ward=A",) as {"ward": "A"}.
-
-    Raises:
-        InputError: a part has no equals sign.
-    """
+    """Such as ("ward=A",) as {"ward": "A"}."""
     from resolvent.errors import InputError, quote
 
     for part in reference:

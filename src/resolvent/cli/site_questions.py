@@ -17,9 +17,6 @@ def new_site_file(path: Path, table: str | None, changes: Sequence[str], *, is_s
         table: the site's table; None: it is asked for.
         changes: further settings, each ``key=value``.
         is_silent: whether nothing is asked.
-
-    Raises:
-        InputError: the file exists, the table is missing, or a value is wrong.
     """
     from resolvent.federation.site.new_file import QUESTIONS, write_site_file
 

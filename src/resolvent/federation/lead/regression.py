@@ -25,9 +25,6 @@ def federate_regression(note: KitNote, regression: FederatedRegression, out: Pat
                         observe: Observer, *, notify: Callable[[str], None]) -> Regression:
     """Fit a regression over sites, and write its page and tables; an interrupted run is resumed.
 
-    Args:
-        note: as in ``federate``.
-
     Raises:
         FederationEndedError: a site refuses or has not answered.
     """

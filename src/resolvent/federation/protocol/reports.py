@@ -1,10 +1,12 @@
 """The reports of a running federation, which the server's log stores: answers, scores, and the end of the run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 __all__ = ["EvaluationReport", "FinishReport", "MembersReport", "PhaseReport", "Report", "SiteScores", "StartReport",
-           "entry_of_report", "report_from_entry"]
+           "entry_of_report", "event_of_report", "report_from_entry"]
 
 SiteScores: TypeAlias = Mapping[str, Mapping[str, float | None]]
 
@@ -131,3 +133,31 @@ def _with_ids(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {int(key): item for key, item in value.items()}
     return tuple(value) if isinstance(value, list) else value
+
+
+def event_of_report(label: str, rounds: int, names: Sequence[str], score: str, report: Report) -> dict[str, Any]:
+    """A report as an event for the lead, with the names of the sites.
+
+    Args:
+        score: the score whose mean is shown.
+    """
+    if isinstance(report, MembersReport):
+        return {"event": "members", "method": label, "round": report.round + 1, "joined": list(report.joined),
+                "left": list(report.left)}
+    if isinstance(report, StartReport):
+        return {"event": "start", "method": label, "resumed": report.resumed, "rounds": rounds}
+    if isinstance(report, PhaseReport):
+        return {"event": "round", "method": label, "round": report.round + 1, "phase": report.phase, "rounds": rounds,
+                "attempts": report.attempts, "asked": [names[k] for k in report.asked],
+                "counted": [names[k] for k in report.counted],
+                "refused": {names[k]: reason for k, reason in report.refused.items()},
+                "norms": {names[k]: norm for k, norm in report.norms.items()},
+                "absent": {names[k]: reason for k, reason in report.absent.items()},
+                "late": [names[k] for k in report.late]}
+    if isinstance(report, EvaluationReport):
+        values = [scores[score].get("test") for scores in report.personal.values() if score in scores]
+        finite = [value for value in values if value is not None]
+        return {"event": "scores", "method": label, "round": report.round, "score": score,
+                "mean": float(np.mean(finite)) if finite else None,
+                "withheld": [names[k] for k in report.withheld]}
+    return {"event": "finish", "method": label, "absent": {names[k]: why for k, why in report.absent.items()}}

@@ -282,13 +282,8 @@ class PartyStore(_Store):
         Raises:
             InputError: the file is damaged.
         """
-        path = self.folder / self._MODELS
-        if not path.exists():
+        if (message := self.read_file(self._MODELS)) is None:
             return None
-        try:
-            message = decode(_content_of(path), _LARGEST_FILE)
-        except WireError as error:
-            raise DamagedFileError(f"{path} cannot be used: {error}") from error
         shared = self._restore(message, "shared.", like) if message.fact("has_shared", bool) else None
         return self._restore(message, "personal.", like), shared
 

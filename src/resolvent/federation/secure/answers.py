@@ -59,11 +59,7 @@ class SecureAnswers:
 
     def hide(self, message: Message, integers: NDArray[np.unsignedinteger]
              ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """The facts and arrays of an answer with masked integers.
-
-        Raises:
-            Refusal: see ``check``.
-        """
+        """The facts and arrays of an answer with masked integers."""
         mask = self._site.mask(position_of(message), message.facts.get("asked"), _digest(message), len(integers),
                                integers.dtype.str)
         np.add(mask.values, integers, out=mask.values)

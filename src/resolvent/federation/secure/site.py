@@ -173,9 +173,6 @@ class SecureSite:
             asked: the sites whose replies are to be summed.
             message: a digest of the server's message, see ``sign``.
             dtype: ``<u4`` or ``<u8``.
-
-        Raises:
-            Refusal: see ``check_asked``.
         """
         names = self.check_asked(position, asked, message)
         needs_all = self.rules.needs_all(len(names))

@@ -195,11 +195,7 @@ class Coordinator:
         return self._change_members(record)._replace(excluded=())  # the person has put the folder of a party back
 
     def _change_members(self, record: ServerRecord) -> ServerRecord:
-        """Let parties join and leave from the next round on, if the transport has other parties than the run.
-
-        Raises:
-            FederationStoppedError: a party that joins does not answer.
-        """
+        """Let parties join and leave from the next round on, if the transport has other parties than the run."""
         names, members = self._transport.parties, record.members[-1][1]
         before = {record.parties[k] for k in members}
         if before == {*names} or record.round >= self._rounds:

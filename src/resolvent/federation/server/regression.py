@@ -22,14 +22,13 @@ from resolvent.federation.protocol.exchange import FederationStoppedError
 from resolvent.federation.protocol.fitted_regression import FittedRegression
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.regression import FederatedRegression
-from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report
+from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
 from resolvent.federation.protocol.requests import FederationRefusedError, ask_all, request_bytes, run_of_method
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.agreement import ask_for_reports
 from resolvent.federation.server.coordinator import Coordinator
-from resolvent.federation.server.events import event_of_report
 from resolvent.federation.server.result import FederationResult
 from resolvent.problem.regression.objective import RegressionProblem
 

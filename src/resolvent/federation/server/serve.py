@@ -27,7 +27,7 @@ from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.judgement import join_judgements, read_judgement
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
-from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report
+from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
 from resolvent.federation.protocol.requests import FederationRefusedError, ask_each, request_bytes, run_of_method
 from resolvent.federation.protocol.results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
 from resolvent.federation.protocol.run_status import STATUS_FILE
@@ -36,7 +36,6 @@ from resolvent.federation.protocol.transport import Transport, TransportError
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.agreement import RunAgreement, agree_on_run
 from resolvent.federation.server.coordinator import Coordinator
-from resolvent.federation.server.events import event_of_report
 from resolvent.federation.server.regression import fit_regression
 from resolvent.federation.server.result import FederationResult
 from resolvent.federation.server.status_file import StatusFile

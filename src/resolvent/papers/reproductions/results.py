@@ -54,11 +54,7 @@ def read_record(path: Path) -> Record:
 
 
 def read_records(folder: Path) -> dict[Path, Record]:
-    """The records of all JSON files in a results folder, by path.
-
-    Raises:
-        InputError: as ``read_record``.
-    """
+    """The records of all JSON files in a results folder, by path."""
     return {path: read_record(path) for path in sorted(folder.glob("*.json"))}
 
 
@@ -70,9 +66,6 @@ def redraw(folder: Path, name: str | None = None) -> list[Path]:
 
     Returns:
         The pictures.
-
-    Raises:
-        InputError: a JSON file is damaged.
     """
     paths = [path for path in sorted(folder.glob("*.json"))
              if name in (None, path.stem, path.stem.removesuffix("-quick"), path.stem.removesuffix("-middle"))]
@@ -126,11 +119,7 @@ def page(folder: Path) -> str:
 
 
 def shown_records(folder: Path) -> dict[str, Record]:
-    """The records that the page shows, by file name without the ending: of each reproduction the largest setting.
-
-    Raises:
-        InputError: a JSON file is damaged.
-    """
+    """The records that the page shows, by file name without the ending: of each reproduction the largest setting."""
     settings = get_args(Setting)
     largest: dict[str, tuple[str, Record]] = {}
     for path, record in read_records(folder).items():

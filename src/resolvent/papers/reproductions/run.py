@@ -8,10 +8,10 @@ from typing import Any
 
 from resolvent.comparisons.experiment.merged_settings import Choices
 from resolvent.comparisons.runs.environment import device, versions
-from resolvent.papers.reproductions.checkpoints import Checkpoints
 from resolvent.papers.reproductions.curves import Curve
 from resolvent.papers.reproductions.record import claim_record, panel_record
 from resolvent.papers.reproductions.reproduction import Reproduction
+from resolvent.papers.reproductions.run_metrics import Checkpoints
 from resolvent.papers.reproductions.schema import Setting
 from resolvent.papers.reproductions.search import ProgressOfPanel, is_searched, search
 

@@ -1,5 +1,6 @@
-"""Curves read from the metrics of a comparison, as a panel's view asks for them."""
+"""The runs of a reproduction, which can be continued, and the curves that a panel's view reads from their metrics."""
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -119,3 +120,22 @@ def _over_parties(rows: pd.DataFrame, view: View, sizes: Mapping[str, np.ndarray
             return table[int(number)]
     raise InputError(f"over: {view.over!r} must be mean, samples, worst, p10, std, or party K with K one of the "
                      f"{len(table.columns)} parties")
+
+
+class Checkpoints:
+    """Where the runs of a reproduction store their states, if anywhere.
+
+    Attributes:
+        restored_cpu_seconds: CPU seconds of the rounds that were restored and did not run again, so far.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self.restored_cpu_seconds = 0.0
+
+    def run(self, experiment: PanelExperiment, title: str, seed: int, number: int = 0) -> RunMetrics:
+        """Run an experiment, or continue it, or read it if it is complete."""
+        digest = hashlib.sha256(title.encode()).hexdigest()[:12]  # a title may have characters that no path has
+        metrics = RunMetrics(experiment, None if self._folder is None else self._folder / f"{digest}-{seed}-{number}")
+        self.restored_cpu_seconds += metrics.restored_cpu_seconds
+        return metrics

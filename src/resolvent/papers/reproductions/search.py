@@ -8,9 +8,9 @@ import numpy as np
 from resolvent.comparisons.experiment.merged_settings import merge, with_choices
 from resolvent.comparisons.judgement.metrics import higher_is_better
 from resolvent.errors import InputError
-from resolvent.papers.reproductions.checkpoints import Checkpoints
 from resolvent.papers.reproductions.record import rounded
 from resolvent.papers.reproductions.reproduction import PanelExperiment, Reproduction
+from resolvent.papers.reproductions.run_metrics import Checkpoints
 from resolvent.papers.reproductions.schema import Setting
 
 ProgressOfPanel = Callable[[str, int, int], None]  # panel, runs done, runs in total

@@ -65,15 +65,11 @@ class FittedGAN(FittedAugmenter):
 
     Attributes:
         generator: maps normal noise to outputs.
-        raw_mean: mean logarithmic return without calibration.
-        raw_deviation: standard deviation of the logarithmic returns without calibration.
     """
 
     generator: RecurrentNetwork
     shift: Float[Array, " m"]
     scale: Float[Array, " m"]
-    raw_mean: Float[Array, " m"]
-    raw_deviation: Float[Array, " m"]
 
     @override
     def sample(self, days: int, key: Array) -> Float[Array, "days m"]:
@@ -145,7 +141,7 @@ class GAN(Augmenter):
         if self.calibrate:
             scale = deviation / jnp.where(output_deviation > 0, output_deviation, 1)
             shift = mean - scale * output_mean
-        return FittedGAN(generator, shift, scale, mean + deviation * output_mean, deviation * output_deviation)
+        return FittedGAN(generator, shift, scale)
 
     def _train(self, series: Float[Array, "days m"], first: Int[ArrayLike, ""], of_start: Array,
                of_training: Array) -> RecurrentNetwork:
