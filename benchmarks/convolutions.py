@@ -39,8 +39,10 @@ _SECONDS = 0.05  # of one measurement
 _REWRITES = "resolvent.xla.rewrites.convolutions"
 # Other choices: names of constants, and their values.
 _SETTINGS: dict[str, dict[str, Any]] = {
-    "Winograd's products where they save 30": {"winograd._MIN_SAVED": 30},
-    "Winograd's products where they save 60": {"winograd._MIN_SAVED": 60},
+    "Winograd's products where they save 20": {"winograd._MIN_SAVED": 20},
+    "Winograd's products where they save 45": {"winograd._MIN_SAVED": 45},
+    "Winograd's products by filter where they save 30": {"winograd._MIN_SAVED_BY_FILTER": 30},
+    "Winograd's products by filter where they save 60": {"winograd._MIN_SAVED_BY_FILTER": 60},
     "tiles of two outputs": {"winograd._OUTPUTS": 2, "winograd._TAPS": {3: 3}},
     "outputs joined up to 32 filters": {"few_filters._MIN_FILTERS": 32},
     "outputs joined in twos": {"few_filters.NEIGHBOURS": (1, 2)},
@@ -49,7 +51,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "products of samples from 16 filters": {"positions._MIN_FILTERS": 16},
     "sums of up to 64 products": {"groups._MAX_TERMS": 64},
     "sums of up to 144 products": {"groups._MAX_TERMS": 144},
-    "sums of 36 products in a loop": {"groups._MAX_TERMS_OF_LOOP": 36},
+    "sums of 36 products in a loop": {"groups._TERMS_OF_LOOP": 36},
     "blocks of 4 features": {"groups._MIN_FEATURES": 4},
     "blocks of 16 features": {"groups._MIN_FEATURES": 16},
     "blocks of 32 features": {"groups._MIN_FEATURES": 32},

@@ -52,7 +52,7 @@ def convolutions(draw, with_larger_windows=False):
     spatial = draw(st.sampled_from([1, 2, 2, 3]))
     small = st.lists(st.integers(1, 3), min_size=spatial, max_size=spatial).map(tuple)
     groups, features, multiplier = draw(st.sampled_from([(1, 1, 3), (1, 3, 2), (2, 2, 1), (3, 1, 2), (5, 1, 1),
-                                                         (6, 2, 1)]))
+                                                         (6, 2, 1), (2, 3, 8)]))
     window, strides, lhs_dilation, rhs_dilation = (draw(small) for _ in range(4))
     if with_larger_windows and draw(st.booleans()):  # of a kind that has Winograd's forms
         window = tuple(draw(st.sampled_from([2, 3, 5, 7])) for _ in range(spatial))
@@ -76,7 +76,7 @@ def convolutions(draw, with_larger_windows=False):
 @given(convolutions(with_larger_windows=True), st.sampled_from([np.float64, np.float64, np.float32]))
 def test_convolutions(case, dtype):
     lhs, rhs, params = case
-    with jax.enable_x64(True), patch.object(winograd, "_MIN_SAVED", 0):
+    with jax.enable_x64(True), patch.multiple(winograd, _MIN_SAVED=0, _MIN_SAVED_BY_FILTER=0):
         args = draw_array(0, lhs, dtype), draw_array(1, rhs, dtype)
 
         def convolve(lhs, rhs):
@@ -200,7 +200,8 @@ def test_convolutions_with_few_filters(columns, filters):
 @nightly.diagonal(("window", "dtype"), [3, 5, 7], [np.float64, np.float32])
 def test_winograds_forms_under_every_transformation(window, dtype, monkeypatch):
     """In a scan, under ``vmap``, with derivatives of the second order, as in meta-learning."""
-    monkeypatch.setattr(winograd, "_MIN_SAVED", 1)
+    for name in ("_MIN_SAVED", "_MIN_SAVED_BY_FILTER"):
+        monkeypatch.setattr(winograd, name, 1)
 
     def loss(filters, x, y):
         def layer(h, w):

@@ -6,7 +6,6 @@ stride along this axis, all columns are computed: to bring the needed ones toget
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial, reduce
 
 import jax.numpy as jnp
@@ -30,7 +29,7 @@ def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geomet
     if geometry.groups == 1 or rhs.shape[-2] != 1 or np.prod(rhs.shape[:-2]) > MAX_TERMS:
         return None
     (*sizes, columns), filters = geometry.output_sizes(lhs, rhs), rhs.shape[-1]
-    padded, steps = _pad(jnp.repeat(lhs, filters // geometry.groups, axis=-1), geometry), (*geometry.strides[:-1], 1)
+    padded, steps = geometry.pad_rows(jnp.repeat(lhs, filters // geometry.groups, axis=-1)), (*geometry.strides[:-1], 1)
     width = (columns - 1) * geometry.strides[-1] + 1
     adjacent = _adjacent(width, filters)
     # A call: otherwise XLA computes the tiled filter again for each number that reads it.
@@ -53,16 +52,6 @@ def depthwise(lhs: Float[Array, "B ... G"], rhs: Float[Array, "... 1 F"], geomet
     return out
 
 
-def _pad(lhs: Array, geometry: Convolution) -> Array:
-    """The padded array, by one loop along columns and features."""
-    if geometry.lhs_dilation[-1] > 1:
-        return geometry.pad(lhs)
-    features, (*padding, of_columns) = lhs.shape[-1], geometry.padding
-    before, after = (n * features for n in of_columns)
-    rows = replace(geometry, padding=(*padding, (before, after))).pad(lhs.reshape(*lhs.shape[:-2], -1, 1))
-    return rows.reshape(*rows.shape[:-2], -1, features)
-
-
 def depthwise_filter_gradient(lhs: Float[Array, "G ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
                               convolve: Convolve) -> Array | None:
     """The gradient by the filter: for each output position, a sum over batch and pixels.
@@ -74,7 +63,7 @@ def depthwise_filter_gradient(lhs: Float[Array, "G ... B"], rhs: Float[Array, ".
             or np.prod(positions) > MAX_TERMS):
         return None
     filters, (*steps, dilation) = rhs.shape[-1], geometry.rhs_dilation
-    inputs = _pad(jnp.repeat(jnp.moveaxis(lhs, (0, -1), (-1, 0)), filters // len(lhs), axis=-1), geometry)
+    inputs = geometry.pad_rows(jnp.repeat(jnp.moveaxis(lhs, (0, -1), (-1, 0)), filters // len(lhs), axis=-1))
     # Zeros between the columns of the gradient, for long loops; not if a loop over one column is long enough.
     distance = dilation if filters >= _MIN_NUMBERS_OF_LOOP and rhs.shape[-3] <= MAX_TERMS else 1
     dilated = [(0, 0, dilation // distance - 1 if axis == rhs.ndim - 2 else 0) for axis in range(rhs.ndim)]

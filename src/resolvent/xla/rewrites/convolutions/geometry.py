@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -47,6 +48,15 @@ class Convolution:
         config = [(*pair, dilation - 1) for pair, dilation in zip(self.padding, self.lhs_dilation, strict=True)]
         return lax.pad(lhs, jnp.zeros((), lhs.dtype), [(0, 0, 0), *config, (0, 0, 0)])
 
+    def pad_rows(self, lhs: Array) -> Array:
+        """The same, by one loop along columns and features: XLA's loops along few features are slow."""
+        if self.lhs_dilation[-1] > 1:
+            return self.pad(lhs)
+        features, (*padding, of_columns) = lhs.shape[-1], self.padding
+        before, after = (n * features for n in of_columns)
+        rows = replace(self, padding=(*padding, (before, after))).pad(lhs.reshape(*lhs.shape[:-2], -1, 1))
+        return rows.reshape(*rows.shape[:-2], -1, features)
+
     def unpadded(self, axes: Sequence[bool]) -> "Convolution":
         """The convolution without padding and dilation of lhs along the axes for which ``axes`` is true."""
         return replace(self, padding=choose(axes, (0, 0), self.padding),
@@ -62,6 +72,11 @@ Form: TypeAlias = Callable[[Array, Array, Convolution, Convolve], Array | None]
 def choose(conditions: Sequence[bool], value: Any, others: Sequence[Any]) -> tuple[Any, ...]:
     """The value for each axis whose condition is true, and the other values for the others."""
     return tuple(value if condition else other for condition, other in zip(conditions, others, strict=True))
+
+
+def add_terms(terms: Sequence[Array]) -> Array:
+    """Their sum, by two sums of which neither waits for the other's additions."""
+    return reduce(jnp.add, [reduce(jnp.add, terms[n::2]) for n in range(min(2, len(terms)))])
 
 
 def strided(x: Array, first: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> Array:

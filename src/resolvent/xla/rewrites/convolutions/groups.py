@@ -8,12 +8,41 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, strided
+from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, add_terms, strided
 from resolvent.xla.small_call import no_inline
 
 _MAX_TERMS = 100  # of a sum: blocks of more features have products that are fast enough
-_MAX_TERMS_OF_LOOP = 18  # with more, the entries of the filter are not in registers
+_TERMS_OF_LOOP = 18  # with more, the entries of the filter are not in registers
+_FILTERS = 8  # of a group, which fill a vector register
 _MIN_FEATURES = 8  # features of a block: with fewer, the library's products are slow
+
+
+def sums_for_filters(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"], geometry: Convolution,
+                     convolve: Convolve) -> Array | None:
+    """Sums over the features of a group and the window, in loops along its filters.
+
+    The entries of the filter stay in registers along the columns, and a number of lhs is read once for all filters.
+    With fewer terms in a loop, XLA computes one filter after the other.
+    """
+    groups, (*window, features, filters) = geometry.groups, rhs.shape
+    entries = [*np.ndindex(*window, features)]
+    if groups == 1 or filters != groups * _FILTERS or not _TERMS_OF_LOOP <= len(entries) <= _MAX_TERMS:
+        return None
+    sizes, of_loop = geometry.output_sizes(lhs, rhs), math.ceil(len(entries) / (len(entries) // _TERMS_OF_LOOP))
+
+    def add(begin: int, padded: Array, rhs: Array, *total: Array) -> Array:
+        factors, terms = rhs.reshape(*window, features, groups, 1, _FILTERS), []
+        for *tap, feature in entries[begin:begin + of_loop]:
+            first = [t * dilation for t, dilation in zip(tap, geometry.rhs_dilation, strict=True)]
+            met = strided(padded[..., feature::features], first, sizes, geometry.strides)
+            terms.append(jnp.swapaxes(met, -1, -2)[..., None] * factors[(*tap, feature)])
+        return reduce(jnp.add, [*total, add_terms(terms)])
+
+    padded, total = geometry.pad_rows(lhs), list[Array]()
+    for begin in range(0, len(entries), of_loop):
+        total = [no_inline(partial(add, begin))(padded, rhs, *total)]
+    out: Array = no_inline(partial(jnp.swapaxes, axis1=-2, axis2=-3))(*total)
+    return out.reshape(len(lhs), *sizes, filters)
 
 
 def few_features(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"], geometry: Convolution,
@@ -28,7 +57,7 @@ def few_features(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"], geo
         return None
     sizes, strides = geometry.output_sizes(lhs, rhs), (1, 1, *geometry.strides)
     entries = [*np.ndindex(features, *window)]
-    loops = math.ceil(len(entries) / _MAX_TERMS_OF_LOOP)
+    loops = math.ceil(len(entries) / _TERMS_OF_LOOP)
     of_loop = math.ceil(len(entries) / loops)
 
     def pad(images: Array) -> Array:
@@ -42,7 +71,7 @@ def few_features(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"], geo
             first = [t * dilation for t, dilation in zip(tap, geometry.rhs_dilation, strict=True)]
             met = strided(padded, (0, feature, *first), (groups, 1, *sizes), strides)
             terms.append(met * factors[(*tap, feature)])
-        return reduce(jnp.add, [reduce(jnp.add, terms).reshape(len(lhs), filters, *sizes), *total])
+        return reduce(jnp.add, [*total, add_terms(terms).reshape(len(lhs), filters, *sizes)])
 
     # Calls: XLA is fast at transposing alone, not together with other operations.
     padded, total = no_inline(pad)(jnp.moveaxis(lhs, -1, 1)), list[Array]()

@@ -21,7 +21,12 @@ from resolvent.xla.rewrites.convolutions.depthwise import depthwise, depthwise_f
 from resolvent.xla.rewrites.convolutions.dilation import phases, phases_as_samples, strided_slices
 from resolvent.xla.rewrites.convolutions.few_filters import columns_with_features, few_filters
 from resolvent.xla.rewrites.convolutions.geometry import NUMBERS, Convolution, Convolve, Form
-from resolvent.xla.rewrites.convolutions.groups import batch_groups, blocks_of_groups, few_features
+from resolvent.xla.rewrites.convolutions.groups import (
+    batch_groups,
+    blocks_of_groups,
+    few_features,
+    sums_for_filters,
+)
 from resolvent.xla.rewrites.convolutions.positions import few_positions, parts_of_samples, products_of_samples
 from resolvent.xla.rewrites.convolutions.winograd import (
     winograd,
@@ -46,10 +51,10 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
 
 
 FORMS: tuple[Form, ...] = (winograd_filter_gradient_of_phases, few_positions, strided_slices, phases,
-                           depthwise_filter_gradient, batch_groups, depthwise, few_features, blocks_of_groups,
-                           winograd_products_of_samples, parts_of_samples, winograd, winograd_filter_gradient,
-                           depth_as_features, products_of_samples, phases_as_samples, columns_with_features,
-                           few_filters, library)
+                           depthwise_filter_gradient, batch_groups, depthwise, sums_for_filters, few_features,
+                           blocks_of_groups, winograd_products_of_samples, parts_of_samples, winograd,
+                           winograd_filter_gradient, depth_as_features, products_of_samples, phases_as_samples,
+                           columns_with_features, few_filters, library)
 
 
 def convolve(lhs: Array, rhs: Array, geometry: Convolution) -> Array:

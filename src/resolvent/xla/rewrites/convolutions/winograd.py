@@ -28,7 +28,8 @@ _OUTPUTS = 4  # of a tile, of up to 8 entries: more have large rounding errors
 _TAPS = {2: 2, 3: 3, 5: 5, 7: 4}  # window -> entries of its parts; a window of 7 has two, filled up with a zero
 _POINTS = (0, 1, -1, 2, -2, 0.5, -0.5)  # the last point is infinity
 # Products that are saved, per number of the transformed arrays: with fewer, their sums take longer.
-_MIN_SAVED = 45
+_MIN_SAVED = 30
+_MIN_SAVED_BY_FILTER = 45
 _MAX_PRODUCTS = 0.75  # multiplications of a form, as a fraction of the convolution's
 _ROWS = range(8, 48)  # of products of samples: fewer are slow, and more are faster without copies, by the library
 _JOINED_FILTERS = 32  # of one or two adjacent columns, which products of samples need
@@ -77,7 +78,7 @@ def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometr
              convolve: Convolve) -> Array | None:
     """A convolution with a small window and stride 1; of large images, of a few samples at a time."""
     sizes = geometry.output_sizes(lhs, rhs)
-    tiling = _tiling(geometry, rhs.shape[:-2], geometry.rhs_dilation, sizes, rhs.shape[-2:])
+    tiling = _tiling(geometry, rhs.shape[:-2], geometry.rhs_dilation, sizes, rhs.shape[-2:], _MIN_SAVED)
     if tiling is None or set(geometry.strides) != {1}:
         return None
     numbers = max(prod(lhs.shape[1:]), prod(sizes) * rhs.shape[-1])
@@ -89,16 +90,21 @@ def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometr
         return parts.reshape(len(lhs), *parts.shape[2:])
     axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.taps, _OUTPUTS)
     factors = _transform(of_filter, rhs, axis, tiling.parts, tiling.taps, 1)
-    product = _product(tiling, geometry)
-    products = [convolve(x, w, product) for x, w in zip(_sums_of_inputs(tiling, lhs, geometry), factors, strict=True)]
-    return _join(of_outputs.T, products, axis + 1, tiling.dilation, sizes[axis])
+    # The axes after the tiled one as one: XLA's loops along 16 features compute one number after the other.
+    inputs = _sums_of_inputs(tiling, lhs.reshape(*lhs.shape[:axis + 2], -1), geometry)
+    images = [x.reshape(*x.shape[:-1], *lhs.shape[axis + 2:]) for x in inputs]
+    products = [convolve(x, w, _product(tiling, geometry)) for x, w in zip(images, factors, strict=True)]
+    rows = [x.reshape(*x.shape[:axis + 2], -1) for x in products]
+    out = _join(of_outputs.T, rows, axis + 1, tiling.dilation, sizes[axis])
+    return out.reshape(len(lhs), *sizes, -1)
 
 
 def winograd_filter_gradient(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
                              convolve: Convolve) -> Array | None:
     """The gradient of such a convolution by its filter: a convolution with few positions."""
     positions = geometry.output_sizes(lhs, rhs)
-    tiling = _tiling(geometry, positions, geometry.strides, rhs.shape[:-2], (len(lhs), rhs.shape[-1]))
+    tiling = _tiling(geometry, positions, geometry.strides, rhs.shape[:-2], (len(lhs), rhs.shape[-1]),
+                     _MIN_SAVED_BY_FILTER)
     if tiling is None or set(geometry.rhs_dilation) != {1}:
         return None
     axis, (of_outputs, of_filter, _) = tiling.axis, _matrices(tiling.taps, _OUTPUTS)
@@ -121,7 +127,7 @@ def winograd_filter_gradient_of_phases(lhs: Float[Array, "C ... B"], rhs: Float[
                    for axis, (n, dilation) in enumerate(zip(positions, geometry.lhs_dilation, strict=True))
                    if dilation > 1 and (taps := n // dilation) * dilation == n and _TAPS.get(taps) == taps
                    and sizes[axis] % _OUTPUTS == 0), None)
-    if tiling is None or tiling.saved(positions, sizes, (len(lhs), rhs.shape[-1])) < _MIN_SAVED:
+    if tiling is None or tiling.saved(positions, sizes, (len(lhs), rhs.shape[-1])) < _MIN_SAVED_BY_FILTER:
         return None
     axis, tiles, (of_outputs, of_filter, of_inputs) = tiling.axis, tiling.tiles, _matrices(tiling.taps, _OUTPUTS)
     dilation, before = geometry.lhs_dilation[axis], positions[axis] - 1 - geometry.padding[axis][0]
@@ -263,10 +269,10 @@ def _tilings(geometry: Convolution, windows: Sequence[int], dilations: Sequence[
 
 
 def _tiling(geometry: Convolution, windows: Sequence[int], dilations: Sequence[int], sizes: Sequence[int],
-            channels: Sequence[int]) -> _Tiling | None:
+            channels: Sequence[int], min_saved: float) -> _Tiling | None:
     """The tiles with the fewest products, or None if they do not save enough."""
     best = next(iter(_tilings(geometry, windows, dilations, sizes)), None)
-    return best if best and best.saved(windows, sizes, channels) >= _MIN_SAVED else None
+    return best if best and best.saved(windows, sizes, channels) >= min_saved else None
 
 
 @cache
