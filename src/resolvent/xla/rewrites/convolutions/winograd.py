@@ -31,7 +31,8 @@ _POINTS = (0, 1, -1, 2, -2, 0.5, -0.5)  # the last point is infinity
 _MIN_SAVED = 30
 _MIN_SAVED_BY_FILTER = 45
 _MAX_PRODUCTS = 0.75  # multiplications of a form, as a fraction of the convolution's
-_ROWS = range(8, 48)  # of products of samples: fewer are slow, and more are faster without copies, by the library
+_MAX_ROWS = 47  # of products of samples: more are faster without copies, by the library
+_MIN_ENTRIES = 256  # of products of samples: smaller ones are slow
 _JOINED_FILTERS = 32  # of one or two adjacent columns, which products of samples need
 _REGISTER = 16  # numbers of a vector register, which the rows of patches fill: others are copied slowly
 _NUMBERS_OF_SAMPLES = 2**16  # so that the samples, their transforms and patches stay in the second cache
@@ -155,8 +156,8 @@ def winograd_products_of_samples(lhs: Float[Array, "C H W B"], rhs: Float[Array,
     (height, width, batch, filters), rows = rhs.shape, len(lhs) * tiling.parts * positions[1]
     joined = 2 if filters <= _JOINED_FILTERS and width % (2 * _REGISTER) == 0 else 1
     # rhs would be copied to fill up the last tile
-    if (rows not in _ROWS or height % _OUTPUTS or width % _REGISTER or height * width < MIN_PIXELS
-            or joined * filters < _JOINED_FILTERS):
+    if (rows > _MAX_ROWS or rows * filters < _MIN_ENTRIES or height % _OUTPUTS or width % _REGISTER
+            or height * width < MIN_PIXELS or joined * filters < _JOINED_FILTERS):
         return None
     columns, tiles, rows = positions[1] + joined - 1, tiling.tiles, rows // positions[1] * (positions[1] + joined - 1)
     of_outputs, of_filter, of_inputs = _matrices(tiling.taps, _OUTPUTS)
