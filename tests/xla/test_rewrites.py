@@ -197,15 +197,16 @@ def test_convolutions_with_few_filters(columns, filters):
                      draw_array(1, (3, 3, 2, filters), np.float64))
 
 
-@nightly.diagonal(("window", "dtype"), [3, 5, 7], [np.float64, np.float32])
-def test_winograds_forms_under_every_transformation(window, dtype, monkeypatch):
+@nightly.diagonal(("case", "dtype"), [(3, 1), (5, 1), (7, 1), (3, 2)], [np.float64, np.float32])
+def test_winograds_forms_and_sums_of_groups_under_every_transformation(case, dtype, monkeypatch):
     """In a scan, under ``vmap``, with derivatives of the second order, as in meta-learning."""
+    window, groups = case
     for name in ("_MIN_SAVED", "_MIN_SAVED_BY_FILTER"):
         monkeypatch.setattr(winograd, name, 1)
 
     def loss(filters, x, y):
         def layer(h, w):
-            return jnp.tanh(lax.conv_general_dilated(h, w, (1, 1), "SAME")), None
+            return jnp.tanh(lax.conv_general_dilated(h, w, (1, 1), "SAME", feature_group_count=groups)), None
 
         return jnp.sum((lax.scan(layer, x, filters)[0] - y) ** 2)
 
@@ -216,7 +217,8 @@ def test_winograds_forms_under_every_transformation(window, dtype, monkeypatch):
         return jax.vmap(jax.value_and_grad(adapted, (0, 1)), (None, 0, 0))(*args)
 
     with jax.enable_x64(True):
-        shapes = [(2, 2, 2, window, window), *[(3, 2, 2, 7, 8)] * 2]
+        features, columns = (2, 8) if groups == 1 else (16, 17)
+        shapes = [(2, features, features // groups, window, window), *[(3, 2, features, 7, columns)] * 2]
         args = [draw_array(n, shape, dtype) for n, shape in enumerate(shapes)]
         plain, rewritten = jax.jit(lambda *args: (every(*args), rewrite(every)(*args)))(args[0] / window**2, *args[1:])
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(rewritten), strict=True):

@@ -6,6 +6,7 @@ from functools import partial, reduce
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from resolvent.xla.rewrites.convolutions.geometry import Convolution, Convolve, add_terms, strided
@@ -14,6 +15,7 @@ from resolvent.xla.small_call import no_inline
 _MAX_TERMS = 100  # of a sum: blocks of more features have products that are fast enough
 _TERMS_OF_LOOP = 18  # with more, the entries of the filter are not in registers
 _FILTERS = 8  # of a group, which fill a vector register
+_MIN_COLUMNS = 16  # with fewer products in a loop, XLA computes one filter after the other
 _MIN_FEATURES = 8  # features of a block: with fewer, the library's products are slow
 
 
@@ -43,6 +45,48 @@ def sums_for_filters(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"],
         total = [no_inline(partial(add, begin))(padded, rhs, *total)]
     out: Array = no_inline(partial(jnp.swapaxes, axis1=-2, axis2=-3))(*total)
     return out.reshape(len(lhs), *sizes, filters)
+
+
+def sums_by_filter(lhs: Float[Array, "C ... B"], rhs: Float[Array, "... B F"], geometry: Convolution,
+                   convolve: Convolve) -> Array | None:
+    """The gradient by such a filter: sums over the columns of a row of pixels, and in a loop over the rows.
+
+    The entries of a row of the output's gradient stay in registers along the window and the features.
+    """
+    groups, positions, (*rows, columns, batch, filters) = (
+        geometry.batch_groups, geometry.output_sizes(lhs, rhs), rhs.shape)
+    features = len(lhs) // groups
+    if (groups == 1 or filters != groups * _FILTERS or columns < _MIN_COLUMNS
+            or features * math.prod(positions) > _MAX_TERMS):
+        return None
+    of_loop = math.ceil(columns / (columns // _MIN_COLUMNS))
+    reach = [(size - 1) * stride + 1 for size, stride in zip(positions, geometry.strides, strict=True)]
+
+    def add(begin: int, n: Array, padded: Array, gradients: Array, total: Array) -> Array:
+        row = jnp.unravel_index(n, rows)
+        starts = [r * dilation for r, dilation in zip(row, geometry.rhs_dilation[:-1], strict=True)]
+        met = lax.dynamic_slice(padded, [0, *starts, 0, 0, 0], (batch, *reach[:-1], *padded.shape[-3:]))
+        gradient = lax.dynamic_slice(gradients, [0, *row, 0, 0, 0], (batch, *[1] * len(rows), *gradients.shape[-3:]))
+        terms = []
+        for column in range(begin, min(begin + of_loop, columns)):
+            firsts = [0] * len(rows) + [column * geometry.rhs_dilation[-1]]
+            window = [slice(first, first + size, stride)
+                      for first, size, stride in zip(firsts, reach, geometry.strides, strict=True)]
+            entries = jnp.moveaxis(met[:, *window], -2, 1)[..., None]
+            terms.append(entries * gradient[(slice(None), *[0] * len(rows), column)].reshape(
+                batch, groups, *[1] * (len(positions) + 1), _FILTERS))
+        return total + add_terms(terms)
+
+    def add_row(n: Array, total: Array) -> Array:
+        for begin in range(0, columns, of_loop):
+            total = no_inline(partial(add, begin))(n, padded, gradients, total)
+        return total
+
+    padded, gradients = geometry.pad_rows(jnp.moveaxis(lhs, (0, -1), (-1, 0))), jnp.moveaxis(rhs, -2, 0)
+    padded, gradients = (x.reshape(*x.shape[:-1], groups, -1) for x in (padded, gradients))
+    total = lax.fori_loop(0, math.prod(rows), add_row,
+                          jnp.zeros((batch, groups, *positions, features, _FILTERS), lhs.dtype))
+    return jnp.moveaxis(jnp.sum(total, 0), (0, -2), (-2, 0)).reshape(features, *positions, filters)
 
 
 def few_features(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... c F"], geometry: Convolution,

@@ -25,6 +25,7 @@ from resolvent.xla.rewrites.convolutions.groups import (
     batch_groups,
     blocks_of_groups,
     few_features,
+    sums_by_filter,
     sums_for_filters,
 )
 from resolvent.xla.rewrites.convolutions.positions import few_positions, parts_of_samples, products_of_samples
@@ -51,8 +52,8 @@ def library(lhs: Array, rhs: Array, geometry: Convolution, convolve: Convolve) -
 
 
 FORMS: tuple[Form, ...] = (winograd_filter_gradient_of_phases, few_positions, strided_slices, phases,
-                           depthwise_filter_gradient, batch_groups, depthwise, sums_for_filters, few_features,
-                           blocks_of_groups, winograd_products_of_samples, parts_of_samples, winograd,
+                           depthwise_filter_gradient, sums_by_filter, batch_groups, depthwise, sums_for_filters,
+                           few_features, blocks_of_groups, winograd_products_of_samples, parts_of_samples, winograd,
                            winograd_filter_gradient, depth_as_features, products_of_samples, phases_as_samples,
                            columns_with_features, few_filters, library)
 

@@ -93,10 +93,10 @@ def winograd(lhs: Float[Array, "B ... C"], rhs: Float[Array, "... C F"], geometr
     factors = _transform(of_filter, rhs, axis, tiling.parts, tiling.taps, 1)
     # The axes after the tiled one as one: XLA's loops along 16 features compute one number after the other.
     inputs = _sums_of_inputs(tiling, lhs.reshape(*lhs.shape[:axis + 2], -1), geometry)
-    images = [x.reshape(*x.shape[:-1], *lhs.shape[axis + 2:]) for x in inputs]
-    products = [convolve(x, w, _product(tiling, geometry)) for x, w in zip(images, factors, strict=True)]
-    rows = [x.reshape(*x.shape[:axis + 2], -1) for x in products]
-    out = _join(of_outputs.T, rows, axis + 1, tiling.dilation, sizes[axis])
+    products = [convolve(x.reshape(*x.shape[:-1], *lhs.shape[axis + 2:]), w, _product(tiling, geometry))
+                for x, w in zip(inputs, factors, strict=True)]
+    out = _join(of_outputs.T, [x.reshape(*x.shape[:axis + 2], -1) for x in products], axis + 1, tiling.dilation,
+                sizes[axis])
     return out.reshape(len(lhs), *sizes, -1)
 
 
