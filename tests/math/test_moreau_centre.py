@@ -28,6 +28,7 @@ from centre_cases import (
     weiszfeld,
 )
 from hypothesis import given
+from jax.flatten_util import ravel_pytree
 
 from resolvent.math import centres
 from resolvent.math.penalties import L1, L2Norm, OriginIndicator, Quadratic, Scaled, SquaredL2, Zero
@@ -169,6 +170,22 @@ def test_float32_points_have_a_float32_centre(penalty, weights):
     for simple in (centres.mean, centres.coordinate_median):
         leaves = jax.tree.leaves(jax.eval_shape(simple, points, weights))
         assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("penalty", [p for p in ALL_PENALTIES if p.ignores_layers], ids=lambda p: type(p).__name__)
+def test_layers_are_one_array_for_a_penalty_that_ignores_them(penalty):
+    points = jnp.asarray(gaussian(0))
+    flat, info = centre(points, WEIGHTS, penalty, 0.1)
+    of_layers, same_info = centre(in_layers(points), WEIGHTS, penalty, 0.1)
+    np.testing.assert_array_equal(np.asarray(ravel_pytree(of_layers)[0]), flat)
+    assert same_info == info
+
+    def body(x):
+        loops = [e for e in jax.make_jaxpr(lambda p: centres.moreau_centre(p, WEIGHTS, penalty, 0.1))(x).eqns
+                 if e.primitive.name == "while"]
+        return str(loops[0].params["body_jaxpr"])
+
+    assert body(in_layers(points)) == body(points)  # it does not grow with the number of layers
 
 
 def test_a_sweep_over_t_is_one_vmap():

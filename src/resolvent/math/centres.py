@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from resolvent.math import tree
 from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.math.tree import Vector
+from resolvent.xla.programs import call_part
 
 __all__ = ["CentreInfo", "coordinate_median", "geometric_median", "mean", "moreau_centre"]
 
@@ -85,12 +86,20 @@ def moreau_centre(
     References:
         Fed+ (7), (16), (22), (25); errata 15.
     """
-    original, points = points, tree.widen(points)
+    t = jnp.asarray(t, tree.dtype(points))  # one type, so that methods share the program
+    return call_part(lambda: _moreau_centre(points, weights, penalty, t, tolerance, max_iterations))
+
+
+def _moreau_centre(original: Vector, weights: Float[Array, " C"], penalty: Penalty, t: Array, tolerance: ArrayLike,
+                   max_iterations: ArrayLike) -> tuple[Vector, CentreInfo]:
+    points = tree.widen(original)
+    # As one array, an operation occurs once in the program and not once for each layer.
+    points, restore = tree.ravel_rows(points) if penalty.ignores_layers else (points, lambda w: w)
     normalised = _normalised(weights).astype(tree.dtype(points))
     start = _weighted_sum(normalised, points)
     info = jnp.finfo(normalised.dtype)  # type: ignore[no-untyped-call]
     eps, smallest = float(info.eps), float(info.tiny) / float(info.eps)
-    t = max(t, smallest) if isinstance(t, int | float) else jnp.maximum(tree.widen(jnp.asarray(t)), smallest)
+    t = jnp.maximum(t, smallest)
     target = jnp.maximum(tolerance, 8 * eps)
 
     def evaluate(w: Vector) -> tuple[Array, Array, Array, Vector]:
@@ -137,7 +146,7 @@ def moreau_centre(
     zero, infinite = jnp.zeros((), normalised.dtype), jnp.array(jnp.inf, normalised.dtype)
     first = _Iterate(start, start, start, zero, infinite, infinite, zero, jnp.array(0), infinite, jnp.array(0))
     last = jax.lax.while_loop(has_work, iterate, first)
-    return tree.cast(last.w, original), CentreInfo(last.iterations, last.residual)
+    return tree.cast(restore(last.w), original), CentreInfo(last.iterations, last.residual)
 
 
 class _Iterate(NamedTuple):

@@ -42,6 +42,7 @@ class Zero(Penalty):
         [3.0, -1.0]
     """
 
+    ignores_layers: ClassVar[bool] = True
     has_uniform_curvature: ClassVar[bool] = True
 
     @override
@@ -65,6 +66,7 @@ class OriginIndicator(Penalty):
         [0.0, 0.0]
     """
 
+    ignores_layers: ClassVar[bool] = True
     has_uniform_curvature: ClassVar[bool] = True
 
     @override
@@ -85,6 +87,7 @@ class L1(Penalty):
         [2.5, -0.5]
     """
 
+    ignores_layers: ClassVar[bool] = True
     has_bounded_pull: ClassVar[bool] = True
 
     @override
@@ -123,6 +126,7 @@ class L2Norm(Penalty):
         [1.5, 2.0]
     """
 
+    ignores_layers: ClassVar[bool] = True
     has_bounded_pull: ClassVar[bool] = True
     has_uniform_curvature: ClassVar[bool] = True
 
@@ -163,6 +167,7 @@ class SquaredL2(Penalty):
         [1.5, -0.5]
     """
 
+    ignores_layers: ClassVar[bool] = True
     has_uniform_curvature: ClassVar[bool] = True
 
     @override
@@ -202,6 +207,7 @@ class Quadratic(Penalty):
     """
 
     weight: Float[Array, "d d"] | Float[Array, " d"]
+    ignores_layers: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         shape = jnp.shape(self.weight)
@@ -264,6 +270,11 @@ class Scaled(Penalty):
     @override
     def has_uniform_curvature(self) -> bool:
         return self.penalty.has_uniform_curvature
+
+    @property
+    @override
+    def ignores_layers(self) -> bool:
+        return self.penalty.ignores_layers
 
     @override
     def value(self, x: Vector) -> Float[Array, ""]:

@@ -26,6 +26,11 @@ class Penalty(CheckedArguments, eqx.Module):
         """Whether ``curvature`` is one number for all entries, so that its first entry is enough."""
         return False
 
+    @property
+    def ignores_layers(self) -> bool:
+        """Whether the penalty of a tree is that of one array with all entries of the tree."""
+        return False
+
     @abstractmethod
     def value(self, x: Vector) -> Float[Array, ""]:
         """phi(x), over all leaves together."""

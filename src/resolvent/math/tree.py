@@ -5,6 +5,7 @@ model), and norms neither overflow nor have an undefined gradient at zero. Vecto
 computed from them are at least float32: float16 overflows at 65,504, and bfloat16 has 2 to 3 digits.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
@@ -120,6 +121,26 @@ def where(condition: Array, x: Vector, y: Vector) -> Vector:
 def stack(x: Vector, n: int) -> Vector:
     """``n`` stacked copies of a tree: leaves [n, ...]."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n, *jnp.shape(leaf))), x)
+
+
+def ravel_rows(x: Vector) -> tuple[Vector, Callable[[Array], Vector]]:
+    """Leaves [C, ...] of one dtype as one array [C, d], and the function that makes the tree of a row.
+
+    A tree with several dtypes stays as it is.
+    """
+    leaves, structure = jax.tree.flatten(x)
+    if len({leaf.dtype for leaf in leaves}) != 1:
+        return x, lambda row: row
+    shapes = [leaf.shape[1:] for leaf in leaves]
+    sizes = [math.prod(shape) for shape in shapes]
+    ends = np.cumsum(sizes)[:-1].tolist()
+
+    def restore(row: Array) -> Vector:
+        return jax.tree.unflatten(structure, [part.reshape(shape) for part, shape in zip(
+            jnp.split(row, ends), shapes, strict=True)])
+
+    return jnp.concatenate([leaf.reshape(len(leaf), size) for leaf, size in zip(leaves, sizes, strict=True)],
+                           axis=1), restore
 
 
 def parts(x: PyTree[Any], kind: type[Any]) -> list[Any]:
