@@ -18,6 +18,7 @@ from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.compiled_rounds import initial_state
 from resolvent.simulator.engine.predrawn import draw_cohorts
 from resolvent.simulator.engine.schedulers import Sequential
+from resolvent.simulator.record.evaluate import personal_models, program_of_models
 
 SGD = rv.SGD(0.1, batch_size=5, epochs=2)
 STRAGGLERS = Stragglers(Uniform(3), share=0.5)
@@ -69,9 +70,28 @@ def test_methods_with_the_same_local_work_share_its_program(problem):
         return len({*chunks._compiled} - before)
 
     chunks._divided.cache_clear()
-    assert compiled(rv.fedavg(SGD)) == 3  # before the local work, the local work, and after it
-    assert compiled(rv.robust(SGD, rv.aggregators.CoordinateMedian())) == 1
+    # The keys; before the local work, the local work, and after it; the mean, and after it.
+    assert compiled(rv.fedavg(SGD)) == 6
     assert compiled(rv.fedavg(replace(SGD, learning_rate=0.2))) == 0
+    assert compiled(rv.robust(SGD, rv.aggregators.CoordinateMedian())) == 2  # before the local work, and after it
+    assert compiled(rv.rfa(SGD)) == 2  # before the local work, and the median
+    # Before the local work, the median of distances, and after the server's step.
+    assert compiled(rv.fedgeomed_plus(SGD, sigma=0.5)) == 3
+
+
+def test_personal_models_in_parts_are_those_of_one_program(problem):
+    """The choice on held-out samples is a part that the rounds with ``model_change`` have as well."""
+    algorithm = with_memory(rv.fedgeomed_plus(SGD), problem)
+    state, index = initial_state(algorithm, problem, Full(), jnp.array(0)), jnp.arange(problem.parties)
+    state = replace(state, parties=jax.tree.map(lambda leaf: leaf + 0.1, state.parties))
+    expected = program_of_models(algorithm, problem, state, index)
+    with chunks.share_programs(True):
+        chunks._divided.cache_clear()
+        run(rv.fedgeomed_plus(SGD), problem, Full(), is_divided=True)
+        before = {*chunks._compiled}
+        in_parts = personal_models(algorithm, problem, state, index)
+    assert 0 < len({*chunks._compiled} - before) <= 2  # before and after the choice
+    jax.tree.map(np.testing.assert_array_equal, in_parts, expected)
 
 
 def test_methods_of_a_comparison_share_programs_and_a_single_run_is_fused():

@@ -1,6 +1,7 @@
 """Algorithms: their base classes, the local work that most of them share, and the origin of updates."""
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -120,7 +121,8 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
     if oracle.recording is not None and oracle.recording.on_work is not None:
         oracle.recording.on_work()
     if oracle.memory is None:
-        w, steps = call_part(lambda: solver(subproblem, start, key, effort))
+        w, steps = call_part(lambda start, center: solver(replace(subproblem, center=center), start, key, effort),
+                             start, subproblem.center)
     else:  # not as a part: combinators ask whether the solver returns the very arrays of the memory
         w, steps, after["memory"] = solver.solve_with_memory(subproblem, start, key, effort, oracle.memory)
     return w, {"model": w, "steps": steps.astype(tree.dtype(w)), **inexactness_if_recorded(subproblem, w, start),

@@ -21,16 +21,20 @@ Rewrite: TypeAlias = Callable[[ClosedJaxpr], ClosedJaxpr]
 EquationRule: TypeAlias = Callable[[JaxprEqn, list[Any]], Sequence[Any]]
 
 CALLS = ("jit", "pjit")
+_MAX_REPEATED_BYTES = 2**20  # of a model for all parties that a shared part reads
 _mark: ContextVar[str | None] = ContextVar("mark", default=None)
 
 
 def trace(closed: ClosedJaxpr, f: Callable[..., Any]) -> ClosedJaxpr:
     """The program of ``f`` for arguments as those of ``closed``."""
-    shape: Callable[..., Any] = jax.ShapeDtypeStruct  # it has no types
-    avals = [shape(v.aval.shape, v.aval.dtype, weak_type=getattr(v.aval, "weak_type", False))
-             for v in closed.jaxpr.invars]
-    traced: ClosedJaxpr = jax.make_jaxpr(f)(*avals)
+    traced: ClosedJaxpr = jax.make_jaxpr(f)(*map(_shape, closed.jaxpr.invars))
     return traced
+
+
+def _shape(variable: Any) -> Any:
+    shape: Callable[..., Any] = jax.ShapeDtypeStruct  # it has no types
+    aval = variable.aval
+    return shape(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
 def evaluate(closed: ClosedJaxpr, args: Sequence[Any], rule: EquationRule) -> list[Any]:
@@ -144,12 +148,14 @@ class Part(NamedTuple):
     """A part of a program.
 
     Attributes:
-        closed: its program; arguments and results are variables of the whole program.
-        is_marked: whether it is a marked call, and nothing else.
+        closed: its program; its results are variables of the whole program.
+        arguments: the variables of the whole program that it reads, one for each argument.
+        name: the name of the marked call that it is; None: it is what other parts leave.
     """
 
     closed: ClosedJaxpr
-    is_marked: bool
+    arguments: list[Any]
+    name: str | None
 
 
 @contextlib.contextmanager
@@ -162,19 +168,22 @@ def marking(name: str) -> Iterator[None]:
         _mark.reset(token)
 
 
-def call_part(f: Callable[[], Item]) -> Item:
-    """``f()``, within ``marking`` as a call with a name, whose operands are the arrays that ``f`` reads."""
+def call_part(f: Callable[..., Item], *args: Any) -> Item:
+    """``f(*args)``, within ``marking`` as a call with a name.
+
+    Its operands are the arrays of ``args``, also if two of them are the same, and further arrays that ``f`` reads.
+    """
     name = _mark.get()
-    return f() if name is None else marked_call(f, name)
+    return f(*args) if name is None else marked_call(f, name, *args)
 
 
-def marked_call(f: Callable[[], Item], name: str) -> Item:
-    """``f()`` as a call with this name, at which ``cut`` divides a program."""
-    def call() -> Item:
-        return f()
+def marked_call(f: Callable[..., Item], name: str, *args: Any) -> Item:
+    """``f(*args)`` as a call with this name, at which ``cut`` divides a program."""
+    def call(*args: Any) -> Item:
+        return f(*args)
 
     call.__name__ = call.__qualname__ = name
-    result: Item = jax.jit(call)()
+    result: Item = jax.jit(call)(*args)
     return result
 
 
@@ -199,30 +208,41 @@ def divide_loops(closed: ClosedJaxpr, name: str, loop_name: str) -> ClosedJaxpr:
 def _divided(scan: Scan, operands: Sequence[Any], name: str, loop_name: str) -> list[Any]:
     values: dict[Any, Any] = dict(zip(scan.body.invars, operands, strict=True))
     in_rows = {*scan.divide(scan.body.invars)[2]}
-    for part in cut(scan.closed, name):
-        jaxpr = part.closed.jaxpr
-
-        def loop(part: Part = part, jaxpr: Jaxpr = jaxpr) -> list[Any]:
-            def step(rows: list[Any]) -> list[Any]:
-                of_step = values | dict(zip((v for v in jaxpr.invars if v in in_rows), rows, strict=True))
-                results: list[Any] = jaxpr_as_fun(part.closed)(*(of_step[v] for v in jaxpr.invars))
-                return results
-
-            mapped: list[Any] = lax.map(step, [values[v] for v in jaxpr.invars if v in in_rows])
-            return mapped
-
-        values.update(zip(jaxpr.outvars, marked_call(loop, loop_name) if part.is_marked else loop(), strict=True))
-        in_rows.update(jaxpr.outvars)
 
     def repeated(x: Any) -> Array:
         return jnp.broadcast_to(x, (scan.params["length"], *jnp.shape(x)))
+
+    def is_small_model(v: Any, part: Part) -> bool:
+        """Whether a part that reads it as rows is the same for programs in which all rows are equal."""
+        same = (v.aval.shape, v.aval.dtype) in [(r.aval.shape, r.aval.dtype) for r in part.closed.jaxpr.outvars]
+        return bool(part.name and same and v.aval.ndim
+                    and scan.params["length"] * v.aval.size * v.aval.dtype.itemsize <= _MAX_REPEATED_BYTES)
+
+    for part in cut(scan.closed, name):
+        mapped = [v in in_rows or is_small_model(v, part) for v in part.arguments]
+
+        def loop(*operands: Any, part: Part = part, mapped: Sequence[bool] = mapped) -> list[Any]:
+            def step(rows: list[Any]) -> list[Any]:
+                row = iter(rows)
+                results: list[Any] = jaxpr_as_fun(part.closed)(*(
+                    next(row) if is_row else x for x, is_row in zip(operands, mapped, strict=True)))
+                return results
+
+            results: list[Any] = lax.map(step, [x for x, is_row in zip(operands, mapped, strict=True) if is_row])
+            return results
+
+        arguments = [repeated(values[v]) if is_row and v not in in_rows else values[v]
+                     for v, is_row in zip(part.arguments, mapped, strict=True)]
+        results = loop(*arguments) if part.name is None else marked_call(loop, loop_name, *arguments)
+        values.update(zip(part.closed.jaxpr.outvars, results, strict=True))
+        in_rows.update(part.closed.jaxpr.outvars)
 
     return [repeated(v.val) if isinstance(v, Literal) else values[v] if v in in_rows else repeated(values[v])
             for v in scan.body.outvars]
 
 
-def cut(closed: ClosedJaxpr, name: str) -> list[Part]:
-    """The parts of a program, in an order in which they can run; one part if no call is marked.
+def cut(closed: ClosedJaxpr, *names: str) -> list[Part]:
+    """The parts of a program, in an order in which they can run; one part if no call has one of these names.
 
     Between marked calls is only what they need; everything else is in the last part, so that there are few parts.
     """
@@ -230,14 +250,14 @@ def cut(closed: ClosedJaxpr, name: str) -> list[Part]:
     levels: dict[Any, int] = {}  # number of marked calls that a variable depends on, one after the other
     for equation in jaxpr.eqns:
         level = max((levels.get(v, 0) for v in equation.invars if isinstance(v, Var)), default=0)
-        levels |= dict.fromkeys(equation.outvars, level + _is_marked(equation, name))
+        levels |= dict.fromkeys(equation.outvars, level + _is_marked(equation, *names))
     needed: set[Any] = set()  # by marked calls
     plain: dict[int, list[JaxprEqn]] = {}
     marked: dict[int, list[JaxprEqn]] = {}
     last: list[JaxprEqn] = []
     for equation in reversed(jaxpr.eqns):
         level = levels[equation.outvars[0]] if equation.outvars else 0
-        if _is_marked(equation, name):
+        if _is_marked(equation, *names):
             marked.setdefault(level - 1, []).insert(0, equation)
         elif not needed.isdisjoint(equation.outvars):
             plain.setdefault(level, []).insert(0, equation)
@@ -246,20 +266,20 @@ def cut(closed: ClosedJaxpr, name: str) -> list[Part]:
             continue
         needed.update(v for v in equation.invars if isinstance(v, Var))
     groups = [group for level in range(len(marked)) for group in (
-        (plain.get(level, []), False), *(([equation], True) for equation in marked[level]))]
-    return _parts(closed, [(equations, is_marked) for equations, is_marked in (*groups, (last, False)) if equations])
+        (plain.get(level, []), None), *(([equation], equation.params["name"]) for equation in marked[level]))]
+    return _parts(closed, [(equations, name) for equations, name in (*groups, (last, None)) if equations])
 
 
-def _is_marked(equation: JaxprEqn, name: str) -> bool:
-    return equation.primitive.name in CALLS and equation.params["name"] == name
+def _is_marked(equation: JaxprEqn, *names: str) -> bool:
+    return equation.primitive.name in CALLS and equation.params["name"] in names
 
 
-def _parts(closed: ClosedJaxpr, groups: Sequence[tuple[list[JaxprEqn], bool]]) -> list[Part]:
+def _parts(closed: ClosedJaxpr, groups: Sequence[tuple[list[JaxprEqn], str | None]]) -> list[Part]:
     """The parts with these equations, each with the results that later parts or the results of the program need."""
     read = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
     consts = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     parts: list[Part] = []
-    for equations, is_marked in reversed(groups):
+    for equations, name in reversed(groups):
         results = [v for equation in equations for v in equation.outvars if v in read]
         computed = {v for equation in equations for v in equation.outvars}
         operands = dict.fromkeys(v for equation in equations for v in equation.invars
@@ -267,6 +287,14 @@ def _parts(closed: ClosedJaxpr, groups: Sequence[tuple[list[JaxprEqn], bool]]) -
         constants = [v for v in operands if v in consts]
         arguments = [v for v in operands if v not in consts]
         read.update(arguments)
-        program = Jaxpr(constants, arguments, results, equations, closed.jaxpr.effects)
-        parts.insert(0, Part(ClosedJaxpr(program, [consts[v] for v in constants]), is_marked))
+        parameters = arguments
+        if name is not None:  # a parameter for each operand: a call with one variable twice is a call with two
+            equation = equations[0]
+            arguments = [v for v in equation.invars if isinstance(v, Var) and v not in consts]
+            parameters = jax.make_jaxpr(lambda *args: args)(*map(_shape, arguments)).jaxpr.invars
+            unread = iter(parameters)
+            equations = [equation.replace(invars=[
+                v if isinstance(v, Literal) or v in consts else next(unread) for v in equation.invars])]
+        program = Jaxpr(constants, parameters, results, equations, closed.jaxpr.effects)
+        parts.insert(0, Part(ClosedJaxpr(program, [consts[v] for v in constants]), arguments, name))
     return parts

@@ -15,6 +15,7 @@ from resolvent.math import centres, tree
 from resolvent.math.centre_searches import CentreSearch, MoreauSearch, SignSearch
 from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.math.tree import Vector
+from resolvent.xla.programs import call_part
 
 
 class Aggregator(CheckedArguments, eqx.Module):
@@ -72,7 +73,7 @@ class Mean(Aggregator):
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
-        return replies.mean(), {}
+        return call_part(replies.mean), {}
 
 
 class MoreauCentre(Aggregator):
@@ -114,7 +115,7 @@ class MoreauCentre(Aggregator):
         delta = self.delta
         if self.is_relative:
             last = centres.coordinate_median(replies.payload, replies.weight) if centre is None else centre
-            delta = delta * median_threshold(self.penalty, replies, last)
+            delta = median_threshold(self.penalty, replies, last, delta)
         aggregate, info = centres.moreau_centre(replies.payload, replies.weight, self.penalty, delta,
                                                 tolerance=self.tolerance, max_iterations=self.max_iterations)
         return aggregate, {"centre_iterations": info.iterations, "centre_residual": info.residual}
@@ -124,18 +125,21 @@ class MoreauCentre(Aggregator):
         return None if self.is_relative else MoreauSearch(self.penalty, self.delta)
 
 
-def median_threshold(penalty: Penalty, replies: Replies, centre: Vector) -> Float[Array, ""]:
-    """The weighted median of the replies' distances from a centre, each the smallest t for which the prox removes it.
+def median_threshold(penalty: Penalty, replies: Replies, centre: Vector, multiple: ArrayLike = 1.0) -> Float[Array, ""]:
+    """A multiple of the weighted median of the replies' distances from a centre.
 
-    For the Euclidean norm these are the lengths of the differences.
+    A distance is the smallest t for which the prox removes the difference; for the Euclidean norm it is its length.
 
     Raises:
         TypeError: the penalty is not a norm.
     """
-    wide = tree.widen(centre)
-    distances = jax.vmap(lambda row: penalty.threshold(tree.sub(tree.widen(row), wide)))(replies.payload)
-    median: Array = centres.coordinate_median(distances, replies.weight)
-    return median
+    def threshold() -> Float[Array, ""]:
+        wide = tree.widen(centre)
+        distances = jax.vmap(lambda row: penalty.threshold(tree.sub(tree.widen(row), wide)))(replies.payload)
+        median: Array = centres.coordinate_median(distances, replies.weight)
+        return jnp.asarray(multiple * median)
+
+    return call_part(threshold)
 
 
 class GeometricMedian(Aggregator):

@@ -226,7 +226,8 @@ class RelativeDelta(Combinator):
     @override
     def party(self, inner: InnerParty, state: PartyState, message: RelativeDeltaMessage, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
-        return self._with(message.delta).phases[phase].party(state, message.message, oracle, key, effort)
+        delta = jnp.maximum(message.delta, jnp.finfo(message.delta.dtype).tiny)  # type: ignore[no-untyped-call]
+        return self._with(delta).phases[phase].party(state, message.message, oracle, key, effort)
 
     @override
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
@@ -244,13 +245,11 @@ class RelativeDelta(Combinator):
         """The multiple of the median distance of the replies from a centre."""
         anchor = self.inner.anchor
         assert isinstance(anchor, ProxAnchor)
-        return jnp.asarray(anchor.delta * median_threshold(anchor.penalty, replies, centre))
+        return median_threshold(anchor.penalty, replies, centre, anchor.delta)
 
     def _with(self, delta: Float[Array, ""]) -> Algorithm:
-        """The inner algorithm with this delta, which must be positive."""
-        positive = jnp.maximum(delta, jnp.finfo(delta.dtype).tiny)  # type: ignore[no-untyped-call]
-        algorithm: Algorithm = eqx.tree_at(lambda a: (a.anchor.delta, a.aggregator.delta), self.inner,
-                                           (positive, positive))
+        """The inner algorithm with this delta; that of an anchor must be positive."""
+        algorithm: Algorithm = eqx.tree_at(lambda a: (a.anchor.delta, a.aggregator.delta), self.inner, (delta, delta))
         return algorithm
 
 

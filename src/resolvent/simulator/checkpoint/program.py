@@ -19,7 +19,7 @@ from resolvent.simulator.engine.compiled_rounds import initial_state, program_of
 from resolvent.simulator.engine.predrawn import draw_round
 from resolvent.simulator.placement import limit_batches
 from resolvent.simulator.plan import Plan
-from resolvent.simulator.record.evaluate import evaluate_models, personal_models
+from resolvent.simulator.record.evaluate import evaluate_models, program_of_models
 from resolvent.simulator.task import Task
 
 _ADVICE = ("JAX runs Python once and keeps the numbers that it met: draw random numbers with jax.random from the key "
@@ -77,7 +77,7 @@ def _digests(plan: Plan, trace: Any, record: tuple[str, ...]) -> dict[str, str]:
     first = trace(initial_state, algorithm, _pooled(plan.task) if plan.pools_data else problem, participation,
                   jnp.array(plan.seed))
     state = first.out_info
-    models = trace(personal_models, algorithm, problem, state, index)
+    models = trace(program_of_models, algorithm, problem, state, index)
     programs = {
         "the first state": first,
         "the cohorts": trace(draw_round, participation, jnp.asarray(plan.task.sizes), state.participation,

@@ -50,14 +50,16 @@ from resolvent.simulator.engine.schedulers import Jobs, Sequential
 from resolvent.simulator.engine.states import Chunk, Federation, RoundRecord, Snapshot
 from resolvent.simulator.storage.shards import REPLICATED, SHARDED, on_every_device, shard_specs
 from resolvent.xla.fallback import FallbackJit
+from resolvent.xla.programs import call_part, marking
 from resolvent.xla.small_call import allow_small_calls, call_metadata
 
-__all__ = ["estimated_work", "initial_state", "program_of_round", "run_chunk"]
+__all__ = ["SHARED_PART", "estimated_work", "initial_state", "program_of_round", "run_chunk"]
 
 _FEDERATION_SPECS = Federation(REPLICATED, SHARDED, REPLICATED)
 _SNAPSHOT_SPECS: Any = Snapshot(cast("Any", REPLICATED), SHARDED, REPLICATED)
 _CHUNK_SPECS = Chunk(_FEDERATION_SPECS, cast("Any", REPLICATED), _SNAPSHOT_SPECS)
 _INFO = {"model": "the party's model at the end of its work", "steps": "its number of steps"}
+SHARED_PART = "shared_part"  # the name of calls outside of the parties' work that methods share
 _STATES_AT_ONCE = 256  # first states of parties that are computed side by side
 
 
@@ -193,7 +195,6 @@ def program_of_round(algorithm: Algorithm, problem: Problem, participation: Part
 
 def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"] | None, key: Array,
                 state: Federation, t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
-    round_key = keys.round_key(key, t)
     plain, algorithm, of_round = algorithm, algorithm_of_round(algorithm, t), problem.at(t)
     part = part_of_cohort(problem, cohort)
     working = counted = working_parties(algorithm, cohort)
@@ -201,10 +202,11 @@ def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: 
     party_info: Info = {}
     server_info: Info = {**cohort.info}
     for number in range(len(algorithm.phases)):
-        phase_key = keys.phase_key(round_key, number)
+        with marking(SHARED_PART):
+            of_phase = call_part(partial(_keys_of_phase, number), key, t, part.index)
         # What a party works with is of the round in which it began.
-        work = (algorithm, of_round, phase_key) if cohort.began is None else (plain, problem, key)
-        phase = _run_phase(algorithm, number, of_round, cohort, part, counted, phase_key, state, static, work)
+        work = (algorithm, of_round, key) if cohort.began is None else (plain, problem, key)
+        phase = _run_phase(algorithm, number, of_round, cohort, part, counted, of_phase, state, static, work)
         state, counted = phase.state, phase.counted
         party_info |= phase.party_info
         server_info |= phase.server_info
@@ -222,6 +224,12 @@ def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: 
     return state, Snapshot(record, models, server_before)
 
 
+def _keys_of_phase(number: int, root: Array, t: Int[Array, ""], index: Int[Array, " L"]) -> tuple[Array, Array]:
+    """The keys [L] of the parties and that of the server; one by one, keys would take longer than their work."""
+    key = keys.phase_key(keys.round_key(root, t), number)
+    return jax.vmap(partial(keys.party_key, key))(index), keys.server_key(key)
+
+
 def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> None:
     """Refuse the info of a round's phases if something is missing that the run reads."""
     computed = ("gap", "model_change", "start_change")
@@ -235,12 +243,12 @@ def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> No
 
 
 def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, part: CohortPart,
-               working: Bool[Array, " C"], key: Array, state: Federation, static: _Static,
+               working: Bool[Array, " C"], of_phase: tuple[Array, Array], state: Federation, static: _Static,
                of_work: tuple[Algorithm, Problem, Array]) -> _PhaseResult:
     """Message, party and server of one phase.
 
-    ``of_work`` has what parties work with: that of the round and the key of the phase, or with ``Cohort.began`` that of
-    all rounds and the root key.
+    ``of_phase`` has the keys of the parties and of the server, ``of_work`` what parties work with: that of the round,
+    or with ``Cohort.began`` that of all rounds, and the root key.
 
     Absent parties keep their states, and the server keeps its own if no reply counts, see ``server_step``. A reply that
     does not count, such as one that is not finite, does not count in the following phases of the round either.
@@ -251,15 +259,16 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
 
     def work(shared: tuple[Algorithm, Problem, ServerState, Array],
              job: Jobs) -> tuple[PartyState, tuple[Reply, Array], Info]:
-        algorithm, problem, server, key = shared
+        algorithm, problem, server, root = shared
+        k, (row, key) = job.index, job.rows
         if job.began is not None:
             algorithm, problem = algorithm_of_round(algorithm, job.began), problem.at(job.began)
-            key = keys.phase_key(keys.round_key(key, job.began), number)
-        phase, k = algorithm.phases[number], job.index
+            key = keys.party_key(keys.phase_key(keys.round_key(root, job.began), number), k)
+        phase = algorithm.phases[number]
         message = phase.message(server, k)
         oracle = recording(problem.oracle(k), static.record)
         with allow_small_calls():
-            row, payload, info = party_work(phase, job.rows, message, oracle, keys.party_key(key, k), job.effort)
+            row, payload, info = party_work(phase, row, message, oracle, key, job.effort)
         norm = update_norm(algorithm, message, payload, number)
         info = {**info, "update_norm": norm}
         # XLA does not compute what is dropped here. Once exchanged between devices, it would be computed.
@@ -267,7 +276,7 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
 
     new_rows, replies, info = scheduler_named(static.scheduler)(
         work, (*of_work[:2], state.server, of_work[2]),
-        Jobs(part.index, rows, effort, None if cohort.began is None else part.select(cohort.began)),
+        Jobs(part.index, (rows, of_phase[0]), effort, None if cohort.began is None else part.select(cohort.began)),
         effort * estimated_work(algorithm, problem.sizes[part.index]))
     models = {"model": info.pop("model")} if "model" in info else {}  # they stay where they are
     (payload, norms), info = part.exchange((replies, info))
@@ -276,8 +285,9 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
     parties = jax.tree.map(
         lambda leaf, row: leaf.at[part.targets(slots, len(leaf))].set(row, unique_indices=True),
         state.parties, committed)
-    server, server_info = server_step(algorithm, number, state.server,
-                                      stacked_replies(payload, cohort, counted), keys.server_key(key))
+    with marking(SHARED_PART):
+        server, server_info = server_step(algorithm, number, state.server,
+                                          stacked_replies(payload, cohort, counted), of_phase[1])
     return _PhaseResult(replace(state, server=server, parties=parties), counted, info | models, server_info)
 
 
@@ -301,7 +311,8 @@ def _model_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"
         after = algorithm.personal_model(row, model_message(state.server, k), problem.oracle(k))
         return tree.norm(tree.sub(after, model))
 
-    return jax.vmap(of_party)(index, tree.rows(state.parties, problem.row(index)), models)
+    with marking(SHARED_PART):
+        return jax.vmap(of_party)(index, tree.rows(state.parties, problem.row(index)), models)
 
 
 def _start_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"], state: Federation,

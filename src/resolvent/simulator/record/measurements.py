@@ -9,18 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.cohort import check_ids
 from resolvent.algorithms.privacy import PrivacyLedger
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import PartyScores, Problem, SolvedProblem
+from resolvent.simulator.engine.chunks import CallInParts
 from resolvent.simulator.engine.states import Chunk, RoundRecord
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
 from resolvent.simulator.record.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
-from resolvent.simulator.record.evaluate import evaluate_models, evaluate_split, personal_models
+from resolvent.simulator.record.evaluate import evaluate_models, evaluate_split, program_of_models
 from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.party_metrics import HELD_OUT
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
@@ -69,6 +69,7 @@ class Measurements:
         self._parties_problem = problem.local()
         self._uses_shared_model = plan.description.uses_shared_model
         self._uses_held_out = plan.description.uses_held_out
+        self._personal_models = CallInParts(program_of_models)
 
     def metrics(self) -> "pd.DataFrame":
         """All metrics so far, see ``MetricsTable``."""
@@ -111,8 +112,8 @@ class Measurements:
         algorithm, state = self._algorithm, views[0].state
         shared = algorithm.server_model(state.server)
         if not self._uses_shared_model:
-            models = [_models_of_view(algorithm, v, v.problem) for v in views]
-            halves = [cross_fit(v.problem, partial(_models_of_view, algorithm, v)) if self._uses_held_out else ()
+            models = [self._models_of_view(v, v.problem) for v in views]
+            halves = [cross_fit(v.problem, partial(self._models_of_view, v)) if self._uses_held_out else ()
                       for v in views]
             scores = [evaluate_models(v.problem, of_view, v.parties) for v, of_view in zip(views, models, strict=True)]
             scores = [cross_fitted_scores(v.problem, of_view, of_halves, v.parties)
@@ -130,6 +131,11 @@ class Measurements:
             self._measure_dissimilarity(shared, rounds)
         if rounds == 0:
             self._measure_heterogeneity()
+
+    def _models_of_view(self, view: EvaluationView, problem: Problem) -> Vector:
+        """The personal models of the evaluated parties, leaves [m, ...], on the samples of a problem with them."""
+        models: Vector = self._personal_models(self._algorithm, problem, view.state, view.parties)
+        return models
 
     def _collect_scores(self, prefixes: tuple[str, ...], views: list[EvaluationView], scores: list[PartyScores],
                         rounds: int) -> None:
@@ -250,9 +256,3 @@ class Measurements:
     def _add_seconds(self, watch: Stopwatch, kind: str) -> None:
         self._seconds[kind] += watch.run
         self._seconds["compile"] += watch.compile
-
-
-def _models_of_view(algorithm: Algorithm, view: EvaluationView, problem: Problem) -> Vector:
-    """The personal models of the evaluated parties, leaves [m, ...], on the samples of a problem with them."""
-    models: Vector = personal_models(algorithm, problem, view.state, view.parties)
-    return models
