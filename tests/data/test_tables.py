@@ -170,7 +170,7 @@ def test_two_columns_of_one_name_are_refused():
 def test_a_column_that_looks_like_an_identifier_is_pointed_out():
     notes = from_frame(people(), "hospital", "ill", missing="impute").notes
     assert notes[-1] == ("Column 'id' looks like an identifier, because its 60 values are whole numbers that all "
-                         "differ: if it is one, leave it out with exclude: ['id']")
+                         "differ: if it is one, leave it out with exclude: [id]")
     chosen = from_frame(people(), "hospital", "ill", features=["id"])
     assert chosen.notes[-1].endswith("if it is one, remove it from features")
     texts = from_frame(people().assign(id=lambda f: "nr " + f["id"].astype(str)), "hospital", "ill", features=["id"])

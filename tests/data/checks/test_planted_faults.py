@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import SETTINGS, SITES, arguments, at, clean
+from ruamel.yaml import YAML
 from sklearn.datasets import load_breast_cancer
 
 from resolvent.data.checks.table_check import check_frame
+from resolvent.data.tables.columns import excluding
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 
@@ -44,11 +46,15 @@ FAULTS = {  # name: (change of the table, settings, kind, severity, column, site
     "timestamps": (lambda f: f.assign(day=pd.date_range("2024-01-01", periods=N)), {}, "dates", "error", "day", None),
     "other dates": (lambda f: f.assign(day=pd.date_range("2024-01-01", periods=N).strftime("%d.%m.%Y")), {}, "dates",
                     "error", "day", None),
+    "few other dates": (lambda f: f.assign(day=[f"{1 + i % 20}.12.2024" for i in range(N)]), {}, "dates", "warning",
+                        "day", None),
     "free text": (lambda f: f.assign(note=[f"patient {i} is well" for i in range(N)]), {}, "free text", "error", "note",
                   None),
     "identifier": (lambda f: f.assign(code=[f"P{i}" for i in range(N)]), {}, "identifier", "error", "code", None),
     "number": (lambda f: f.assign(code=np.arange(N) + 7), {}, "identifier", "warning", "code", None),
     "visits": (lambda f: visits_of_patients(f), {}, "persons", "warning", "code", None),
+    "large numbers": (lambda f: f.assign(code=2**62 + np.arange(N) // 2 * 7919), {}, "identifier", "warning", "code",
+                      None),
     "levels": (lambda f: f.assign(city=[f"c{i % 150}" for i in range(N)]), {}, "levels", "error", "city", None),
     "only rare": (lambda f: f.assign(city=[f"c{i % 150}" for i in range(N)]), {"rare": "other"}, "levels", "error",
                   "city", None),
@@ -62,6 +68,7 @@ FAULTS = {  # name: (change of the table, settings, kind, severity, column, site
     "lists": (lambda f: f.assign(dose=[[1]] * N), {}, "kind", "error", "dose", None),
     "infinite": (lambda f: f.assign(age=f["age"].where(f.index != 4, np.inf)), {}, "magnitude", "error", "age", None),
     "too large": (lambda f: f.assign(age=f["age"].where(f.index != 4, 1e39)), {}, "magnitude", "error", "age", None),
+    "far": (lambda f: f.assign(age=f["age"].where(f.index != 4, 1e9)), {}, "far values", "warning", "age", None),
     "constant": (lambda f: f.assign(dose=1), {}, "constant", "warning", "dose", None),
     "constant at a site": (lambda f: at(f, "Celle", "ward", lambda c: "north"), {}, "constant at a site", "warning",
                            "ward", "Celle"),
@@ -126,6 +133,36 @@ def test_real_patients_at_random_hospitals_have_no_warning_and_a_planted_unit_is
     _, findings = check_frame(at(frame, "Celle", "mean radius", lambda c: c / 25.4 * 10), SETTINGS)
     assert [(f.kind, f.column, f.site) for f in findings] == [("units", "mean radius", "Celle")]
     assert findings[0].message.endswith("inches for centimetres?")
+
+
+def test_far_values_are_those_beside_which_the_others_hardly_differ():
+    frame = clean()
+    _, findings = check_frame(frame.assign(age=frame["age"].where(~frame.index.isin((4, 9)), 1e9)), SETTINGS)
+    assert [(f.message, f.value) for f in findings] == [(
+        "column 'age' has 2 values so far from the others that these hardly differ after scaling: 1e+09 in row 4, ...",
+        1e9)]
+    # With n values one at the distance d makes the standard deviation d/sqrt(n), and the quartiles lie 16 apart.
+    spread = np.subtract(*np.quantile(frame["age"], (0.75, 0.25)))
+    limit = spread / 0.05 * np.sqrt(N)
+    for factor, kinds in ((0.9, []), (1.1, ["far values"])):
+        far = frame["age"].where(frame.index != 4, frame["age"].median() + factor * limit)
+        assert [f.kind for f in check_frame(frame.assign(age=far), SETTINGS)[1]] == kinds
+
+
+def test_the_advice_to_exclude_a_column_can_be_pasted():
+    names = ["dose", "blood pressure", "smoker ", "a, b", "it's", "Kreatinin µmol/l", "x: y", "true", "9", "- a", "#"]
+    settings = [YAML(typ="safe").load(excluding(name)) for name in names]
+    assert settings == [{"exclude": [name]} for name in names]
+    assert excluding("blood pressure") == "exclude: [blood pressure]"
+
+
+def test_a_class_without_a_test_row_is_reported_in_words():
+    frame = clean()
+    view, _ = check_frame(frame, SETTINGS)
+    rows = np.flatnonzero((frame["site"] == "Bonn") & (view.split_of == 0))
+    one_ill = at(frame, "Bonn", "ill", lambda c: np.where(frame.index == rows[0], "yes", "no"))
+    few = next(f for f in check_frame(one_ill, SETTINGS)[1] if f.kind == "few test rows")
+    assert few.message == "'Bonn' has no test row of class 'yes', so that its score is uncertain"
 
 
 def test_all_faults_are_found_at_once():

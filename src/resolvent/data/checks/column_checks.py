@@ -5,16 +5,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from resolvent.data.checks.finding import Finding, examples, excluding, text_of
+from resolvent.data.checks.finding import Finding, examples, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
 from resolvent.data.checks.units import Spread, unit_findings
-from resolvent.data.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS
+from resolvent.data.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS, excluding
 from resolvent.errors import count_of
 
 _MANY_MISSING = 0.5  # a share of the rows
 _MIN_CONSTANT_PROBABILITY = 1e-4
 _MIN_NUMBERS = 11  # different numbers of a column whose unit is compared
 _MIN_SITE_ROWS = 10
+_MIN_SPREAD = 0.05  # standard deviations between the quartiles
 
 
 def check_column(view: TableView, column: TableColumn, missing: str, min_level_rows: int) -> Iterator[Finding]:
@@ -28,9 +29,12 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
     if is_identifier(column):
         kind = "texts" if column.is_text else "whole numbers"
         adverb = "" if len(column.values) == (column.codes >= 0).sum() else "nearly "
-        yield Finding("identifier", "warning", f"column {text_of(column.name)} looks like an identifier: its "
-                      f"{len(column.values)} {kind} {adverb}all differ", excluding(column.name), column.name,
-                      value=len(column.values))
+        reason = (f"its {len(column.values)} {kind} {adverb}all differ" if column.is_exact else
+                  "its whole numbers have more digits than a floating number holds")
+        yield Finding("identifier", "warning", f"column {text_of(column.name)} looks like an identifier: {reason}",
+                      excluding(column.name), column.name, value=len(column.values))
+    else:
+        yield from _far_values(view, column)
     if len(column.values) <= 1:
         example = f", {column.text(0)}" if len(column.values) else ""
         yield Finding("constant", "warning", f"column {text_of(column.name)} has one value{example}, from which "
@@ -48,6 +52,8 @@ def is_identifier(column: TableColumn) -> bool:
 
     Whole numbers that do not all differ must be dense, such as running numbers with repetitions.
     """
+    if not column.is_exact:
+        return True
     rows, values = int((column.codes >= 0).sum()), column.values
     used = values if column.is_text else values[~np.isnan(values)]
     if rows < MIN_IDENTIFIER_ROWS or len(used) < 0.95 * rows:
@@ -55,6 +61,23 @@ def is_identifier(column: TableColumn) -> bool:
     if column.is_text:
         return True
     return bool((used == np.floor(used)).all() and (len(used) == rows or np.ptp(used) < 2 * rows))
+
+
+def _far_values(view: TableView, column: TableColumn) -> Iterator[Finding]:
+    """Values so far from the others that these hardly differ when the column is scaled by its standard deviation."""
+    if column.is_text or len(column.values) < _MIN_NUMBERS:
+        return
+    numbers = np.where(np.isfinite(column.numbers), column.numbers, np.nan)
+    low, middle, high = np.nanquantile(numbers, (0.25, 0.5, 0.75))
+    deviation = float(np.nanstd(numbers))
+    if not 0 < high - low < _MIN_SPREAD * deviation:
+        return
+    distance = np.nan_to_num(np.abs(numbers - middle))
+    farthest, count = int(np.argmax(distance)), int((distance > deviation).sum())
+    yield Finding("far values", "warning", f"column {text_of(column.name)} has {count_of(count, 'value')} so far from "
+                  f"the others that these hardly differ after scaling: {numbers[farthest]:g} in row "
+                  f"{view.index[farthest]}{'' if count == 1 else ', ...'}", "correct them, or leave the rows out; if "
+                  "they are right, use the logarithm of the column", column.name, value=float(numbers[farthest]))
 
 
 def _missing_values(view: TableView, column: TableColumn, missing: str) -> Iterator[Finding]:

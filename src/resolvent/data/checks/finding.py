@@ -54,11 +54,6 @@ def text_of(name: str) -> str:
     return shorten(repr(name))
 
 
-def excluding(name: str) -> str:
-    """The setting that leaves a column out."""
-    return f"exclude: [{shorten(name)}]"
-
-
 def examples(values: Sequence[Any]) -> str:
     """The first values, as text.
 

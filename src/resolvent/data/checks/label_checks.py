@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.checks.finding import Finding, excluding, text_of
+from resolvent.data.checks.finding import Finding, text_of
 from resolvent.data.checks.table_view import TableColumn, TableView
+from resolvent.data.tables.columns import excluding
 from resolvent.errors import count_of
 
 __all__ = ["check_classes", "check_leaks"]
@@ -38,10 +39,12 @@ def check_classes(view: TableView) -> Iterator[Finding]:
         rarest = present[np.argmin(test[k][present])]
         if test[k][rarest] < _MIN_TEST_ROWS:
             of_class = f" of class {text_of(names[rarest])}" if view.is_classification else ""
-            yield Finding("few test rows", "warning", f"{text_of(site)} has only "
-                          f"{count_of(int(test[k][rarest]), 'test row')}{of_class}, so that its score is uncertain",
+            count = int(test[k][rarest])
+            number = f"only {count_of(count, 'test row')}" if count else "no test row"
+            yield Finding("few test rows", "warning", f"{text_of(site)} has {number}{of_class}, so that its score is "
+                          f"uncertain",
                           "folds: 5, which tests every row once, or more rows",
-                          view.label.name, site, int(test[k][rarest]))
+                          view.label.name, site, count)
 
 
 def check_leaks(view: TableView) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """The check of a table: all findings at once, also those for which a run would be refused one at a time."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def _split_rows(site_of: NDArray[np.integer], sites: int, settings: TableSetting
 def _select(view: TableView, rows: NDArray[np.bool_]) -> TableView:
     """The table without the rows that have no site or no label."""
     def select(column: TableColumn) -> TableColumn:
-        return TableColumn(column.name, column.codes[rows], column.values)
+        return replace(column, codes=column.codes[rows])
 
     return TableView(view.index[rows], view.sites, view.site_of[rows], view.split_of[rows],
                      {name: select(column) for name, column in view.features.items()},

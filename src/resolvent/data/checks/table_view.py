@@ -1,5 +1,6 @@
 """A table as the checks read it: every column as numbers or as levels, with the site and the split of every row."""
 
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.checks.finding import Finding, examples, excluding, text_of
+from resolvent.data.checks.finding import Finding, examples, text_of
 from resolvent.data.tables.columns import (
     MAX_CATEGORIES,
     MAX_FLOAT32,
     ColumnError,
+    excluding,
     is_date,
     is_empty,
     is_text,
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TableColumn", "TableView", "read_column"]
 
+_MAX_EXACT = 2.0**53  # larger whole numbers lose digits as floats
+_LIKE_DATE = re.compile(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}.*")
+
 
 @dataclass(frozen=True, eq=False)
 class TableColumn:
@@ -33,11 +38,13 @@ class TableColumn:
     Attributes:
         codes: [n] the number of the value of each row among the different values; -1 if it is missing.
         values: the different values: floats, not sorted, with NaN for infinite ones; or texts.
+        is_exact: false for whole numbers most of which have more digits than a float holds.
     """
 
     name: str
     codes: NDArray[np.integer]
     values: NDArray[Any]
+    is_exact: bool = True
 
     @property
     def is_text(self) -> bool:
@@ -131,8 +138,18 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
                                     f"{count_of(len(rows), 'value')} outside the range of 32-bit floats (rows {first})",
                                     "correct them, or leave the rows out", name, value=len(rows)))
         codes = np.where(np.append(np.isnan(read), True)[codes], -1, codes)
-        return TableColumn(name, codes, np.where(is_wrong, np.nan, read)), findings
+        is_whole = pd.api.types.infer_dtype(different, skipna=True) == "integer"
+        is_exact = not (is_whole and (np.abs(read) > _MAX_EXACT).mean() > 0.5)
+        return TableColumn(name, codes, np.where(is_wrong, np.nan, read), is_exact), findings
+    if (texts := set(read[~is_empty(different)])) and all(map(_LIKE_DATE.fullmatch, texts)):
+        findings.append(Finding("dates", "warning", f"column {text_of(name)} looks like dates, such as "
+                                f"{text_of(min(texts))}, each of which becomes a category", _date_advice(name), name,
+                                value=len(texts)))
     return TableColumn(name, codes, read), findings
+
+
+def _date_advice(name: str) -> str:
+    return f"write them as year-month-day, such as 2024-12-31, and set dates: days; or {excluding(name)}"
 
 
 def _kind_error(name: str, message: str) -> Finding:
@@ -160,9 +177,8 @@ def _level_error(title: str, name: str, column: "pd.Series[Any]", different: "pd
     texts = different[~is_empty(different)].astype(str)
     sample = texts.iloc[:1000]
     count, example = len(texts), text_of(str(texts.iloc[0]))
-    if (sample.str.fullmatch(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}.*").mean()) > 0.9:
-        return Finding("dates", "error", f"{title} looks like dates, such as {example}", "write them as "
-                       f"year-month-day, such as 2024-12-31, and set dates: days; or {excluding(name)}", name,
+    if sample.str.fullmatch(_LIKE_DATE).mean() > 0.9:
+        return Finding("dates", "error", f"{title} looks like dates, such as {example}", _date_advice(name), name,
                        value=count)
     numbers = pd.to_numeric(sample.str.replace(",", "."), errors="coerce")
     if numbers.notna().mean() > 0.5:

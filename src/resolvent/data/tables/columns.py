@@ -24,6 +24,7 @@ MAX_CATEGORIES = 100
 MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
 _MIN_NUMBERS = 10  # a text column with as many different numbers is probably a column of numbers with an error
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*( \w+)*")
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?")
 _DATE_KINDS = ("datetime", "datetime64", "date")
 # pandas' names of kinds of values
@@ -62,6 +63,16 @@ def check_once(name: str, counts: Mapping[str, int], purpose: str) -> None:
         number = "more than one" if name in counts else "no"
         raise InputError(f"the table has {number} column {shorten(repr(name))}, {purpose}: its columns are "
                          f"{shorten(', '.join(map(repr, counts)))}{nearest(name, set(counts) - {name})}")
+
+
+def excluding(name: str) -> str:
+    """The setting that leaves a column out, as YAML: a name is quoted unless it consists of letters and digits.
+
+    >>> excluding("blood pressure"), excluding("smoker "), excluding("a, b")
+    ('exclude: [blood pressure]', "exclude: ['smoker ']", "exclude: ['a, b']")
+    """
+    is_plain = _PLAIN_NAME.fullmatch(name) and name.casefold() not in ("true", "false", "null")
+    return f"exclude: [{shorten(name if is_plain else repr(name))}]"
 
 
 def is_empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
@@ -145,7 +156,7 @@ def read_feature(name: str, column: "pd.Series[Any]", *, max_levels: int | None 
     title = f"column {shorten(repr(name))}"
     if kind in _TIME_KINDS or (categories and not is_category and all(map(_DATE.fullmatch, categories))):
         raise ColumnError("dates", f"{title} holds dates or times, which are neither numbers nor categories: "
-                          f"exclude it (exclude: [{shorten(name)}]), or set dates: days, or dates: parts for year, "
+                          f"exclude it ({excluding(name)}), or set dates: days, or dates: parts for year, "
                           "month and weekday")
     if kind != "string" and not is_category:
         raise ColumnError("kind", f"{title} holds {kind} values ({shorten(column.dtype)}), and a feature must be all "

@@ -28,6 +28,7 @@ from resolvent.data.tables.columns import (
     Columns,
     RowNames,
     check_magnitudes,
+    excluding,
     is_boolean,
     is_empty,
     is_text,
@@ -338,7 +339,7 @@ def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:
             present = values[~is_missing(values)]
             kind = "texts" if is_text(present) else "whole numbers"
             title = shorten(repr(name))
-            advice = "remove it from features" if is_chosen else f"leave it out with exclude: [{title}]"
+            advice = "remove it from features" if is_chosen else f"leave it out with {excluding(name)}"
             notes.append(f"Column {title} looks like an identifier, because its {len(present)} values are {kind} that "
                          f"all differ: if it is one, {advice}")
     return notes
