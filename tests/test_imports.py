@@ -78,6 +78,12 @@ def test_names_of_the_package_are_those_of_the_api():
 NAMESPACES = [name for name in rv.__all__ if isinstance(getattr(rv, name), ModuleType)]
 
 
+def test_a_misspelt_name_has_a_suggestion():
+    with pytest.raises(AttributeError) as caught:
+        _ = rv.fedavgg
+    assert (caught.value.name, caught.value.obj) == ("fedavgg", rv)  # Python makes the suggestion of them
+
+
 @pytest.mark.parametrize("name", [*NAMESPACES, "testing"])
 def test_namespace_shows_its_names_only(name):
     namespace = import_module(f"resolvent.{name}")

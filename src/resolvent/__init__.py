@@ -8,6 +8,7 @@ sets and models. Parts are in namespaces: ``aggregators``, ``attacks``, ``callba
 The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -35,8 +36,8 @@ if not TYPE_CHECKING:  # for a type checker a module with a __getattr__ has ever
         api = import_module("resolvent.api")
         names = globals()
         names.update({public: vars(api)[public] for public in ("__all__", *api.__all__) if public in vars(api)})
-        if name not in names:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in names:  # Python suggests a similar name from the name and the module
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         return names[name]
 
 

@@ -313,7 +313,9 @@ def expected_values(rule: Rule, value: Any) -> str:
         return f"{rule.expected}, not a list: write (0, 1), or (0,) for a single item"
     if inspect.isclass(value) or inspect.isfunction(value):
         kind = "class" if inspect.isclass(value) else "function"
-        return f"{rule.expected}, not the {kind} {value.__name__}: call it, {value.__name__}(...)"
+        # A function within a function, or a lambda, is rarely one that makes the part.
+        advice = "" if "<" in value.__qualname__ else f": call it, {value.__name__}(...)"
+        return f"{rule.expected}, not the {kind} {value.__name__}{advice}"
     return f"{rule.expected}, got {_article(type(value).__name__)} {type(value).__name__}"
 
 

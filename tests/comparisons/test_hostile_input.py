@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import numpy as np
+import optax
 import pytest
 from hostile_arguments import IMPOSSIBLE, public_parts, run_all, run_random, run_right
 from hostile_experiments import run
@@ -59,6 +60,11 @@ def test_wrong_argument_is_refused_at_the_call(case):
     with pytest.raises(InputError) as caught:
         call()
     assert wanted in str(caught.value)
+
+
+def test_a_function_within_a_function_is_not_taken_for_one_that_makes_the_part():
+    with pytest.raises(InputError, match=r"must be a Schedule or None, not the function schedule$"):
+        rv.SGD(0.1, schedule=optax.cosine_decay_schedule(1.0, 10))
 
 
 def test_traced_numbers_pass():

@@ -114,6 +114,52 @@ def test_equinox_needs_a_module():
         rv.models.from_equinox(lambda key: jnp.zeros(3))
 
 
+def test_a_module_instead_of_a_function_that_makes_it_is_refused_with_advice():
+    module = eqx.nn.Linear(64, 10, key=jax.random.key(3))
+    with pytest.raises(rv.InputError, match=r"cannot be called with a random key.*It is a module: give a function"):
+        rv.models.from_equinox(module)
+    advised = rv.models.from_equinox(lambda key: module)
+    assert jnp.array_equal(jax.tree.leaves(advised.init(jax.random.key(0)))[0], module.weight)
+    with pytest.raises(rv.InputError, match=r"cannot be called with nnx\.Rngs.*It is a module: give a function"):
+        rv.models.from_nnx(nnx.Linear(64, 10, rngs=nnx.Rngs(0)))
+
+
+def test_an_equinox_module_for_batches_is_refused_with_the_shape_of_a_sample():
+    class ForBatches(eqx.nn.Linear):
+        def __call__(self, x):
+            return jax.vmap(super().__call__)(x)
+
+    model = rv.models.from_equinox(lambda key: ForBatches(64, 10, key=key))
+    with pytest.raises(rv.InputError, match=r"called with one sample, \[64\], which has no axis of a batch"):
+        rv.problems.LearningProblem(model, DATA)
+
+
+def test_tokens_without_a_vocabulary_are_refused_with_advice():
+    tokens = [np.arange(12).reshape(4, 3) % 5]
+    model = rv.models.from_functions(lambda key: jnp.zeros((5, 2)), lambda p, x: p[x].sum(axis=1))
+    with pytest.raises(rv.InputError, match=r"give tokens a vocabulary, from_arrays\(\.\.\., vocabulary=\.\.\.\)"):
+        rv.problems.LearningProblem(model, rv.FederatedData.from_arrays(tokens, [np.arange(4) % 2]))
+    known = rv.FederatedData.from_arrays(tokens, [np.arange(4) % 2], vocabulary=tuple("abcde"))
+    assert rv.problems.LearningProblem(model, known).parties == 1
+
+
+def test_dropout_in_an_equinox_module_with_samples_of_several_arrays():
+    class Network(eqx.Module):
+        layer: eqx.nn.Linear
+        dropout: eqx.nn.Dropout
+
+        def __init__(self, key):
+            self.layer, self.dropout = eqx.nn.Linear(3, 2, key=key), eqx.nn.Dropout(0.5)
+
+        def __call__(self, x, key=None):
+            return self.dropout(self.layer(x["a"] + x["b"]), key=key)
+
+    model = rv.models.from_equinox(Network)
+    outputs = model.apply_function(model.init(jax.random.key(0)), {"a": jnp.ones((5, 3)), "b": jnp.ones((5, 3))},
+                                   jax.random.key(1))
+    assert outputs.shape == (5, 2)
+
+
 @pytest.mark.parametrize(("model", "message"), [
     (rv.models.logistic(63, 10), "the model does not fit the data"),
     (rv.models.logistic(64, 4), r"the model has 4 output\(s\), but the data has 10 classes"),
@@ -125,6 +171,10 @@ def test_equinox_needs_a_module():
      r"loss must have one number per sample, \[2\] for 2 samples, got \[2, 2\]"),
     (rv.models.from_functions(lambda key: jnp.zeros((64, 10)), lambda p, x: x @ p, loss=lambda o, y: jnp.mean(o)),
      r"got \[\] \(float32\): return the loss of every sample, not their mean"),
+    (rv.models.from_functions(lambda key: jnp.zeros((64, 10)), lambda p, x: x @ p,
+                              loss=lambda o, y: (o[:, 0], {"entropy": o[:, 1]})), "return the loss alone; metrics="),
+    (rv.models.from_functions(lambda key: {"w": jnp.zeros((64, 10)), "steps": 0}, lambda p, x: x @ p["w"]),
+     "must be floating numbers, but 'steps' is int32: keep constants outside"),
     (rv.models.from_functions(lambda key: jnp.zeros((64, 10)), lambda p, x: x @ p, loss=lambda o, y: y),
      "the model's loss must be floating numbers, got int32"),
     (rv.models.from_functions(lambda key: jnp.zeros((63, 10)), lambda p, x: x @ p["w"]),

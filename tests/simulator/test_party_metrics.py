@@ -44,6 +44,13 @@ def test_metrics_are_those_of_the_models_of_the_run(data, results):
     assert not results["local"].scores("validation", "balanced_accuracy").isna().any(axis=None)
 
 
+def test_scores_of_an_unknown_split_or_metric_are_refused(results):
+    with pytest.raises(InputError, match=r"split='tests'.*did you mean 'test'"):
+        results["local"].scores("tests")
+    with pytest.raises(InputError, match=r"metric='rocauc'.*did you mean 'roc_auc'"):
+        results["local"].scores("test", "rocauc")
+
+
 def test_party_with_one_class_has_no_roc_auc_and_the_score_is_measured_once(results):
     table = results["local"].metrics
     assert set(table.loc[table["metric"] == "roc_auc", "party"]) == {0, 1}

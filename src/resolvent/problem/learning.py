@@ -263,19 +263,29 @@ def _model_for(model: Model, data: FederatedData, x: PyTree[Array], y: PyTree[Ar
     except InputError:
         raise
     except Exception as error:  # whatever the user's functions raise; Flax has its own exceptions
+        reason = shorten(" ".join(f"{type(error).__name__}: {error}".split())).rstrip(".")
         raise InputError(f"the model does not fit the data (inputs {data.input_shape}, {data.outputs} output(s), "
-                         f"{data.task}): {shorten(' '.join(f'{type(error).__name__}: {error}'.split()))}. Build the "
-                         "model for that shape") from error
+                         f"{data.task}): {reason}. {_advice(reason, data)}") from error
     for name, values in (("loss", losses), ("score", scores)):
         if getattr(values, "shape", None) != (2,):
+            advice = (f"return the {name} of every sample, not their mean" if hasattr(values, "shape") else
+                      f"return the {name} alone; metrics= and diagnostics= record other numbers")
             raise InputError(f"the model's {name} must have one number per sample, [2] for 2 samples, got "
-                             f"{_described(values)}: return the {name} of every sample, not their mean")
+                             f"{_described(values)}: {advice}")
     if not jnp.issubdtype(losses.dtype, jnp.floating):
         raise InputError(f"the model's loss must be floating numbers, got {losses.dtype}")
-    wrong = [leaf.dtype for leaf in jax.tree.leaves(params_of(params)) if not jnp.issubdtype(leaf.dtype, jnp.floating)]
-    if wrong:
-        raise InputError(f"the model's parameters must be floating numbers, but one leaf is {wrong[0]}")
+    for name, leaf in tree.named_leaves(params_of(params)):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise InputError("the model's parameters must be floating numbers, but "
+                             f"{quote(name) if name else 'the leaf'} is {leaf.dtype}: keep constants outside the "
+                             "parameters")
     return model if loss is model.loss else replace(model, loss=loss)
+
+
+def _advice(reason: str, data: FederatedData) -> str:
+    is_of_tokens = "must have integer" in reason and is_in_memory(data.x) and not data.vocabulary
+    return ("An array of inputs becomes floating numbers: give tokens a vocabulary, from_arrays(..., vocabulary=...)"
+            if is_of_tokens else "Build the model for that shape")
 
 
 def _check_rows(inputs: Any, outputs: Any) -> None:

@@ -22,10 +22,10 @@ _ADVICE: MappingProxyType[type[Exception], str] = MappingProxyType({  # a subcla
         "jax.lax.cond or jnp.logical_and",
     jax.errors.TracerIntegerConversionError:
         "a Python integer is made from a value that is not known before the program runs: use jax.numpy, or a static "
-        "field of the algorithm",
+        "field of the algorithm, eqx.field(static=True)",
     jax.errors.ConcretizationTypeError:
         "float(), int() or a shape needs a value that is not known before the program runs: use jax.numpy, or a static "
-        "field of the algorithm",
+        "field of the algorithm, eqx.field(static=True)",
     jax.errors.TracerArrayConversionError:
         "NumPy needs values that are not known before the program runs: use jax.numpy",
     dataclasses.FrozenInstanceError:

@@ -208,7 +208,8 @@ class BinaryCrossEntropy(Loss):
 
 def _check_classification(loss: Loss, task: str) -> None:
     if task == "regression":
-        raise InputError(f"{type(loss).__name__} is for classes, but the labels are real numbers: use squared_error")
+        raise InputError(f"{type(loss).__name__} is for classes, but the labels are real numbers: use squared_error, "
+                         "or give the number of the class of each sample")
     if task == "structured":
         raise InputError(f"{type(loss).__name__} is for one class number per sample, but labels have another "
                          "structure: use token_cross_entropy for sequences and images of class numbers, multi_label "

@@ -59,8 +59,8 @@ def from_equinox(make: Callable[[Array], Any], *, loss: AnyLoss = "cross_entropy
     try:
         first = _module_of(make)
     except Exception as error:
-        raise InputError(f"from_equinox(make={quote(make)}) cannot be called with a random key: "
-                         f"{shorten(error)}") from error
+        raise InputError(f"from_equinox(make={quote(make)}) cannot be called with a random key: {shorten(error)}"
+                         f"{_advice(make, eqx.Module, 'key')}") from error
     if is_pair := isinstance(first, tuple) and len(first) == 2 and isinstance(first[1], eqx.nn.State):
         first = first[0]
     if not callable(first):
@@ -81,11 +81,13 @@ def from_equinox(make: Callable[[Array], Any], *, loss: AnyLoss = "cross_entropy
 
     def apply(params: PyTree[Any], x: Array, key: Array | None = None) -> Any:
         module: Any = eqx.combine(params, static)
-        if key is None:
-            outputs = jax.vmap(eqx.nn.inference_mode(module) if random_layers else module)(x)
-        else:
-            outputs = jax.vmap(lambda sample, k: module(sample, key=k))(x, jax.random.split(key, len(x)))
-        return outputs
+        try:
+            if key is None:
+                return jax.vmap(eqx.nn.inference_mode(module) if random_layers else module)(x)
+            return jax.vmap(lambda sample, k: module(sample, key=k))(x, jax.random.split(key, tree.count_rows(x)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{error}; {type(module).__name__} was called with one sample, {_shapes(x)}, which has "
+                             "no axis of a batch") from error
 
     return FunctionModel(init_function=init, apply_function=apply, **settings)
 
@@ -184,7 +186,8 @@ def from_nnx(make: Callable[[Any], Any], *, loss: AnyLoss = "cross_entropy", l2:
             module = make(nnx.Rngs(0))
         definition, variables, random, others = nnx.split(module, nnx.Param, nnx.RngState, ...)
     except Exception as error:
-        raise InputError(f"from_nnx(make={quote(make)}) cannot be called with nnx.Rngs(0): {shorten(error)}") from error
+        raise InputError(f"from_nnx(make={quote(make)}) cannot be called with nnx.Rngs(0): {shorten(error)}"
+                         f"{_advice(make, nnx.Module, 'rngs')}") from error
     settings: dict[str, Any] = {"loss": loss_named(loss), "l2": l2, "replace_slow_operations": replace_slow_operations,
                                 "random_layers": bool(jax.tree.leaves(random)), "returns_features": returns_features}
     if jax.tree.leaves(others):
@@ -203,6 +206,17 @@ def from_nnx(make: Callable[[Any], Any], *, loss: AnyLoss = "cross_entropy", l2:
         return module(x)
 
     return FunctionModel(init_function=init, apply_function=apply, **settings)
+
+
+def _advice(make: Any, kind: type, name: str) -> str:
+    """The end of an error if a module was given instead of the function that makes it."""
+    return (f". It is a module: give a function that makes it, lambda {name}: ...; one that returns this module begins "
+            "with its weights" if isinstance(make, kind) else "")
+
+
+def _shapes(x: PyTree[Any]) -> str:
+    """The shapes of a sample of a batch."""
+    return " and ".join(str(list(leaf.shape[1:])) for leaf in jax.tree.leaves(x))
 
 
 def _has_dropout(module: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from resolvent.algorithms.privacy.account import PrivacyAccount
 from resolvent.data.tables.html_tables import html_facts, html_table
-from resolvent.errors import quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
 from resolvent.simulator.record.plots import learning_curves, new_figure
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from resolvent.problem.fitted import Fitted
+
+_SPLITS = ("train", "validation", "test")
 
 
 def diverged_parties(metrics: "pd.DataFrame", score: str) -> dict[int, int]:
@@ -142,7 +144,16 @@ class RunReadings(ABC):
         Args:
             split: ``train``, ``validation`` or ``test``.
             metric: name of the metric; default: the problem's score.
+
+        Raises:
+            InputError: there is no such split, or no value of the metric.
         """
+        if split not in _SPLITS:
+            raise InputError(f"scores(split={quote(split)}) is not known{alternatives(str(split), _SPLITS)}")
+        measured = self.metrics["metric"].unique().tolist()
+        if metric is not None and metric not in measured:
+            raise InputError(f"scores(metric={quote(metric)}) has no value in this run: give it in metrics= or "
+                             f"diagnostics= of the run{alternatives(str(metric), measured)}")
         name = self.score_name if metric is None else metric
         rows = self.metrics[(self.metrics["metric"] == name) & (self.metrics["split"] == split)]
         return rows.pivot(index="round", columns="party", values="value")
