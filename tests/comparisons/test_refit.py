@@ -278,3 +278,11 @@ def test_a_damaged_refit_and_that_of_another_run_are_refused(run):
     with pytest.raises(rv.InputError, match="another run"):
         rv.load(run, site="Ulm")
     assert rv.load(run, method="FedAvg", site="Ulm", before_refit=True).site in SITES
+
+
+def test_a_score_that_is_not_defined_at_a_site_is_stated_in_words(run):
+    summary = read_summary(run)
+    site = summary["sites"][0]
+    site["scores"]["FedAvg"][0] = None  # as of a balanced accuracy, if all test rows have one class
+    text = refit_folder.provenance(summary, None, "FedAvg", site["name"])
+    assert text.endswith(f"; accuracy not defined on its {site['test_rows']} test rows")

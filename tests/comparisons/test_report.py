@@ -14,14 +14,23 @@ import pytest
 
 import nightly
 from resolvent.comparisons.judgement.wording import advice_of, forecast_text
+from resolvent.comparisons.pages import page_colours, svg_of
 from resolvent.comparisons.runs import figures
 from resolvent.comparisons.runs.report import write_report
 from resolvent.comparisons.runs.summary import read_summary
+from resolvent.simulator.record.plots import new_figure
 
 KINDS = ["a run", "hostile names", "all diverged", "one party"]
 NIGHTLY = ["many parties", "diverged", "without local training", "seventeen methods"]
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "em", "span", "i", "div", "table",
         "small", "br", "b", "u", "thead", "tbody", "tr", "th", "td", "figure", "details", "summary", "pre", "script"}
+
+
+def test_letters_that_matplotlib_has_no_glyph_for_are_text_in_a_picture():
+    with page_colours():
+        figure, axes = new_figure()
+        axes.set_xlabel("東京")
+    assert "東京" in svg_of(figure, "Sites")  # a warning would be an error here
 
 
 class Page(HTMLParser):

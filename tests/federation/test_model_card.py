@@ -86,6 +86,14 @@ def test_the_page_and_the_text_show_the_same_facts(card):
     assert not [value for name, value in page.attributes if name in ("src", "href", "style") or name.startswith("on")]
 
 
+def test_an_interval_that_is_not_defined_is_one_dash():
+    card = {"title": "Card", "scores": {"Ulm": {"alone": [None] * 3, "FedAvg": [0.5, 0.25, 1.0]}}}
+    page, text = Page(html_of(card)), markdown_of(card)
+    assert page.cells.count("–") == 1
+    assert page.cells[-1].strip() == "0.5 [0.25, 1]"
+    assert "–, –" not in text
+
+
 def test_a_site_has_a_data_sheet_with_its_limits(card):
     folder = card.consortium.folder / SITES[0] / "mine-1"
     content = json.loads((folder / "data-sheet.json").read_text("utf-8"))

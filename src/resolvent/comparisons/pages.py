@@ -4,6 +4,7 @@ import hashlib
 import html
 import io
 import re
+import warnings
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,9 @@ def svg_of(figure: Figure, title: str) -> Markup:
         figure: a figure that was made with ``page_colours``.
     """
     text = io.StringIO()
-    with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}):
+    with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}), warnings.catch_warnings():
+        # Letters are text in the SVG, and a browser has fonts for those that matplotlib's font does not have.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         canvas = FigureCanvasSVG(figure)
         if len(figure.axes) == 1:
             _fit_axes(figure, figure.axes[0])

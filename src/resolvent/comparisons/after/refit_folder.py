@@ -4,6 +4,7 @@
 complete, so that at any moment there are the models of the last complete refit, or none.
 """
 
+import math
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
@@ -142,5 +143,7 @@ def _measured(summary: Mapping[str, Any], refit: RefitFolder | None, method: str
         return f"; mean {title_of(score)} over the sites {format_value(mean, score)} {before}on their test rows"
     value = as_number(judged["scores"][method][0])
     rows = judged["test_rows"] or test[site]
+    if math.isnan(value):
+        return f"; {title_of(score)} not defined on its {count_of(rows, 'test row')}"
     text = f"; {title_of(score)} {format_value(value, score)} {before}on its {count_of(rows, 'test row')}"
     return text if refit is None else f"{text}, by models trained on {train[site]} of its rows"

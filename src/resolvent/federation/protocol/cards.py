@@ -182,5 +182,6 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         if len(value) == _INTERVAL and all(isinstance(end, float) for end in value):
             return f"{_text(value[0])} [{_text(value[1])}, {_text(value[2])}]"
-        return ", ".join(map(_text, value)) or "–"
+        is_undefined = all(item is None for item in value)  # of an interval, all three numbers
+        return "–" if is_undefined else ", ".join(map(_text, value))
     return str(value)
