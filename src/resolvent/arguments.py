@@ -42,7 +42,8 @@ R = TypeVar("R")
 _MAX_INTEGER = 2**31  # counts, ids and seeds are 32-bit integers in compiled programs
 _MAX_NUMBER = float(np.finfo(np.float32).max)
 _EXAMPLES = {"LocalSolver": "SGD(0.1)", "Algorithm": "fedavg(SGD(0.1))", "Participation": "Uniform(cohort=10)",
-             "FederatedData": "FederatedData.from_arrays(inputs, labels)", "Model": "models.logistic(64, 10)"}
+             "FederatedData": "FederatedData.from_arrays(inputs, labels)", "Model": "models.logistic(64, 10)",
+             "Metric": "metrics.from_function(f, higher_is_better=True)", "Schedule": "schedules.Cosine(rounds=100)"}
 _ARRAYS = (jax.Array, np.ndarray)
 _ARRAY_LIKE = frozenset(get_args(ArrayLike))
 

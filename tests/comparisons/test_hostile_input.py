@@ -49,6 +49,8 @@ WRONG = {
                "simulate(rounds=nan) must be an integer"),
     "seed": (lambda: rv.simulate(rv.local(SOLVER), rv.models.logistic(3, 2), rounds=1, seed=2**40),
              "simulate(seed=1099511627776) must be an integer of at least 0; integers must be smaller than 2^31"),
+    "function for a metric": (lambda: rv.simulate(rv.local(SOLVER), rv.models.logistic(3, 2), rounds=1, metrics=[max]),
+                              "a Metric, such as metrics.from_function(f, higher_is_better=True)"),
     "data": (lambda: rv.simulate(rv.local(SOLVER), rv.models.logistic(3, 2), (np.zeros(3), np.zeros(3)), rounds=1),
              "must be a FederatedData, such as FederatedData.from_arrays(inputs, labels) or None, got a tuple"),
 }
@@ -63,7 +65,7 @@ def test_wrong_argument_is_refused_at_the_call(case):
 
 
 def test_a_function_within_a_function_is_not_taken_for_one_that_makes_the_part():
-    with pytest.raises(InputError, match=r"must be a Schedule or None, not the function schedule$"):
+    with pytest.raises(InputError, match=r"Cosine\(rounds=100\) or None, not the function schedule$"):
         rv.SGD(0.1, schedule=optax.cosine_decay_schedule(1.0, 10))
 
 
