@@ -175,12 +175,13 @@ def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evide
         sites_text = "the only site" if number == 1 else f"any of the {number} sites"
         return (f"{_advice(sites)}On a site's own rows, no method can be distinguished from training alone at "
                 f"{sites_text}{condition}, {_basis(compared, len(evidence.seeds), evidence.folds)}; {top}.")
-    parts = [f"{_counted(rows, column)}{_after_correction(rows, column, compared, len(others))}"
-             for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
+    changed = [(rows, column) for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
+    parts = [_counted(rows, column) for rows, column in changed]
     harmless = list(others.loc[(others["worse"] == 0), "method"])
     if harmless and not harmed.empty:
         verb = "makes" if len(harmless) == 1 else "make"
         parts.append(f"{enumerate_names(harmless)} {verb} no site distinguishably worse")
+    parts += _after_correction([column for _, column in changed], compared, list(others["method"]))
     return f"{_advice(sites)}On their own rows, of {count_of(number, 'site')}{condition}, {'; '.join(parts)}; {top}."
 
 
@@ -199,12 +200,18 @@ def _counted(rows: "pd.DataFrame", column: str) -> str:
                             *(f"{n} with {m}" for n, m in further)])
 
 
-def _after_correction(rows: "pd.DataFrame", column: str, sites: Sequence[SiteJudgement], methods: int) -> str:
+def _after_correction(columns: Sequence[str], sites: Sequence[SiteJudgement], methods: Sequence[str]) -> list[str]:
     """How many sites are still better, or worse, off if the intervals of all sites and methods hold together."""
-    number, total = len(sites) * methods, int(rows[column].sum())
-    left = sum(site.gains[method].of_several(number).sign == (1 if column == "better" else -1)
-               for site in sites for method in rows["method"])
-    return "" if left == total else f" ({left or 'none'} if corrected for {number} comparisons)"
+    number = len(sites) * len(methods)
+    plain, corrected = ([[gain.sign for gain in gains] for gains in of_sites] for of_sites in (
+        [[site.gains[m] for m in methods] for site in sites],
+        [[site.gains[m].of_several(number) for m in methods] for site in sites]))
+    if plain == corrected:
+        return []
+    counts = [(sum({"better": 1, "worse": -1}[column] in signs for signs in corrected), column) for column in columns]
+    left = [f"{count_of(n, 'site') if n else 'no site'} {'are' if n > 1 else 'is'} {column} off"
+            for n, column in counts]
+    return [f"with intervals that hold for all {number} comparisons together, {enumerate_names(left)}"]
 
 
 def _basis(sites: Sequence[SiteJudgement], seeds: int, folds: int = 1) -> str:
