@@ -188,6 +188,16 @@ def test_layers_are_one_array_for_a_penalty_that_ignores_them(penalty):
     assert body(in_layers(points)) == body(points)  # it does not grow with the number of layers
 
 
+def test_large_points_are_not_copied_and_have_the_same_centre(monkeypatch):
+    points = in_layers(jnp.asarray(gaussian(0)))
+    copied, _ = centre(points, WEIGHTS, L2Norm(), 0.1)
+    monkeypatch.setattr(centres, "_MAX_COPIED_BYTES", 0)
+    program = jax.make_jaxpr(lambda p: centres.moreau_centre(p, WEIGHTS, L2Norm(), 0.1))(points)
+    assert "concatenate" not in str(program)
+    in_place, _ = centres.moreau_centre(points, WEIGHTS, L2Norm(), 0.1)
+    np.testing.assert_allclose(ravel_pytree(in_place)[0], ravel_pytree(copied)[0], rtol=1e-7, atol=1e-9)
+
+
 def test_a_sweep_over_t_is_one_vmap():
     """Each lane stops when it has converged, with the answer of a run without lanes."""
     points, ts = jnp.asarray(gaussian(7)), jnp.array([1e-3, 0.1, 1.0, 100.0])

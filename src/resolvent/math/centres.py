@@ -19,6 +19,7 @@ from resolvent.xla.programs import call_part
 __all__ = ["CentreInfo", "coordinate_median", "geometric_median", "mean", "moreau_centre"]
 
 _PATIENCE = 100  # iterations without progress before the iteration stops
+_MAX_COPIED_BYTES = 2**26  # of points that are copied into one array
 
 
 class CentreInfo(NamedTuple):
@@ -94,7 +95,8 @@ def _moreau_centre(original: Vector, weights: Float[Array, " C"], penalty: Penal
                    max_iterations: ArrayLike) -> tuple[Vector, CentreInfo]:
     points = tree.widen(original)
     # As one array, an operation occurs once in the program and not once for each layer.
-    points, restore = tree.ravel_rows(points) if penalty.ignores_layers else (points, lambda w: w)
+    is_small = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(points)) <= _MAX_COPIED_BYTES
+    points, restore = tree.ravel_rows(points) if penalty.ignores_layers and is_small else (points, lambda w: w)
     normalised = _normalised(weights).astype(tree.dtype(points))
     start = _weighted_sum(normalised, points)
     info = jnp.finfo(normalised.dtype)  # type: ignore[no-untyped-call]
