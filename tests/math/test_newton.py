@@ -18,10 +18,14 @@ def float64():
 
 
 def _minimise(f, w, l1=None, rounds=60):
+    @jax.jit
+    def advance(state):
+        at = state.candidate
+        return newton.advance(state, SecondOrder(f(at), jax.grad(f)(at), jax.hessian(f)(at)), 1e-20, l1)
+
     state = newton.start(jnp.asarray(w))
     for _ in range(rounds):
-        at = state.candidate
-        state = newton.advance(state, SecondOrder(f(at), jax.grad(f)(at), jax.hessian(f)(at)), 1e-20, l1)
+        state = advance(state)
     return state
 
 
