@@ -124,10 +124,10 @@ def replaced_pins(python: Path) -> list[str]:
 
 
 def pins(python: Path) -> list[str]:
-    """The packages that are installed in an environment, with their versions."""
-    shown = subprocess.run([python, "-m", "pip", "freeze", "--disable-pip-version-check"], check=True, text=True,
-                           capture_output=True, env=clean())
-    return shown.stdout.split()
+    """The packages that are installed in an environment, with their versions; not those of a folder."""
+    shown = subprocess.run([python, "-m", "pip", "freeze", "--exclude-editable", "--disable-pip-version-check"],
+                           check=True, text=True, capture_output=True, env=clean())
+    return shown.stdout.splitlines()
 
 
 def clean() -> dict[str, str]:
