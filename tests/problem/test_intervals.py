@@ -138,7 +138,7 @@ def test_mean_over_sites_has_the_variance_of_independent_sites():
 
 
 def test_the_interval_of_the_best_of_many_equal_quantities_contains_zero():
-    """None of the gains over a common reference is one: 95 % intervals of the best are above zero too often."""
+    """Without true gains over a reference, the plain 95 % interval of the best gain is above zero too often."""
     rng = np.random.default_rng(0)
     for number in (2, 8, 20):
         best = (rng.normal(size=(20_000, number)) - rng.normal(size=(20_000, 1))).max(axis=1)

@@ -173,7 +173,7 @@ def _table_of(rows: str, party: str | None) -> tuple[str, str]:
 
 
 def _levels(reference: tuple[str, ...]) -> dict[str, Any]:
-    """Such as ("ward=A",) as {"ward": "A"}."""
+    """Assignments such as ("ward=A",) as {"ward": "A"}."""
     from resolvent.errors import InputError, quote
 
     for part in reference:

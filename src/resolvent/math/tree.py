@@ -5,7 +5,6 @@ model), and norms neither overflow nor have an undefined gradient at zero. Vecto
 computed from them are at least float32: float16 overflows at 65,504, and bfloat16 has 2 to 3 digits.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from resolvent.xla.rows import rows as rows
@@ -128,19 +128,10 @@ def ravel_rows(x: Vector) -> tuple[Vector, Callable[[Array], Vector]]:
 
     A tree with several dtypes stays as it is.
     """
-    leaves, structure = jax.tree.flatten(x)
-    if len({leaf.dtype for leaf in leaves}) != 1:
+    if len({leaf.dtype for leaf in jax.tree.leaves(x)}) != 1:
         return x, lambda row: row
-    shapes = [leaf.shape[1:] for leaf in leaves]
-    sizes = [math.prod(shape) for shape in shapes]
-    ends = np.cumsum(sizes)[:-1].tolist()
-
-    def restore(row: Array) -> Vector:
-        return jax.tree.unflatten(structure, [part.reshape(shape) for part, shape in zip(
-            jnp.split(row, ends), shapes, strict=True)])
-
-    return jnp.concatenate([leaf.reshape(len(leaf), size) for leaf, size in zip(leaves, sizes, strict=True)],
-                           axis=1), restore
+    restore: Callable[[Array], Vector] = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], x))[1]
+    return jax.vmap(lambda row: ravel_pytree(row)[0])(x), restore
 
 
 def parts(x: PyTree[Any], kind: type[Any]) -> list[Any]:

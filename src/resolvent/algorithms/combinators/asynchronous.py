@@ -229,7 +229,7 @@ class Asynchronous(Combinator):
 
 
 def check_concurrency(algorithm: AlgorithmFunctions, participation: Participation, parties: int) -> None:
-    """Refuse arrivals at a server that waits for a cohort, and lanes that are others than those of the server."""
+    """Refuse arrivals at a server that waits for a cohort, and lanes that differ from the server's."""
     servers = [layer for layer in layers(algorithm) if isinstance(layer, Asynchronous)]  # type: ignore[arg-type]
     if not isinstance(participation, Arrivals):
         if servers and servers[0].concurrency not in (None, parties):

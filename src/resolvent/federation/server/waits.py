@@ -177,7 +177,7 @@ class WaitReporter:
 
 
 class Patience:
-    """Ends a command to which neither the server nor a missing site has come back for some minutes."""
+    """Ends a command if neither the server nor a missing site has connected again for some minutes."""
 
     def __init__(self, waits: WaitReporter) -> None:
         self._waits = waits

@@ -181,7 +181,7 @@ class Site:
 
 
 def site_of_process(note: KitNote) -> Site:
-    """The site of a kit, by the variables that the command has set which started this process."""
+    """The site of a kit, from the environment variables that the starting command has set."""
     path = os.environ.get(SITE_FILE)
     if path is None:
         raise InputError("this process has no site file: start the site with resolvent party start")

@@ -168,7 +168,7 @@ def _structure(traced: Traced) -> Any:
 
 
 def _arrays(args: Any) -> Any:
-    """With arrays instead of numbers of Python and NumPy, which compiled programs do not convert."""
+    """The arguments with arrays for numbers of Python and NumPy, which compiled programs do not convert."""
     return jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf), args)
 
 

@@ -225,7 +225,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: 
 
 
 def _keys_of_phase(number: int, root: Array, t: Int[Array, ""], index: Int[Array, " L"]) -> tuple[Array, Array]:
-    """The keys [L] of the parties and that of the server; one by one, keys would take longer than their work."""
+    """The keys [L] of the parties, drawn together because single draws take longer, and the key of the server."""
     key = keys.phase_key(keys.round_key(root, t), number)
     return jax.vmap(partial(keys.party_key, key))(index), keys.server_key(key)
 
