@@ -80,7 +80,8 @@ def check_persons(frame: "pd.DataFrame", columns: Iterable[str], site_of: NDArra
         if (of_value[is_repeated] == 1).mean() < 0.99 or by_chance > 0.5:
             continue
         changes = np.count_nonzero(np.diff(sites[np.argsort(codes, kind="stable")]))
-        if changes <= 3 * len(shares) if is_number else is_date(column):
+        is_quantity = changes <= 3 * len(shares) if is_number else is_date(column)  # or a day
+        if is_quantity:
             continue
         yield Finding("persons", "warning", f"column {text_of(name)} looks like the numbers of persons: {persons} of "
                       f"its {len(values)} values have {rows} rows, those of each at one site. Intervals take rows as "
@@ -139,8 +140,8 @@ def _count_different(group: NDArray[np.integer], values: NDArray[np.integer]) ->
 
 def _example(view: TableView, group: NDArray[np.integer], row: int) -> str:
     rows = np.flatnonzero(group == group[row])
-    is_other = (view.split_of[rows] != view.split_of[row]) | (view.site_of[rows] != view.site_of[row])
-    other = int(rows[is_other][0])
+    is_quantity = (view.split_of[rows] != view.split_of[row]) | (view.site_of[rows] != view.site_of[row])
+    other = int(rows[is_quantity][0])
     first, second = (f"row {view.index[r]} ({view.sites[view.site_of[r]]}, {_SPLITS[view.split_of[r]]})"
                      for r in sorted((row, other)))
     return f"{first} and {second}"
