@@ -140,8 +140,8 @@ def _count_different(group: NDArray[np.integer], values: NDArray[np.integer]) ->
 
 def _example(view: TableView, group: NDArray[np.integer], row: int) -> str:
     rows = np.flatnonzero(group == group[row])
-    is_quantity = (view.split_of[rows] != view.split_of[row]) | (view.site_of[rows] != view.site_of[row])
-    other = int(rows[is_quantity][0])
+    is_other = (view.split_of[rows] != view.split_of[row]) | (view.site_of[rows] != view.site_of[row])
+    other = int(rows[is_other][0])
     first, second = (f"row {view.index[r]} ({view.sites[view.site_of[r]]}, {_SPLITS[view.split_of[r]]})"
                      for r in sorted((row, other)))
     return f"{first} and {second}"
