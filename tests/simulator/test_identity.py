@@ -1,5 +1,6 @@
 """A run is identified by what it computes: edits that change numbers, edits that do not, and code that draws."""
 
+import importlib
 import importlib.util
 import json
 import os
@@ -275,6 +276,15 @@ def test_another_version_of_jax_is_not_an_edit():
     newer = STORED._replace(programs={"the rounds": "b"}, versions={"jax": "2"})
     with pytest.warns(UserWarning, match="was written with jax 1, now 2"):
         newer.check(STORED, Path("run"))
+
+
+def test_packages_of_another_environment_are_not_own(tmp_path, monkeypatch):
+    for folder in ("site-packages", "project"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"metric_in_{folder[:4]}.py").write_text("def metric(x): return x\n")
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    installed, own = (importlib.import_module(f"metric_in_{name}").metric for name in ("site", "proj"))
+    assert (own_parts(installed), own_parts(own)) == ((), ("metric",))
 
 
 def test_only_own_code_is_described(tmp_path):

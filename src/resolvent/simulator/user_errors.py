@@ -35,6 +35,8 @@ _ADVICE: MappingProxyType[type[Exception], str] = MappingProxyType({  # a subcla
 })
 _LIBRARIES = tuple(Path(folder).resolve() for folder in (
     str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages()))
+# Folders of packages that another environment has: sys.path can name them, for instance by PYTHONPATH.
+_NAMES_OF_PACKAGE_FOLDERS = frozenset(["site-packages", "dist-packages"])
 
 
 @contextlib.contextmanager
@@ -69,5 +71,8 @@ def message_of(error: Exception) -> str | None:
 
 def is_of_user(filename: str) -> bool:
     """Whether a source file is neither of this library, nor of Python, nor of an installed package."""
-    return not filename.startswith("<") and not any(
-        Path(filename).resolve().is_relative_to(folder) for folder in _LIBRARIES)
+    if filename.startswith("<"):
+        return False
+    path = Path(filename).resolve()
+    return not (any(path.is_relative_to(folder) for folder in _LIBRARIES)
+                or not _NAMES_OF_PACKAGE_FOLDERS.isdisjoint(path.parts))
