@@ -20,7 +20,7 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make typed      mypy --strict and pyright of a user's script, with the installed package"
 	@echo "make docs       build the documentation into site/"
-	@echo "make figures    the figures of the release (speed, claims, coverage, kills), from the committed results"
+	@echo "make figures    write the numbers and tables of the benchmarks into README and the pages, from their JSON files"
 	@echo "make wheel      build into dist/, check both files, install the wheel into a fresh environment and run digits there"
 	@echo "make versions   run digits, the contract and the models of the benchmark with the lowest and the newest dependencies"
 	@echo "make compile-sweep  compile 2,000 programs with and without call metadata; fails if a result differs"
@@ -67,7 +67,7 @@ docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 figures: .venv/installed
-	$(BIN)/python docs/release.py
+	$(BIN)/python benchmarks/figures.py
 
 # An environment of its own, so that it can be made while the extras are installed into the other.
 wheel: .venv-build/installed

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import json
 import re
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+BENCHMARKS = ROOT / "benchmarks"
 REFERENCE_PAGES = ROOT / "docs" / "api"
 sys.path.insert(0, str(ROOT / "src"))
 
@@ -23,14 +23,20 @@ PARAGRAPHS = ("Problem", "Update", "Communication", "Defaults", "Use when")  # o
 TABLE = "<!-- the tables of algorithms -->"
 COUNTS = "<!-- the counts of verdicts by paper -->"
 COLUMNS_OF_COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
-DEFENCES = "<!-- the table of defences -->"
-PERSONAL_DEFENCES = "<!-- the table of personal defences -->"
 CONVOLUTIONS = "<!-- the table of convolutions -->"
-DEFENCES_FILE = ROOT / "benchmarks" / "defences.json"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
+FIGURE = re.compile(r"<!-- (?:figure: .+?|end) -->")  # around what benchmarks/figures.py has written
 CODE_BLOCK = re.compile(
     r"^(?P<indent> *)\.\. code-block:: (?P<language>\w+)\n\n(?P<code>(?:(?P=indent) +.*(?:\n|$)|\n)+)", re.MULTILINE)
 REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>[\w, \n]+?))? -->")
+
+
+def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
+    """Name the version in the footer of every page."""
+    import resolvent
+
+    config.copyright = f"Resolvent {resolvent.__version__}"
+    return config
 
 
 def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
@@ -39,15 +45,18 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 
     for picture in sorted(RESULTS.glob("*.svg")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
-    for picture in sorted(DEFENCES_FILE.parent.glob("*.svg")):
+    for picture in sorted(BENCHMARKS.glob("*.svg")):
         files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the marks on a page: tables of algorithms, sources of functions, entries of the reference."""
-    for mark, content in ((TABLE, table), (COUNTS, counts), (DEFENCES, defences),
-                          (PERSONAL_DEFENCES, personal_defences), (f"    {CONVOLUTIONS}", convolutions)):
+    """Replace the marks on a page: tables of algorithms, sources of functions, entries of the reference.
+
+    The marks around numbers and tables of the benchmarks, which ``benchmarks/figures.py`` writes, are left out.
+    """
+    markdown = FIGURE.sub("", markdown)
+    for mark, content in ((TABLE, table), (COUNTS, counts), (f"    {CONVOLUTIONS}", convolutions)):
         if mark in markdown:
             markdown = markdown.replace(mark, content())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
@@ -56,7 +65,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def convolutions() -> str:
     """The speed of operations beside PyTorch's, inside an entry of a list."""
-    sys.path.insert(0, str(DEFENCES_FILE.parent))
+    sys.path.insert(0, str(BENCHMARKS))
     lines = importlib.import_module("convolution_report").text().split("\n")
     return "\n".join(f"    {line}" if line else "" for line in lines)
 
@@ -148,37 +157,6 @@ def verdict_counts(records: "Iterable[Mapping[str, Any]]") -> list[tuple[str, in
     total = [sum(column) for column in zip(*counts.values(), strict=True)]
     rows = [*sorted(counts.items()), ("all", total)]
     return [(paper, *numbers) for paper, numbers in rows]
-
-
-def defences() -> str:
-    """The test accuracies of the benchmark of defences, one table for each share of malicious parties."""
-    record = json.loads(DEFENCES_FILE.read_text(encoding="utf-8"))
-    lines = []
-    for share in sorted({row["malicious"] for row in record["rows"]}):
-        of_share = [row for row in record["rows"] if row["malicious"] == share]
-        lines += [f"With {share:.0%} malicious parties:", "",
-                  *accuracies([(row, row["none"] - record["tolerance"]) for row in of_share]), ""]
-    return "\n".join([*lines, f"Measured with `{record['command']}`, JAX {record['jax']}."])
-
-
-def personal_defences() -> str:
-    """The same for parties that differ, compared with training alone."""
-    record = json.loads(DEFENCES_FILE.read_text(encoding="utf-8"))
-    alone = next(row["none"] for row in record["apart"] if row["method"] == "local")
-    return "\n".join(accuracies([(row, alone - record["tolerance_alone"]) for row in record["apart"]]))
-
-
-def accuracies(rows: list[tuple[dict[str, Any], float]]) -> list[str]:
-    """A table of test accuracies; those below the limit of their row are bold, those not measured are empty."""
-    attacks = list(dict.fromkeys(key for row, _ in rows for key in row if key not in ("method", "malicious", "none")))
-
-    def cell(row: dict[str, Any], column: str, limit: float) -> str:
-        value = row.get(column)
-        return "" if value is None else f"**{value}**" if round(limit - value, 6) > 0 else str(value)
-
-    return [f"| method | no attack | {' | '.join(attacks)} |", "|---|" + "---:|" * (len(attacks) + 1),
-            *(f"| `{row['method']}` | {' | '.join(cell(row, column, limit) for column in ('none', *attacks))} |"
-              for row, limit in rows)]
 
 
 def rows(head: tuple[str, ...], lines: list[tuple[str, ...]], column: int = 0) -> str:

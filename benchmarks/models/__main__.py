@@ -1,9 +1,9 @@
 """Models as users write them, in one federated round: resolvent with and without replaced operations, and PyTorch.
 
-    python -m benchmarks.models                            everything, about 30 minutes: JSON, table and picture
+    python -m benchmarks.models                            everything, about 30 minutes: JSON and picture
     python -m benchmarks.models --models cnn gru           some of the models; rows of others stay in the file
     python -m benchmarks.models --quick                    one short run of each, as a test: not to be quoted
-    python -m benchmarks.models --table                    table and picture from the JSON alone
+    python -m benchmarks.models --redraw                   the picture from the JSON alone
     python -m benchmarks.models --torch /path/to/python    a Python with PyTorch, instead of an environment of its own
 
 Ten parties train one epoch in minibatches of 20, by FedAvg, on the same samples. Contestants alternate, each in a new
@@ -49,9 +49,9 @@ def main() -> None:
     parser.add_argument("--torch", type=Path, metavar="PYTHON", help="a Python with PyTorch and NumPy")
     parser.add_argument("--quick", action="store_true", help="one run of each with few samples, written to "
                         "models-quick.json in the cache folder")
-    parser.add_argument("--table", action="store_true", help="only write the table and the picture of the JSON file")
+    parser.add_argument("--redraw", action="store_true", help="only draw the picture of the JSON file")
     options = parser.parse_args()
-    if options.table:
+    if options.redraw:
         report(options.out)
         return
     from contestants import environment, pins

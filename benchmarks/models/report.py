@@ -1,6 +1,7 @@
-"""The table and the picture of the measurements in a JSON file."""
+"""The tables and the picture of the measurements in a JSON file."""
 
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,15 @@ _MAX_LOSS_DIFFERENCE = 0.15
 
 
 def report(source: Path) -> None:
-    """Write the table and the picture next to the JSON file."""
-    record = json.loads(source.read_text())
-    source.with_suffix(".md").write_text(markdown(record, source.with_suffix(".svg").name))
-    picture(record, source.with_suffix(".svg"))
-    print(f"written to {source.with_suffix('.md')} and {source.with_suffix('.svg')}")
+    """Draw the picture next to the JSON file; ``benchmarks/figures.py`` writes the tables."""
+    picture(json.loads(source.read_text()), source.with_suffix(".svg"))
+    print(f"written to {source.with_suffix('.svg')}")
 
 
 def markdown(record: dict[str, Any], image: str) -> str:
-    """The page with the table, in Markdown."""
+    """The tables of the page, in Markdown."""
     machine, limits = record["machine"], record["ceilings"]
     lines = [
-        "# Models as users write them", "",
         f"`{record['command']}`, on {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB; one "
         f"core: {limits['sgemm_gflops']} GFLOP/s in sgemm. Medians of {record['repeats']} runs in alternation; "
         "one run with nothing replaced.", "",
@@ -48,7 +46,7 @@ def markdown(record: dict[str, Any], image: str) -> str:
              if "first_loss" in ours and "first_loss" in peer]
     if first:
         different += ["", f"Losses before the first round differ by at most {max(first):.1g}."]
-    return "\n".join([*lines, *different]) + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join([*lines, *different]))
 
 
 def _table(record: dict[str, Any], cores: int) -> list[str]:

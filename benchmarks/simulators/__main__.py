@@ -1,9 +1,9 @@
 """The time of a round: resolvent, four other simulators and the limits of the machine, on the same four workloads.
 
-    python -m benchmarks.simulators --out benchmarks/simulators.json        everything, about an hour; then --table
+    python -m benchmarks.simulators --out benchmarks/simulators.json        everything, about an hour; then --redraw
     python -m benchmarks.simulators --quick                                 a few rounds of each, once, as a test
     python -m benchmarks.simulators --out benchmarks/simulators-amd.json    the same on another kind of machine
-    python -m benchmarks.simulators --table                                 table and picture from the JSON files alone
+    python -m benchmarks.simulators --redraw                                the picture from the JSON file alone
     python -m benchmarks.simulators --profile W2                            the time of the parts of a round
 
 All contestants have the same samples, cohorts, first model and local work. Runs alternate, each in a new process
@@ -31,11 +31,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="number of runs of each")
     parser.add_argument("--quick", action="store_true", help="two rounds of each, once, written to quick.json in the "
                         "cache folder: not to be quoted")
-    parser.add_argument("--table", action="store_true", help="only write the table and the picture of the JSON file")
+    parser.add_argument("--redraw", action="store_true", help="only draw the picture of the JSON file")
     parser.add_argument("--profile", metavar="W", choices=["W1", "W2", "W3", "W4"],
                         help="measure the parts of a round of resolvent on one workload")
     options = parser.parse_args()
-    if options.table:
+    if options.redraw:
         from report import report
 
         report(options.out)

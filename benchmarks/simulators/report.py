@@ -1,25 +1,18 @@
-"""The table and the picture of the measurements in a JSON file."""
+"""The tables and the picture of the measurements in a JSON file."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["flops", "markdown", "picture", "report", "side_by_side"]
+__all__ = ["flops", "markdown", "picture", "report"]
 
 _PEERS = ("PyTorch loop", "pfl", "Flower", "FedJAX")
 
 
 def report(source: Path) -> None:
-    """Write ``simulators.md`` and ``simulators.svg`` next to ``simulators.json``.
-
-    The page also has the ratios of other kinds of machine, from ``simulators-NAME.json`` in the same folder.
-    """
-    record = json.loads(source.read_text())
-    others = [json.loads(path.read_text()) for path in sorted(source.parent.glob(f"{source.stem}-*.json"))]
-    source.with_suffix(".md").write_text(markdown(record, source.with_suffix(".svg").name, others))
-    picture(record, source.with_suffix(".svg"))
-    print(f"written to {source.with_suffix('.md')} and {source.with_suffix('.svg')}")
+    """Draw the picture next to the JSON file; ``benchmarks/figures.py`` writes the tables."""
+    picture(json.loads(source.read_text()), source.with_suffix(".svg"))
+    print(f"written to {source.with_suffix('.svg')}")
 
 
 def flops(facts: dict[str, Any]) -> float:
@@ -51,19 +44,11 @@ def floors(record: dict[str, Any]) -> dict[str, float]:
     return limits
 
 
-def markdown(record: dict[str, Any], image: str, others: Sequence[dict[str, Any]] = ()) -> str:
-    """The page with all tables.
-
-    Args:
-        record: the measurements of one machine.
-        image: name of the picture.
-        others: measurements of other kinds of machine.
-    """
+def markdown(record: dict[str, Any], image: str) -> str:
+    """All tables of the page: the measurements of a machine, and the name of their picture."""
     works = list(record["workloads"])
     machine, ceilings = record["machine"], record["ceilings"]
-    lines = ["# Federated simulators on the same work", "",
-             f"Written by `python -m benchmarks.simulators --table` from `simulators.json`, which "
-             f"`{record['command']}` measured: {machine['processor']}, {machine['cores']} cores, "
+    lines = [f"`{record['command']}`, on {machine['processor']}, {machine['cores']} cores, "
              f"{machine['memory_gib']} GiB; one core: {ceilings['sgemm_gflops']} GFLOP/s in sgemm, "
              f"{ceilings['triad_gb_per_s']} GB/s in a triad.", ""]
     lines += [f"* **{name}**: {facts['title']}; {facts['parties']} parties, {facts['cohort']} a round, "
@@ -87,10 +72,8 @@ def markdown(record: dict[str, Any], image: str, others: Sequence[dict[str, Any]
               "different minibatches. FedJAX fills its batches across the ends of epochs, and therefore makes fewer "
               "steps where parties are small.", ""]
     lines += _grid(record, works, lambda r: f"{_span(r['train_loss'])}, {_span(r['test_accuracy'])}")
-    if others:
-        lines += ["", "## Kinds of machine", "", *side_by_side([record, *others])]
-    replaced = [f"* {each['machine']['processor']}: {line}" for each in (record, *others)
-                for lines_of_environment in each.get("replaced_pins", {}).values() for line in lines_of_environment]
+    replaced = [f"* {line}" for lines_of_environment in record.get("replaced_pins", {}).values()
+                for line in lines_of_environment]
     if replaced:
         lines += ["", "## Versions", "", *replaced]
     failed = [f"* {r['name']}, {r['setting']} on {r['workload']}: {r['error'].strip().splitlines()[-1]}"
@@ -98,28 +81,7 @@ def markdown(record: dict[str, Any], image: str, others: Sequence[dict[str, Any]
     absent = [f"* {label}: {reason}" for label, reason in record.get("skipped", {}).items()]
     if failed or absent:
         lines += ["", "## Not measured", "", *failed, *absent]
-    return "\n".join(lines) + "\n"
-
-
-def side_by_side(records: Sequence[dict[str, Any]]) -> list[str]:
-    """A column for each machine: ours on one core, against the fastest peer and against the floor."""
-    machines = [f"{r['machine']['processor']}, {r['machine']['cores']} cores" for r in records]
-    lines = ["One core of ours: milliseconds per round; times as fast as the fastest peer in any setting; times as "
-             "long as one core's floor.", "", f"| | {' | '.join(machines)} |", "|---" * (len(records) + 1) + "|"]
-    for work in records[0]["workloads"]:
-        cells = []
-        for record in records:
-            rows = _good(record, work) if work in record["workloads"] else []
-            single = next((r for r in rows if (r["name"], r["setting"]) == ("ours", "1 core")), None)
-            peers = [r for r in rows if r["name"] in _PEERS]
-            if single is None or not peers:
-                cells.append("")
-                continue
-            peer = min(peers, key=lambda r: r["round"])
-            cells.append(f"{_ms(single['round'])}; {peer['round'] / single['round']:.1f} times {peer['name']}, "
-                         f"{peer['setting']}; {single['round'] / floors(record)[work]:.1f}")
-        lines.append(f"| {work} | {' | '.join(cells)} |")
-    return lines
+    return "\n".join(lines)
 
 
 def _grid(record: dict[str, Any], works: list[str], cell: Any) -> list[str]:

@@ -3,7 +3,7 @@
     python -m venv PEERS && PEERS/bin/pip install -r benchmarks/tables/requirements.txt
     python -m benchmarks.tables CACHE PEERS/bin/python                    everything: JSON and picture
     python -m benchmarks.tables CACHE PEERS/bin/python --tables lung      some of the tables; others stay in the file
-    python -m benchmarks.tables CACHE PEERS/bin/python --redraw           only the picture and the page's tables
+    python -m benchmarks.tables CACHE PEERS/bin/python --redraw           only the picture
 
 CACHE is a folder of yours for the tables, the runs and the peers' scores. All methods are tested on the same rows.
 The same functions compute intervals and decisions for all of them.
@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 from benchmarks.records import as_json
 from benchmarks.tables.judge import judged, splits_of
-from benchmarks.tables.report import draw, markdown
+from benchmarks.tables.report import draw
 
 FOLDER = Path(__file__).parent
 TABLES = ("lung", "actg175", "randhie", "penguins", "diabetes", "wine")
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("peers", type=Path, help="the Python of an environment with requirements.txt")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="default: all")
     parser.add_argument("--out", type=Path, default=FOLDER.parent / "tables.json", help="the figures, as JSON")
-    parser.add_argument("--redraw", action="store_true", help="only the picture and the Markdown of the JSON file")
+    parser.add_argument("--redraw", action="store_true", help="only the picture of the JSON file")
     options = parser.parse_args()
     out = options.out.absolute()
     if not options.redraw:
@@ -48,9 +48,7 @@ def main() -> None:
         for name in options.tables:
             rows[name] = measured(name, python)
             out.write_text(as_json({"command": COMMAND}, tables=[rows[name] for name in TABLES if name in rows]))
-    record = json.loads(out.read_text())
-    draw(record, out.with_suffix(".svg"))
-    sys.stdout.write(markdown(record))
+    draw(json.loads(out.read_text()), out.with_suffix(".svg"))
 
 
 def measured(name: str, python: Path) -> dict[str, Any]:

@@ -26,14 +26,15 @@ WORDS = {"list", "report", "reproduce", "run", "show", "RESOLVENT_DATA", "RESOLV
          "ModelAggregation", "FedPlus", "Oracle", "measured", "resolvent"}
 
 
-def load_hooks():
-    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+def load(path):
+    """A Python file outside the package, as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-HOOKS = load_hooks()
+HOOKS = load("docs/hooks.py")
 
 
 def text_of(page):

@@ -1,0 +1,545 @@
+"""The numbers and tables of the pages, computed from the committed JSON files.
+
+    python benchmarks/figures.py            # writes all; prints the pages that changed
+
+A page, of the documentation or beside a benchmark, marks what is computed, a number in a sentence or a table:
+
+    <!-- figure: speed() -->
+    | ... |
+    <!-- end -->
+
+What is between the marks is the value of the expression, a call of a function of this file. It is committed, so that
+a page can be read without a build; a test compares it with the files. The build of the site leaves the marks out.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean, geometric_mean
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+MARKED = re.compile(r"(?P<mark><!-- figure: (?P<expression>.+?) -->)(?P<value>.*?)(?P<end><!-- end -->)", re.DOTALL)
+
+Row = dict[str, Any]
+
+
+def pages() -> list[Path]:
+    """The pages that can have marks."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
+
+
+def filled(text: str) -> str:
+    """The text of a page with the values of its expressions; a value of several lines has lines of its own."""
+
+    def value(match: re.Match[str]) -> str:
+        new = str(eval(match["expression"], dict(globals())))
+        return f"{match['mark']}\n{new}\n{match['end']}" if "\n" in new else f"{match['mark']}{new}{match['end']}"
+
+    return MARKED.sub(value, text)
+
+
+def main() -> None:
+    """Write all pages."""
+    for page in pages():
+        old = page.read_text("utf-8")
+        new = filled(old)
+        if new != old:
+            page.write_text(new, "utf-8")
+            print(page.relative_to(ROOT))
+
+
+@cache
+def read(name: str) -> Any:
+    """The committed result of a benchmark."""
+    return json.loads((ROOT / "benchmarks" / f"{name}.json").read_text("utf-8"))
+
+
+def table(head: Sequence[str], rows: Iterable[Iterable[Any]], numbers: bool = False) -> str:
+    """A table in Markdown; columns of numbers are on the right."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---|" + ("---:|" if numbers else "---|") * (len(head) - 1), *lines[1:]])
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A share in percent."""
+    return f"{100 * value + 1e-9:.{digits}f} %"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def three(value: float) -> str:
+    """A positive number with three digits at least."""
+    return f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:,.0f}"
+
+
+def chosen(rows: Iterable[Row], **values: Any) -> list[Row]:
+    """The rows that have these values."""
+    return [row for row in rows if all(row[key] == value for key, value in values.items())]
+
+
+def command(name: str) -> str:
+    """The command that writes the file of a benchmark."""
+    return f"`{read(name)['command']}`"
+
+
+# Speed.
+
+def fastest(workload: str) -> tuple[Row, Row]:
+    """Of a workload, the fastest setting of ours and the fastest other simulator."""
+    rows = [row for row in chosen(read("simulators")["rows"], workload=workload) if row["name"] != "C kernel"]
+    ours, other = (min((row for row in rows if (row["name"] == "ours") == is_ours), key=lambda row: row["round"])
+                   for is_ours in (True, False))
+    return ours, other
+
+
+def speed() -> str:
+    """Milliseconds per round, for each workload."""
+    rows = []
+    for key, facts in read("simulators")["workloads"].items():
+        ours, other = fastest(key)
+        rows.append((f"{facts['parties']:,} parties, {facts['title']}, {facts['epochs']} epoch"
+                     + "s" * (facts["epochs"] > 1), three(1000 * ours["round"]),
+                     f"{other['name']}: {three(1000 * other['round'])}", f"{other['round'] / ours['round']:.1f}"))
+    return table(("work", "Resolvent", "fastest other", "times as long"), rows)
+
+
+MODELS = {"logistic": "logistic regression, 5,000 features", "series": "1-D convolutions", "bag": "bag of embeddings",
+          "mlp": "MLP", "gru": "GRU", "cnn": "CNN", "transformer": "transformer", "resnet": "ResNet-20",
+          "language": "language model", "lstm": "LSTM"}
+
+
+def times_as_fast(name: str) -> dict[str, float]:
+    """For each model, PyTorch's CPU time on one core divided by ours."""
+    times = {(row["model"], row["contestant"]): row["us_cpu"] for row in chosen(read(name)["rows"], cores=1)}
+    return {model: times[model, "PyTorch"] / times[model, "ours"] for model in MODELS}
+
+
+def models(**names: str) -> str:
+    """The ratios on several machines: the file of each."""
+    rows = []
+    for machine, name in names.items():
+        ratios = list(times_as_fast(name).values())
+        rows.append((machine, *(f"{ratio:.2f}" for ratio in (*ratios, geometric_mean(ratios)))))
+    return table(("machine", *MODELS.values(), "geometric mean"), rows)
+
+
+def mean_speed(name: str) -> str:
+    """The geometric mean of the ratios."""
+    return f"{geometric_mean(times_as_fast(name).values()):.1f}"
+
+
+def page_of_models(name: str) -> str:
+    """The tables of a race of models."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.models.report import markdown
+
+    return markdown(read(name), f"{name}.svg")
+
+
+def page_of_simulators() -> str:
+    """The tables of the race of simulators."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.simulators.report import markdown
+
+    return markdown(read("simulators"), "simulators.svg")
+
+
+CAUSES = ("compiling or loading", "tracing", "imports", "lowering", "pictures and report", "rounds", "evaluation",
+          "decision")
+
+
+def startup() -> str:
+    """CPU seconds of whole commands by cause."""
+    rows = []
+    for work, label in (("digits", "digits"), ("ResNet-20", "ResNet-20, two rounds")):
+        for kind, facts in read("startup")["whole"]["processes"][work].items():
+            causes = facts["causes"]
+            rest = sum(seconds for cause, seconds in causes.items() if cause not in CAUSES)
+            rows.append((f"{label}, {kind}", *(f"{causes[cause]:.1f}" if cause in causes else "" for cause in CAUSES),
+                         f"{rest:.1f}", f"{facts['median']:.1f}"))
+    return table(("CPU seconds", *CAUSES, "else", "all"), rows)
+
+
+def cpu_seconds(kind: str) -> str:
+    """CPU seconds of `resolvent run digits`: the first run is cold, a later one warm."""
+    return f"{read('startup')['whole']['processes']['digits'][kind]['median']:.0f}"
+
+
+def first_rounds(kind: str) -> str:
+    """Seconds to the first rounds of `digits`."""
+    return f"{read('startup')[kind]['to the first rounds']:.0f}"
+
+
+def round_of_parties() -> str:
+    """Milliseconds of a round with a few of the largest number of parties."""
+    return f"{max(row['milliseconds_per_round'] for row in read('parties')['rows']):.1f}"
+
+
+def processes() -> str:
+    """Memory and time of one and two processes."""
+    return table(("work", "processes", "peak memory of each", "milliseconds per round"), [
+        (row["work"].replace("logistic,", "logistic regression,"), row["processes"],
+         " and ".join(f"{mib:,}" for mib in row["peak_mib"]) + " MiB", f"{1000 * row['seconds_per_round']:.1f}")
+        for row in read("processes")["rows"]])
+
+
+def network() -> str:
+    """Seconds of a round over NVIDIA FLARE."""
+    small, _, large, _ = read("network")["runs"]
+
+    def cell(run: Row, way: str) -> str:
+        return f"{run[way]['seconds']:#.2g}" if way in run else ""
+
+    return table(("round", "digits", "100 MB each way"), [
+        ("a round of NVIDIA FLARE that does nothing", cell(small, "engine"), cell(large, "engine")),
+        ("ours", cell(small, "digits"), cell(large, "messages")),
+        ("NVIDIA FLARE's own `FedAvg` of the same model", cell(small, "NVIDIA FLARE's FedAvg"), "")])
+
+
+def secure_sums() -> str:
+    """CPU milliseconds of a site and of the server, and bytes compared with plain replies."""
+    ways = {"plain": "plain", "secure": "more than 2/3", "all sites": "all sites",
+            "all sites, 32 bits": "all sites, 32 bits", "SecAgg+": "SecAgg+"}
+
+    def cell(row: Row, way: str) -> str:
+        key = f"{way}: ms "
+        return f"{row[key + 'site']:g}, {row[key + 'server']:g}" if key + "site" in row else "not measured"
+
+    return table(("sites", "parameters", *ways.values(), "bytes"), [
+        (row["sites"], f"{row['parameters']:,}", *(cell(row, way) for way in ways),
+         f"{row['secure: bytes site'] / row['plain: bytes site']:.2f}") for row in read("secure_sums")["rows"]])
+
+
+def lora() -> str:
+    """What adapters save."""
+    rows = {row["method"]: row for row in read("lora")["rows"]}
+    titles = {"full": "full fine-tuning", "lora": "LoRA", "ffa": "FFA-LoRA"}
+    states = {"full": rows["full, fedplus"]["states"], "lora": rows["lora, fedplus"]["states"],
+              "ffa": rows["ffa, fedavg"]["parameters"] * 4 * read("lora")["parties"] / 1e6}
+    return table(("", "parameters", "sent in a round", "parties store with Fed+", "CPU time of a round", "memory"), [
+        (title, f"{row['parameters']:,}", f"{row['bytes'] / 1e6:,.1f} MB", f"{states[kind]:.1f} MB",
+         f"{row['cpu_seconds']:.1f} s", f"{row['megabytes'] / 1000:.1f} GB")
+        for kind, title in titles.items() for row in [rows[f"{kind}, fedavg"]]])
+
+
+# Accuracy.
+
+def accuracies(rows: Iterable[tuple[Row, float]]) -> str:
+    """Test accuracies under attacks; those below the limit of their row are bold, those not measured are empty."""
+    rows = list(rows)
+    attacks = list(dict.fromkeys(key for row, _ in rows for key in row if key not in ("method", "malicious", "none")))
+
+    def cell(row: Row, column: str, limit: float) -> str:
+        value = row.get(column)
+        return "" if value is None else f"**{value}**" if round(limit - value, 6) > 0 else str(value)
+
+    return table(("method", "no attack", *attacks), [
+        (f"`{row['method']}`", *(cell(row, column, limit) for column in ("none", *attacks))) for row, limit in rows],
+        numbers=True)
+
+
+def defences(share: float) -> str:
+    """All methods with this share of malicious parties."""
+    record = read("defences")
+    return accuracies((row, row["none"] - record["tolerance"]) for row in chosen(record["rows"], malicious=share))
+
+
+def personal_defences() -> str:
+    """Parties that differ, compared with training alone."""
+    record = read("defences")
+    alone = chosen(record["apart"], method="local")[0]["none"]
+    return accuracies((row, alone - record["tolerance_alone"]) for row in record["apart"])
+
+
+def pair(values: Sequence[float] | None) -> str:
+    """The mean and the worst party."""
+    return "" if values is None else f"{values[0]:.1f}, {values[1]:.1f}"
+
+
+def gain_and_hold() -> str:
+    """The defaults under each attack."""
+    rows = read("gain_and_hold")["rows"]
+    attacks = [key for key, value in rows[1].items() if isinstance(value, list)]
+    titles = (re.sub(r"^\w+_\w+", r"`\g<0>`", row["method"]) for row in rows)  # names of presets as code
+    return table(("", *titles), [("no attack" if attack == "none" else attack, *(pair(row.get(attack)) for row in rows))
+                                 for attack in attacks])
+
+
+def gain_and_hold_problems() -> str:
+    """The defaults on other problems, without an attack and the lowest under one."""
+    record = [row for row in read("gain_and_hold_problems")["rows"] if row["method"] != "equal models"]
+    rows: dict[str, list[str]] = {}
+    for row in record:
+        none, *attacked = (value for value in row.values() if isinstance(value, list))
+        lowest = [[min(column) for column in zip(*attacked, strict=True)]] if attacked else []
+        rows.setdefault(row["problem"], []).extend(map(pair, [none, *lowest]))
+    methods = (f"`{name}`: no attack | its lowest under an attack" for name in ("robust_interpolation",
+                                                                               "fedgeomed_plus"))
+    return table(("", "alone", *" | ".join(methods).split(" | ")),
+                 [(problem, *cells) for problem, cells in rows.items()])
+
+
+def defaults_of_fed_plus() -> str:
+    """Fed+ with its defaults where one party's images are inverted."""
+    names = {"fedavg_plus": "FedAvg+", "fedgeomed_plus": "FedGeoMed+", "fedcomed_plus": "FedCoMed+"}
+    rows = read("preset_defaults")["rows"]
+    problems = {"digits": "an outlier", "MNIST-robust": "MNIST robust", "MNIST-personal": "MNIST personal"}
+    found = {(row["problem"], row["preset"]): row for row in rows}
+    return table(("", "alone", *names.values()), [
+        (title, found[problem, "fedavg_plus"]["alone"], *(found[problem, name]["default"] for name in names))
+        for title, problem in problems.items()])
+
+
+def different_labels(data: str, title: str) -> str:
+    """Thirteen methods at two concentrations."""
+    rows = chosen(read("zoo_methods")["rows"], data=data)
+
+    def cells(row: Row) -> tuple[str, str]:
+        difference = f"{signed(100 * row['gain'], 1)} ± {100 * row['error']:.1f}"
+        return f"{100 * row['test']:.1f}", "" if row["method"] == "FedAvg" else difference
+
+    return table((title, "0.1", "difference", "0.5", "difference"), [
+        (few["method"], *cells(few), *cells(many))
+        for few in chosen(rows, concentration=0.1) for many in chosen(rows, concentration=0.5, method=few["method"])])
+
+
+def normalisations() -> str:
+    """Ways to normalise, on digits and images, with ten and two classes for each party."""
+    rows = read("model_state")["rows"]
+    return table(("normalisation", "digits, ten classes", "digits, two", "CIFAR-10, ten classes", "CIFAR-10, two"), [
+        (name, *(f"{100 * (row.get('shared') or row['own'])[0]:.1f}" for data in ("digits", "cifar10")
+                 for classes in (10, 2) for row in chosen(rows, method=name, data=data, classes=classes)))
+        for name in dict.fromkeys(row["method"] for row in rows)])
+
+
+OURS = {"alone": "Resolvent, alone", "FedAvg": "FedAvg", "robust": "robust interpolation",
+        "pooled": "Resolvent, pooled (bound)"}
+PEERS = ("logistic regression", "ridge", "histogram boosting", "XGBoost")
+
+
+def scores_of_tables() -> str:
+    """The scores on the six tables, with intervals."""
+    tables = read("tables")["tables"]
+    titles = OURS | {label: label for peer in PEERS for label in (f"{peer}, alone", f"{peer}, pooled")}
+
+    def score(numbers: Sequence[float]) -> str:
+        value, low, high = (f"{number:.3f}" if abs(number) < 10 else f"{number:,.0f}" for number in numbers)
+        return f"{value} [{low}, {high}]"
+
+    return table(("method", *(of["table"] for of in tables)), [
+        (title, *(next((score(m["score"]) for m in of["methods"] if m["method"] == label), "") for of in tables))
+        for label, title in titles.items()])
+
+
+def decisions_on_tables() -> str:
+    """Numbers of sites with each advice on the six tables."""
+    tables = read("tables")["tables"]
+    advice = ("join", "probably join", "no difference", "stay alone")
+    return table(("kind of model", *(of["table"] for of in tables)), [
+        (family, *(next((", ".join(str(d["advice"].get(word, 0)) for word in advice) for d in of["decisions"]
+                         if d["family"] == family), "") for of in tables)) for family in ("resolvent", *PEERS)])
+
+
+def regression_limits() -> str:
+    """Which regressions run at the default limits of the sites."""
+
+    def outcome(row: Row) -> str:
+        if row["plain"] == "complete":
+            return "yes"
+        number, limits = row["plain, sites that refuse"], row["plain, limits"]
+        if number == 1:
+            return f"no: 1 refuses by {' and '.join(f'`{name}`' for name in limits)}"
+        return (f"no: {number} refuse by "
+                + " and ".join(f"`{name}` ({sites} site{'s' * (sites > 1)})" for name, sites in limits.items()))
+
+    return table(("regression", "sites", "runs"), [
+        (row["fit"], f"{row['sites']}, the smallest with {row['rows of the smallest site']} rows", outcome(row))
+        for row in read("regressions")["limits"]])
+
+
+def audit() -> str:
+    """What attacks prove against the epsilon that is claimed."""
+    return table(("protects", "composition", "claimed ε", "lower bound"), [
+        (row["unit"], row["composition"], f"{row['claim']:.2f}", f"{row['lower_bound']:.2f}")
+        for row in read("audit")["rows"]])
+
+
+# Intervals and advice: what the benchmarks of calibration show.
+
+METRICS = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "roc_auc": "area under the ROC curve",
+           "f1": "F1", "average_precision": "average precision", "calibration_error": "calibration error",
+           "log_loss": "log loss", "brier_score": "Brier score"}
+KINDS = ("null", "gain", "outlier", "mixed")
+
+
+def cells(folds: int | None, metric: str | None = None, kinds: Sequence[str] = KINDS) -> list[Row]:
+    """Cells of drawn scores (no folds) or of trained classifiers: one split or five folds."""
+    record = read("calibration" if folds is None else "calibration_folds")
+    return [cell for cell in chosen(record["cells"], folds=folds)
+            if cell["kind"] in kinds and metric in (None, cell["metric"])]
+
+
+def mean(rows: Iterable[Row], key: str) -> float:
+    """The mean over cells."""
+    return fmean(row[key] for row in rows)
+
+
+def own_rows() -> str:
+    """Statements on a site's own rows."""
+    rows = []
+    for metric, title in METRICS.items():
+        null, others = cells(None, metric, ("null",)), cells(None, metric, KINDS[1:])
+        rows.append((title, percent(mean(null, "false")), percent(max(cell["false"] for cell in null), 0),
+                     percent(mean(null + others, "covered")), percent(mean(others, "wrong_sign"))))
+    return table(("metric", "called different without a difference", "the largest cell",
+                  "interval contains the truth", "wrong sign"), rows)
+
+
+def bins(name: str, folds: int | None) -> Iterator[tuple[str, str, str, str]]:
+    """The stated probabilities of a gain: their range, the sites, the mean, and the share that gains."""
+    for part in chosen(read(name)["bins"], folds=folds):
+        low, high = (round(100 * part[end]) for end in ("from", "to"))
+        title = f"below {high} %" if low == 0 else f"above {low} %" if high >= 100 else f"{low} to {high} %"
+        yield title, f"{part['sites']:,}", percent(part["stated"]), percent(part["gained"])
+
+
+def advice() -> str:
+    """Whether as many sites gain as is stated, for drawn scores."""
+    return table(("stated", "sites", "mean of the stated probabilities", "share that gains"), bins("calibration", None))
+
+
+def advice_with_folds() -> str:
+    """The same for trained classifiers."""
+    both = zip(*(bins("calibration_folds", folds) for folds in (1, 5)), strict=True)
+    return table(("stated", "one split: sites", "stated, share that gains", "five folds: sites",
+                  "stated, share that gains"),
+                 [(title, sites, f"{stated}, {gained}", more, f"{told}, {true}")
+                  for (title, sites, stated, gained), (_, more, told, true) in both])
+
+
+def power() -> str:
+    """The sites that gain and are called better on own rows, and those that are advised to join."""
+    rows = []
+    for metric, title in METRICS.items():
+        gaining = cells(None, metric, ("gain", "mixed"))
+        found, joined, true = (sum(cell[key] for cell in gaining) for key in ("found_gains", "joined_gains",
+                                                                              "true_gains"))
+        few = [cell for cell in gaining if cell["rows"] <= 100]
+        ratios = ((found, joined), tuple(sum(cell[key] for cell in few) for key in ("found_gains", "joined_gains")))
+        rows.append((title, percent(found / true, 0), percent(joined / true, 0),
+                     *(f"{b / a:.1f}" if b < 20 * a else "above 20" for a, b in ratios)))
+    return table(("metric", "on own rows", "advised to join", "ratio", "ratio up to 100 rows"), rows)
+
+
+def own_rows_with_folds() -> str:
+    """Statements on own rows about trained classifiers."""
+    rows = [(title, *(percent(mean(cells(folds, metric, ("null",)), "false")) for folds in (1, 5)),
+             percent(mean(cells(5, metric), "covered")), signed(mean(cells(5, metric), "bias")))
+            for metric, title in METRICS.items()]
+    return table(("metric", "called different without a difference: one split", "five folds",
+                  "interval contains the truth: five folds", "bias of the gain: five folds"), rows)
+
+
+def choices(family: str, **values: Any) -> list[Row]:
+    """Cells of the benchmark of choices."""
+    return chosen(read("calibration_choices")["cells"], family=family, **values)
+
+
+def points(value: float) -> str:
+    """A gain in points."""
+    return signed(round(100 * value, 1) + 0.0, 1)
+
+
+def best_of_methods() -> str:
+    """The best of several methods that are no better than training alone."""
+    shares = ("named_better", "named_covered", "chosen_covered", "any_better", "any_left")
+    return table(("methods", "plain: called better", "contains the truth", "gain too large by", "named: called better",
+                  "contains the truth", "chosen: contains the truth", "a site better", "left"),
+                 [(row["methods"], percent(row["best_better"]), percent(row["best_covered"]), points(row["best_bias"]),
+                   *(percent(row[key]) for key in shares)) for row in choices("methods", kind="null")])
+
+
+def tuned() -> str:
+    """The best of candidates that are equally good."""
+    titles = {"validation, both": "validation rows: three methods, and training alone",
+              "test, both": "test rows: one method, and training alone",
+              "test, method": "test rows: one method, but not training alone"}
+    return table(("the best candidate by", "site called better", "mean called better", "contains the truth",
+                  "gain too large by", "advised to join"),
+                 [(titles[row["tuned"]], *(percent(row[key]) for key in ("own_better", "chosen_better",
+                                                                         "chosen_covered")),
+                   points(row["chosen_bias"]), percent(row["join"])) for row in choices("tuned", kind="null")])
+
+
+def few_sites() -> str:
+    """Few sites, few seeds, folds."""
+    numbers = {1: "one", 2: "two", 3: "three", 5: "five"}
+    null, mixed = ([*choices("patients", kind=kind, patient=1), *choices("seeds", kind=kind),
+                    *choices("folds", kind=kind)] for kind in ("null", "mixed"))
+
+    def title(row: Row) -> str:
+        repeats = f"{numbers[row['folds']]} folds" if row["folds"] > 1 else f"{numbers[row['seeds']]} seed"
+        return f"{row['sites']}, {repeats}" + "s" * (row["folds"] == 1 < row["seeds"])
+
+    keys = ("own_covered", "chosen_covered", "expected_covered", "stated", "probably_join_gains")
+    return table(("sites", "own rows: called different", "contain the truth", "mean over the sites: contains the truth",
+                  "gain to expect: contains the truth", "stated", "share that gains"),
+                 [(title(none), percent(none["own_better"] + none["own_worse"]), *(percent(row[key]) for key in keys))
+                  for none, row in zip(null, mixed, strict=True)])
+
+
+def persons() -> str:
+    """Several rows of one person."""
+    return table(("sites", "rows of a person", "common share", "own rows: called different", "contain the truth",
+                  "mean over the sites: contains the truth", "advised to join"),
+                 [(row["sites"], row["patient"], f"{row['alike']:g}", percent(row["own_better"] + row["own_worse"]),
+                   *(percent(row[key]) for key in ("own_covered", "chosen_covered", "join")))
+                  for row in choices("patients", kind="null")])
+
+
+def forecast() -> str:
+    """Whether the further test rows show the gain."""
+    return table(("test rows", "median of the numbers", "shown, if it is there", "shown", "shown to be a loss"),
+                 [(row["rows"], f"{row['further']:,.0f}", *(percent(row[key]) for key in ("shown_near", "shown",
+                                                                                         "shown_worse")))
+                  for row in choices("forecast")])
+
+
+# A release.
+
+def release() -> str:
+    """What the release was measured to do, and the commands that measure it again."""
+    record, faults, audited = read("startup"), read("federation_faults"), read("audit")["rows"]
+    right = [cell for cell in read("calibration")["cells"] if cell["metric"] == "accuracy"]
+    sites = sum(cell["sites"] for cell in right)
+    covered, false, wrong = (sum(cell["sites"] * cell[key] for cell in right) / sites
+                             for key in ("covered", "false", "wrong_sign"))
+    below = sum(row["lower_bound"] <= row["claim"] for row in audited)
+    warm, cold = (record[key]["to the first rounds"] for key in ("warm", "cold"))
+    return table(("what", "measured", "again with"), [
+        *((f"Speed: {facts['title']}, {facts['parties']} parties",
+           f"{three(1000 * ours['round'])} ms per round ({ours['setting']}); {other['name']}: "
+           f"{three(1000 * other['round'])} ms, {other['round'] / ours['round']:.1f} times as long",
+           "`python -m benchmarks.simulators`")
+          for key, facts in read("simulators")["workloads"].items() for ours, other in [fastest(key)]),
+        ("Start: seconds to the first rounds of `digits`", f"{warm:.1f}; {cold:.1f} in the first run",
+         command("startup")),
+        (f"Intervals of the gain in accuracy of {sites:,} simulated sites, level 95 %",
+         f"{percent(covered)} cover the true gain; {percent(false)} claim a gain or a loss falsely, {percent(wrong)} "
+         "with the wrong sign", command("calibration")),
+        ("Kills: processes of a federation over NVIDIA FLARE",
+         f"{faults['cases'] - faults['cases without such a process']} kills in {faults['runs']} runs; "
+         f"{faults['runs with another result']} runs ended with another result", command("federation_faults")),
+        ("Privacy: audits by attack", f"in {below} of {len(audited)} compositions the attack stays below the claimed "
+         "epsilon", "`python benchmarks/audit.py`")])
+
+
+if __name__ == "__main__":
+    main()

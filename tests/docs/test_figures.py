@@ -1,0 +1,253 @@
+"""Numbers and tables of the pages are those of the committed results, and so are the statements about them."""
+
+import copy
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_names import HOOKS, load, plain
+
+import resolvent
+
+ROOT = Path(__file__).parents[2]
+figures = load("benchmarks/figures.py")
+DRAWN, TRAINED, DEFENCES, GAIN, PROBLEMS, IMAGES, PRESETS = map(figures.read, (
+    "calibration", "calibration_folds", "defences", "gain_and_hold", "gain_and_hold_problems", "gain_and_hold_images",
+    "preset_defaults"))
+
+
+def page(name):
+    return (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+
+
+def test_every_page_shows_the_values_of_its_files():
+    """If this fails: python benchmarks/figures.py."""
+    texts = {path: path.read_text("utf-8") for path in figures.pages()}
+    marked = {path: text for path, text in texts.items() if figures.MARKED.search(text)}
+    assert len(marked) > 12
+    assert [path.name for path, text in marked.items() if figures.filled(text) != text] == []
+    assert [path.name for path, text in texts.items()  # a mark without its other half
+            if text.count("<!-- figure:") != len(figures.MARKED.findall(text))
+            or text.count("<!-- end -->") != len(figures.MARKED.findall(text))] == []
+    assert [match["mark"] for text in marked.values() for match in figures.MARKED.finditer(text)  # it ends a paragraph
+            if "\n" not in match["value"] and text[match.start() - 1] == "\n"] == []
+
+
+def test_a_changed_result_changes_the_page(monkeypatch):
+    changed = copy.deepcopy(figures.read("federation_faults")) | {"runs with another result": 2}
+    read = figures.read
+    monkeypatch.setattr(figures, "read", lambda name: changed if name == "federation_faults" else read(name))
+    assert "; 2 runs ended with another result" in figures.filled(page("release"))
+
+
+def test_the_site_has_the_tables_without_their_marks():
+    shown = HOOKS.on_page_markdown(page("defences"))
+    assert figures.defences(0.4) in shown
+    assert "<!-- figure" not in shown
+    assert "<!-- end" not in shown
+    for row in DEFENCES["rows"]:
+        assert shown.count(f"| `{row['method']}` |") == sum(row["method"] == other["method"] for other in (
+            *DEFENCES["rows"], *DEFENCES["apart"]))
+
+
+def test_no_row_of_a_table_is_lost():
+    """Rows that are looked up by their names."""
+    for data in ("digits", "mnist", "cifar10"):
+        assert len(figures.chosen(figures.read("zoo_methods")["rows"], data=data)) == 26
+        assert figures.different_labels(data, "").count("\n") == 1 + 13
+    assert figures.normalisations().count("\n") == 1 + 6
+    assert figures.release().count("\n") == 1 + 8
+    assert figures.gain_and_hold_problems().count("\n") == 1 + len({row["problem"] for row in PROBLEMS["rows"]})
+    assert all(len([key for key, value in row.items() if isinstance(value, list)]) == 11 for row in PROBLEMS["rows"]
+               if row["method"] in ("robust_interpolation", "fedgeomed_plus"))
+
+
+def test_every_figure_of_the_release_has_a_command():
+    commands = re.findall(r"\| `([^`]+)` \|$", figures.release(), re.MULTILINE)
+    assert len(commands) == 8
+    assert all(command.startswith(("python ", "resolvent ")) for command in commands)
+
+
+def test_the_version_is_the_same_everywhere():
+    """In the package, the citation, the changelog's newest release and the footer of the site."""
+    version = resolvent.__version__
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    (name, date), *_ = re.findall(r"^## \[(\d[\d.]*)\] - ([\d-]+)$", changelog, re.MULTILINE)
+    assert name == version
+    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
+    assert HOOKS.on_config(SimpleNamespace()).copyright == f"Resolvent {version}"
+
+
+# Intervals and advice.
+
+
+def stated_and_gained(chosen):
+    """Of the sites that should probably join: the mean stated probability, and the share that gains."""
+    advised = [cell for cell in chosen if cell["probably"]]
+    sites = sum(cell["probably"] for cell in advised)
+    return [sum(cell["probably"] * cell[key] for cell in advised) / sites for key in ("told", "gained")]
+
+
+def test_no_cell_breaks_a_promise():
+    assert DRAWN["failures"] == TRAINED["failures"] == []
+    every = [cell for folds in (None, 1, 5) for cell in figures.cells(folds)]
+    assert {(c["kind"], c["rows"], c["rate"], c["seeds"], c["folds"]) for c in every} >= {
+        ("mixed", rows, rate, seeds, folds) for rows in (30, 100, 500) for rate in (0.02, 0.1, 0.5) for seeds in (1, 5)
+        for folds in (None, 1, 5)}
+
+
+def test_of_the_sites_that_probably_gain_the_stated_share_gains():
+    differences = {folds: stated_and_gained(figures.cells(folds, kinds=("mixed",))) for folds in (None, 1, 5)}
+    assert {folds: pair for folds, pair in differences.items() if abs(pair[0] - pair[1]) > 0.05} == {}
+
+
+def test_with_few_rows_the_advice_finds_three_times_as_many_gains():
+    for metric in figures.METRICS:
+        few = [cell for cell in figures.cells(None, metric, ("gain", "mixed")) if cell["rows"] <= 100]
+        assert sum(cell["joined_gains"] for cell in few) >= 3 * sum(cell["found_gains"] for cell in few), metric
+
+
+# Defences.
+
+ALL_LOSSES = {(plain(row["method"]), row["malicious"], attack): row["none"] - row[attack]
+              for row in DEFENCES["rows"] for attack in row if attack not in ("method", "malicious", "none")}
+LOSSES = {key: loss for key, loss in ALL_LOSSES.items() if key[2] != "adaptive"}
+PLUS = {"fedavg_plus", "fedgeomed_plus", "fedcomed_plus"}
+METHODS = {method for method, _, _ in LOSSES} - {"local"}
+ATTACKS = {"NaN": "NaN", "Gaussian": "Gaussian", "SignFlip": "sign flip", "LabelFlip": "label flip", "ALIE": "ALIE",
+           "IPM": "IPM", "Mimic": "mimic", "MinMax": "min-max"}
+KNOWN = {"Adaptive": "adaptive"}  # knows the aggregator
+MIXING = {"mixing", "momentum of mixing"}
+# Differences of printed numbers, which have one decimal.
+TOLERANCE = DEFENCES["tolerance"] + 1e-6
+
+
+def named(cell):
+    """The methods that a cell of the table recommends."""
+    cell, _, excluded = cell.partition(" but ")
+    methods = set(re.findall(r"`(\w+)`", cell)) | (PLUS if "Fed+" in cell else set())
+    methods |= {"momentum of mixing"} if "momentum of mixing" in cell else set()
+    if "any method" in cell:
+        methods |= METHODS
+    methods |= METHODS - PLUS - {"fedavg"} if "any robust method" in cell else set()
+    return methods - set(re.findall(r"`(\w+)`", excluded))
+
+
+def test_recommended_methods_lose_at_most_two_points():
+    section = page("defences").split("## Which defence by threat")[1].split("Numbers that are more than")[0]
+    rows = [re.findall(r"[^|]+", line) for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(ATTACKS | KNOWN) + 1
+    lost = {}
+    for threat, *cells in rows:
+        attacks = [(ATTACKS | KNOWN)[name] for name in re.findall(r"`(\w+)`", threat)] or list(ATTACKS.values())
+        for share, cell in zip((0.2, 0.4), cells, strict=False):
+            for method in named(cell):
+                lost[threat, share, method] = max(ALL_LOSSES[method, share, attack] for attack in attacks)
+    assert {key: loss for key, loss in lost.items() if loss > TOLERANCE} == {}
+
+
+def test_statements_about_all_methods():
+    shared = METHODS - PLUS
+    assert max(loss for (method, share, _), loss in ALL_LOSSES.items()
+               if share == 0.2 and method not in {"fedavg", "fedavg_plus", "krum"}) <= 2.2 + 1e-6
+    assert all(max(LOSSES[method, 0.4, attack] for attack in ATTACKS.values()) > TOLERANCE
+               for method in shared - {"momentum of mixing"})
+    assert max(loss for (method, _, _), loss in LOSSES.items() if method == "momentum of mixing") <= TOLERANCE
+    assert max(loss for (method, _, _), loss in LOSSES.items() if method in MIXING) <= 3.7 + 1e-6
+    assert max(loss for (method, _, _), loss in LOSSES.items() if method in PLUS) <= 5.5
+    worst = sorted(shared, key=lambda method: LOSSES[method, 0.4, "IPM"])[-3:]
+    assert set(worst) == {"krum", "multi_krum", "bulyan"}
+
+
+def test_statements_about_an_attacker_who_knows_the_aggregator():
+    known = {method: loss for (method, share, attack), loss in ALL_LOSSES.items()
+             if (share, attack) == (0.4, "adaptive")}
+    assert {method for method in METHODS - PLUS if known[method] <= TOLERANCE} == {"centred_clipping"}
+    assert all(loss == pytest.approx(known[method], abs=0.06) for method, loss in {
+        "momentum of mixing": 3.1, "norm_bound": 2.1, "centred_clipping": 1.3}.items())
+    accuracy = {(plain(row["method"]), row["malicious"]): row["adaptive"] for row in DEFENCES["rows"]}
+    assert accuracy["krum", 0.4] < 2.5
+    assert max(accuracy["bulyan", 0.4], accuracy["fedavg_plus", 0.2], accuracy["fedavg_plus", 0.4]) == 0
+    assert all(2 < known[method] < 5.5 for method in PLUS - {"fedavg_plus"})
+
+
+def test_interpolation_of_mixing_is_nowhere_more_than_a_point_below_training_alone():
+    alone, row = (next(row for row in DEFENCES["apart"] if row["method"] == name)
+                  for name in ("local", "interpolation of Mixing"))
+    measured = set(row) - {"method", "malicious"}
+    assert {"none", "sign flip", "ALIE", "IPM", "Gaussian"} <= measured
+    assert min(row[column] for column in measured) >= alone["none"] - DEFENCES["tolerance_alone"]
+
+
+# Defaults that gain and hold.
+
+
+def test_the_defaults_gain_without_an_attack_and_lose_at_most_a_point_under_any():
+    rows = {row["method"]: row for row in GAIN["rows"] if row["problem"] == "30 parties"}
+    alone, worst_alone = rows.pop("alone")["none"]
+    assert set(rows) == {"robust_interpolation", "fedgeomed_plus", "fedgeomed_plus with a sigma"}
+    for method, row in rows.items():
+        attacks = set(row) - {"problem", "method", "mean_lost", "worst_lost"}
+        assert len(attacks) == 11
+        assert row["none"][0] >= (92 if method.endswith("sigma") else 95)
+        assert row["none"][0] > alone + 5
+        assert all(row[attack][0] >= alone - 1 and row[attack][1] >= worst_alone - 1 for attack in attacks)
+
+
+def test_what_the_page_says_of_the_other_problems():
+    rows = PROBLEMS["rows"]
+    alone = {row["problem"]: row["none"] for row in rows if row["method"] == "alone"}
+    assert len(alone) >= 9
+    lost = {"robust_interpolation": {"network": 2.8, "convolutions": 4.3}, "fedgeomed_plus": {"convolutions": 4.3}}
+    for method, losses in lost.items():
+        of_method = {row["problem"]: row for row in rows if row["method"] == method}
+        assert set(of_method) == set(alone)
+        assert all(row["none"][0] > alone[problem][0] and row["mean_lost"] < 0 for problem, row in of_method.items())
+        assert {problem: row["worst_lost"] for problem, row in of_method.items() if row["worst_lost"] > 0} == losses
+
+
+def test_with_many_test_images_no_worst_party_is_below_alone():
+    text = page("choosing")
+    rows = IMAGES["rows"]
+    assert [row["method"] for row in rows] == ["alone", "robust_interpolation", "fedgeomed_plus"]
+    assert max(row["worst_lost"] for row in rows[1:]) < 0
+    for row in rows:
+        assert all(f"{row[column][1]:.1f} %" in text for column in ("none", "min-max") if column in row)
+    equal = {row["problem"]: row["worst_lost"] for row in PROBLEMS["rows"] if row["method"] == "equal models"}
+    network, images = equal["network"], equal["convolutions"]
+    assert f"would lose {network['median']} points in the median with the network and more" in text
+    assert f"more than {network['95 %']} in 5 %" in text
+    assert f"with convolutions {images['median']} and {images['95 %']}" in text
+    lost = {(row["problem"], row["method"]): row["worst_lost"] for row in PROBLEMS["rows"] if "worst_lost" in row}
+    assert all(lost[problem, method] <= chance["95 %"] for problem, chance in equal.items()
+               for method in ("robust_interpolation", "fedgeomed_plus"))
+
+
+def test_the_defaults_of_fed_plus_are_near_the_best_pair_and_never_far_below_training_alone():
+    rows = PRESETS["rows"]
+    plus = [row for row in rows if row["preset"] in PLUS]
+    assert len({row["problem"] for row in plus}) == 12
+    assert all(row["best"] - row["default"] <= 0.41 and row["default"] >= row["alone"] + 0.79 for row in plus)
+    splitting = [row for row in rows if row["preset"] == "fedpi_plus"]
+    assert all(row["best"] - row["default"] <= 2.01 and row["default"] >= row["alone"] for row in splitting)
+    median = {row["problem"]: row["default"] for row in plus if row["preset"] == "fedgeomed_plus"}
+    assert {row["problem"] for row in splitting if median[row["problem"]] <= row["best"]} == {"table", "MNIST personal"}
+
+
+def test_what_the_page_says_of_the_best_methods_on_the_six_tables():
+    tables = {row["table"]: row for row in figures.read("tables")["tables"]}
+    best = {name: min((m for m in table["methods"]), key=lambda m: m["score"][0]) for name, table in tables.items()}
+    trees = {name for name, method in best.items() if method["method"].startswith(("histogram", "XGBoost"))}
+    assert trees == {"randhie", "wine", "penguins"}
+    assert all(best[name]["gain over the chosen"][1] < 0 for name in trees)
+    methods = {name: {m["method"]: m for m in table["methods"]} for name, table in tables.items()}
+    assert all(methods["actg175"][f"{tree}, pooled"]["gain over the chosen"][2] < 0
+               for tree in ("histogram boosting", "XGBoost"))
+    assert {name: table["chosen"] for name, table in tables.items()} == dict.fromkeys(tables, "FedAvg") | {
+        "wine": "robust"}
+    assert all(methods[name]["FedAvg"]["score"][0] < methods[name]["robust"]["score"][0] for name in tables)
+    assert methods["actg175"]["robust"]["gain over the chosen"][2] < 0
+    low, high = methods["wine"]["FedAvg"]["gain over the chosen"][1:]
+    assert low < 0 < high
