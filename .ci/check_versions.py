@@ -29,7 +29,8 @@ RESOLUTIONS = {
 SAMPLES = {"mlp": 4000, "cnn": 200, "resnet": 40, "series": 400, "gru": 200, "lstm": 200, "transformer": 100,
            "bag": 400}
 # The contract of three methods with states of different kinds, and what depends on the version of JAX.
-TESTS = ["tests/xla/test_small_call.py", "tests/xla/test_fallback.py", "tests/xla/test_convolution_forms.py",
+TESTS = ["tests/xla_cpu_rewrites/test_small_call.py", "tests/xla/test_fallback.py",
+         "tests/xla_cpu_rewrites/test_convolution_forms.py",
          "tests/algorithms/test_contract.py",
          "-k", "small_call or fallback or form or fedavg- or scaffold- or fedplus-"]
 

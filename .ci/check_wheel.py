@@ -38,7 +38,7 @@ def check_archive(archive: Path) -> None:
 
 
 def check_contents(wheel: Path) -> None:
-    """The package's own files, all of them, with the license, and nothing else."""
+    """The packages' own files, all of them, with the license, and nothing else."""
     packed = {PurePosixPath(name) for name in ZipFile(wheel).namelist()}
     metadata = {path for path in packed if path.parts[0].endswith(".dist-info")}
     files = {PurePosixPath(path.relative_to(SOURCE).as_posix()) for path in SOURCE.rglob("*")
@@ -47,7 +47,8 @@ def check_contents(wheel: Path) -> None:
     if missing or extra:
         raise SystemExit(f"{wheel.name}: missing: {_listed(missing)}; should not be there: {_listed(extra)}")
     kinds = {path.suffix for path in files}
-    if not {".py", ".yaml", ".jinja"} <= kinds or PurePosixPath("resolvent/py.typed") not in files:
+    typed = {PurePosixPath(package, "py.typed") for package in ("resolvent", "xla_cpu_rewrites")}
+    if not {".py", ".yaml", ".jinja"} <= kinds or not typed <= files:
         raise SystemExit(f"{wheel.name}: experiments (.yaml), templates (.jinja) or py.typed are missing")
     if not any(path.name == "LICENSE" for path in metadata):
         raise SystemExit(f"{wheel.name}: the LICENSE is missing")

@@ -36,7 +36,7 @@ from convolution_report import machine, report, summary_of_forms, summary_of_spe
 from records import ALLOCATOR, as_json
 
 _SECONDS = 0.05  # of one measurement
-_REWRITES = "resolvent.xla.rewrites.convolutions"
+_REWRITES = "xla_cpu_rewrites.convolutions"
 # Other choices: names of constants, and their values.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "Winograd's products where they save 20": {"winograd._MIN_SAVED": 20},
@@ -115,7 +115,7 @@ def measure(operation: Any, repeats: int, *, plain: bool) -> dict[str, Any]:
     """Microseconds of CPU time of one operation, ours and PyTorch's, alternating."""
     import jax
 
-    from resolvent.xla.rewrites import rewrite
+    from xla_cpu_rewrites import rewrite
 
     results = jax.jit(rewrite(operation.ours))(*operation.operands)
     result, expected = np.asarray(jax.tree.leaves(results)[0]), operation.expected
@@ -128,7 +128,7 @@ def measure(operation: Any, repeats: int, *, plain: bool) -> dict[str, Any]:
 
 def measure_forms(operation: Any, repeats: int) -> dict[str, Any]:
     """The same for the chosen program and for those of other choices that are not equal to it."""
-    from resolvent.xla.rewrites import rewrite
+    from xla_cpu_rewrites import rewrite
 
     contestants: dict[str, Callable[[int], None]] = {}
     programs: dict[str, str] = {}
@@ -162,7 +162,7 @@ def smallest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def choices() -> Iterator[tuple[str, contextlib.AbstractContextManager[Any]]]:
     """Names of choices of a form, and what brings each about."""
-    from resolvent.xla.rewrites.convolutions.rule import FORMS
+    from xla_cpu_rewrites.convolutions.rule import FORMS
 
     yield "chosen", contextlib.nullcontext()
     for form in FORMS:

@@ -24,8 +24,8 @@ import optax
 
 from resolvent.problem.models import networks
 from resolvent.problem.models.losses import CrossEntropy
-from resolvent.xla import kernels
-from resolvent.xla.small_call import allow_small_calls
+from xla_cpu_rewrites import kernels
+from xla_cpu_rewrites.small_call import allow_small_calls
 
 STEPS, REPEATS = 10, 7
 MORE_STEPS = 100  # times more steps for a kernel whose step takes less time than the call of the compiled loop

@@ -11,15 +11,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-INDEPENDENT = "xla"  # a part that imports nothing of the library, so that it could be a package of its own
+PACKAGE = "xla_cpu_rewrites"  # a package of its own, beside the library
+INDEPENDENT = "xla"  # a part that imports nothing of the library but the package
 CORE = ["math", "data", "problem", "algorithms", "simulator", "testing", "comparisons"]
 PARTS = ["federation", "papers"]  # neither imports the other
 ROOMS = [INDEPENDENT, *CORE, *PARTS, "cli"]
 ROOT = Path(__file__).parents[1]
 # Folder of tests -> the rooms that its tests call. A change of another room, or of its tests, does not concern them.
-CALLED = {"xla": {"xla"}, "federation": {*ROOMS} - {"papers"}, "papers": {*ROOMS} - {"federation"}}
+CALLED = {PACKAGE: {PACKAGE}, "xla": {PACKAGE, "xla"}, "federation": {PACKAGE, *ROOMS} - {"papers"},
+          "papers": {PACKAGE, *ROOMS} - {"federation"}}
 # Folders and suffixes that no test of the folder reads.
-UNREAD = {"xla": ("benchmarks/", "docs/", "examples/", "results/", ".md"),
+UNREAD = {PACKAGE: ("benchmarks/", "docs/", "examples/", "results/", ".md"),
+          "xla": ("benchmarks/", "docs/", "examples/", "results/", ".md"),
           "federation": ("benchmarks/", "examples/", "results/"),
           "papers": ("benchmarks/", "examples/")}
 
@@ -42,6 +45,8 @@ def changed_files():
 def concerns(folder, path):
     """Whether tests of this folder can fail because this file has changed."""
     parts = Path(path).parts
+    if parts[:2] == ("src", PACKAGE):
+        return PACKAGE in CALLED[folder]
     if parts[:2] == ("src", "resolvent") and len(parts) > 3:
         return parts[2] in CALLED[folder] or parts[2] not in ROOMS
     if parts[0] == "tests" and len(parts) > 2:

@@ -15,6 +15,7 @@ from resolvent.extensions import EXTENSIONS
 # Of federation: sites do not import the server, and nothing but the lead knows an engine.
 FLOORS = [{"protocol"}, {"secure"}, {"server", "site"}, {"engines"}, {"lead"}]
 ROOT = Path(resolvent.__file__).parent
+PACKAGE = ROOT.with_name("xla_cpu_rewrites")
 FILES = sorted(p for p in ROOT.rglob("*.py") if len(p.relative_to(ROOT).parts) > 1)
 
 
@@ -74,6 +75,27 @@ def test_the_independent_part_imports_nothing_of_the_library(path):
     assert set(imported_rooms(path)) <= {INDEPENDENT}
 
 
+def test_the_rewrites_are_a_package_of_their_own():
+    """They import nothing of the library, and no name, comment or text of theirs has a word of federations."""
+    wrong = []
+    for path in PACKAGE.rglob("*"):
+        if path.suffix in (".py", ".md"):
+            words = re.findall(r"\b(resolvent|federat\w*|part(?:y|ies)|servers?|clients?|cohorts?|sites?)\b",
+                               path.read_text("utf-8"), re.IGNORECASE)
+            wrong += [f"{path.relative_to(PACKAGE)}: {word}" for word in words]
+    for path in PACKAGE.rglob("*.py"):
+        wrong += [f"{path.relative_to(PACKAGE)} imports from {room}/" for room in imported_rooms(path)]
+    assert wrong == []
+
+
+def test_the_library_uses_few_modules_of_the_rewrites():
+    modules = {name for path in ROOT.rglob("*.py") for node in imports_of(path)
+               for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+               if name.partition(".")[0] == PACKAGE.name}
+    assert {name.removeprefix("xla_cpu_rewrites").removeprefix(".") for name in modules} == {
+        "", "kernels", "programs", "small_call", "versions"}
+
+
 def floor_of(folder):
     return next(i for i, floor in enumerate(FLOORS) if folder in floor)
 
@@ -122,7 +144,7 @@ def graph_of(paths):
 
 
 def test_files_import_each_other_in_one_direction():
-    assert not files_in_circles(graph_of(ROOT.rglob("*.py")))
+    assert not files_in_circles(graph_of([*ROOT.rglob("*.py"), *PACKAGE.rglob("*.py")]))
 
 
 def test_the_check_sees_a_circle():

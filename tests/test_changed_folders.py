@@ -11,20 +11,22 @@ import changed_folders
 
 
 @pytest.mark.parametrize(("path", "skipped"), [
-    ("src/resolvent/math/tree.py", ["xla"]),
+    ("src/resolvent/math/tree.py", ["xla_cpu_rewrites", "xla"]),
     ("src/resolvent/errors.py", []),
     ("src/resolvent/a_new_room/file.py", []),
     ("tests/conftest.py", []),
     ("pyproject.toml", []),
-    ("src/resolvent/xla/loops.py", []),
-    ("src/resolvent/problem/oracle.py", ["xla"]),
-    ("src/resolvent/federation/protocol/wire.py", ["xla", "papers"]),
-    ("tests/federation/test_wire.py", ["xla", "papers"]),
-    ("src/resolvent/papers/claims.py", ["xla", "federation"]),
-    ("tests/xla/test_loops.py", ["federation", "papers"]),
-    ("tests/simulator/test_cache.py", ["xla", "federation", "papers"]),
-    ("docs/papers.md", ["xla"]),
-    ("benchmarks/zoo.py", ["xla", "federation", "papers"]),
+    ("src/xla_cpu_rewrites/kernels.py", []),
+    ("src/resolvent/xla/loops.py", ["xla_cpu_rewrites"]),
+    ("src/resolvent/problem/oracle.py", ["xla_cpu_rewrites", "xla"]),
+    ("src/resolvent/federation/protocol/wire.py", ["xla_cpu_rewrites", "xla", "papers"]),
+    ("tests/federation/test_wire.py", ["xla_cpu_rewrites", "xla", "papers"]),
+    ("src/resolvent/papers/claims.py", ["xla_cpu_rewrites", "xla", "federation"]),
+    ("tests/xla/test_loops.py", ["xla_cpu_rewrites", "federation", "papers"]),
+    ("tests/xla_cpu_rewrites/test_kernels.py", ["xla", "federation", "papers"]),
+    ("tests/simulator/test_cache.py", ["xla_cpu_rewrites", "xla", "federation", "papers"]),
+    ("docs/papers.md", ["xla_cpu_rewrites", "xla"]),
+    ("benchmarks/zoo.py", ["xla_cpu_rewrites", "xla", "federation", "papers"]),
 ])
 def test_folders_that_a_file_does_not_concern(path, skipped):
     assert changed_folders.skipped_folders([path]) == skipped

@@ -99,7 +99,7 @@ def run(name: str, contestant: str, cores: int, options: argparse.Namespace) -> 
         samples, rounds = _PLAIN_SAMPLES[name] * 2, 1
     is_torch = contestant == _TORCH
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores))
-    ours = {**threads, "PJRT_NPROC": "1", "RESOLVENT_REWRITES": str(int(contestant != _PLAIN)),
+    ours = {**threads, "PJRT_NPROC": "1", "XLA_CPU_REWRITES": str(int(contestant != _PLAIN)),
             "JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [options.torch if is_torch else sys.executable, FOLDER / ("torch_loop.py" if is_torch else "ours.py"),
                name, str(samples), str(rounds), str(cores), *([_first_weights(name)] if is_torch else [])]

@@ -19,7 +19,7 @@ from workload import BATCH, LEARNING_RATE, PARTIES, SHAPES, Meter, random_sample
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.data.federated import consecutive_splits
-from resolvent.xla.programs import inner_jaxprs
+from xla_cpu_rewrites.programs import inner_jaxprs
 
 
 def model_of(name: str) -> rv.Model:

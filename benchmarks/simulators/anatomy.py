@@ -18,7 +18,7 @@ import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem.solvers.minibatches import MinibatchBudget, over_minibatches
 from resolvent.problem.subproblem import Subproblem
-from resolvent.xla.small_call import allow_small_calls
+from xla_cpu_rewrites.small_call import allow_small_calls
 
 __all__ = ["anatomy"]
 

@@ -20,7 +20,7 @@ GUIDES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/choosing.m
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = sorted((ROOT / "docs" / "api").glob("*.md"))
 # Names in the guides that are neither parts of experiment files nor at the top level: commands, values, columns, types.
-WORDS = {"list", "report", "reproduce", "run", "show", "RESOLVENT_DATA", "RESOLVENT_REWRITES", "TypeError",
+WORDS = {"list", "report", "reproduce", "run", "show", "RESOLVENT_DATA", "XLA_CPU_REWRITES", "TypeError",
          "replace_slow_operations", "check_half_precision", "drop", "FO", "HF", "exact", "from_equinox",
          "from_flax", "centre_iterations", "centre_residual", "finds_the_optimum", "shares", "Anchor",
          "ModelAggregation", "FedPlus", "Oracle", "measured", "resolvent"}

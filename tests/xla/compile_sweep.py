@@ -93,7 +93,7 @@ def grid_cases(grid: str) -> list[Case]:
 
 def outcomes(cases: list[Case], threads: int | None = None) -> Iterator[Case]:
     """Each case with its outcome."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "RESOLVENT_SMALL_CALLS")}
+    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "XLA_CPU_SMALL_CALLS")}
     environment |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false", "TF_CPP_MIN_LOG_LEVEL": "1"}
     if threads:
         environment["PJRT_NPROC"] = str(threads)

@@ -13,7 +13,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.problem.learning import LearningProblem
 from resolvent.simulator.engine import compiled_rounds as engine
 from resolvent.xla.fallback import FallbackJit
-from resolvent.xla.small_call import allow_small_calls, call_metadata, repeat, small_call
+from xla_cpu_rewrites.small_call import allow_small_calls, call_metadata, repeat, small_call
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.1}
 SAMPLES, PARTIES = 12, 2

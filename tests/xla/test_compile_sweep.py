@@ -5,7 +5,7 @@ import os
 import pytest
 from compile_sweep import FIXED, WRONG, outcomes
 
-from resolvent.xla.versions import supports_call_metadata
+from xla_cpu_rewrites.versions import supports_call_metadata
 
 CASES = FIXED if "RESOLVENT_NIGHTLY" in os.environ else FIXED[1::12]
 

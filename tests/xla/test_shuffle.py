@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from resolvent.xla.shuffle import Shuffle, folded_words
-from resolvent.xla.small_call import allow_small_calls
+from xla_cpu_rewrites.small_call import allow_small_calls
 
 ROOM = 300
 draw = jax.jit(lambda seed, n: Shuffle.draw(jax.random.key(seed), n)(jnp.minimum(jnp.arange(ROOM), n - 1)))

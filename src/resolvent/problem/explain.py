@@ -10,8 +10,8 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import check_range
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
-from resolvent.xla.rewrites import Replacement, rewrite
-from resolvent.xla.versions import supports_rewrites
+from xla_cpu_rewrites import Replacement, rewrite
+from xla_cpu_rewrites.versions import supports_rewrites
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
     Products may get their weights as the second factor. What a scan computes in each step may become one product for
     all steps, or be computed again in the backward pass instead of stored. Of a large table of embeddings, a step of
     gradient descent changes only the rows that the minibatch has read.
-    ``RESOLVENT_REWRITES=0`` in the environment or ``replace_slow_operations=False`` of ``from_functions``,
+    ``XLA_CPU_REWRITES=0`` in the environment or ``replace_slow_operations=False`` of ``from_functions``,
     ``from_equinox`` and ``from_flax`` switches these replacements off.
 
     Args:

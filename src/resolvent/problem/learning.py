@@ -25,7 +25,7 @@ from resolvent.problem.problem import Problem
 from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.xla.rows import entry
 from resolvent.xla.shapes import shapes_of
-from resolvent.xla.versions import on_cpu
+from xla_cpu_rewrites.versions import on_cpu
 
 _MAX_CPU_BLOCK = 64  # rows whose intermediate results fit a core's caches
 

@@ -19,7 +19,7 @@ from resolvent.data.tables.encoding_files import to_plain
 from resolvent.errors import InputError, shorten
 from resolvent.problem.calibration import Calibration
 from resolvent.problem.models.model import Model
-from resolvent.xla.small_call import call_metadata
+from xla_cpu_rewrites.small_call import call_metadata
 
 _INPUT = "rows"
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import jax
 
+import xla_cpu_rewrites
 from resolvent.errors import InputError, shorten
 
 # Others, such as those of files, memory and other processes, are no mistakes in a function.
@@ -34,7 +35,8 @@ _ADVICE: MappingProxyType[type[Exception], str] = MappingProxyType({  # a subcla
         "a value was stored outside of the function in which it was computed: return it in the state or the info",
 })
 _LIBRARIES = tuple(Path(folder).resolve() for folder in (
-    str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages()))
+    str(Path(__file__).parents[1]), str(Path(xla_cpu_rewrites.__file__).parent), sysconfig.get_path("stdlib"),
+    *site.getsitepackages(), site.getusersitepackages()))
 # Folders of packages that another environment has: sys.path can name them, for instance by PYTHONPATH.
 _NAMES_OF_PACKAGE_FOLDERS = frozenset(["site-packages", "dist-packages"])
 

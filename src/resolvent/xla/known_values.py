@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
-from resolvent.xla.programs import Scan, inner_jaxprs
+from xla_cpu_rewrites.programs import Scan, inner_jaxprs
 
 _MAX_ITERATIONS = 100_000
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")

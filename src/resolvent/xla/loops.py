@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
 
 from resolvent.xla.rows import rows
-from resolvent.xla.small_call import convert_closure, repeat
+from xla_cpu_rewrites.small_call import convert_closure, repeat
 
 State = TypeVar("State")
 Inputs = TypeVar("Inputs")

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Int, UInt32
 
 from resolvent.xla.rows import entry
-from resolvent.xla.small_call import repeat
-from resolvent.xla.versions import on_cpu
+from xla_cpu_rewrites.small_call import repeat
+from xla_cpu_rewrites.versions import on_cpu
 
 _DRAWN_TOGETHER = 8  # permutations per step of draw_many
 _ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]], np.uint32)  # of Threefry, in even and odd groups

@@ -24,7 +24,7 @@ from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.problem_data import ProblemModel
-from resolvent.xla import kernels
+from xla_cpu_rewrites import kernels
 
 __all__ = ["EIIE", "Evaluator", "Policy", "eiie_cnn", "eiie_lstm", "eiie_rnn"]
 

@@ -22,9 +22,9 @@ from resolvent.math.tree import Vector
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, score_rows
 from resolvent.problem.models.named_losses import AnyLoss, loss_named
 from resolvent.problem.models.structured_losses import MultiLabelCrossEntropy
-from resolvent.xla.kernels import affine_gradient, is_affine_gradient_faster
-from resolvent.xla.rewrites import rewrite
 from resolvent.xla.rows import entry
+from xla_cpu_rewrites import rewrite
+from xla_cpu_rewrites.kernels import affine_gradient, is_affine_gradient_faster
 
 __all__ = ["MLP", "AnyLoss", "FunctionModel", "LinearModel", "Model", "check_counts", "differentiate_batch",
            "from_functions", "head", "linear", "logistic", "mlp"]

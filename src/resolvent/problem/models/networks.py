@@ -1,6 +1,6 @@
 """The networks of the papers: two convolutional ones (operator splitting) and two recurrent ones (FedProx).
 
-They use ``resolvent.xla.kernels``, which computes the same numbers as the textbook operations, much faster in a
+They use ``xla_cpu_rewrites.kernels``, which computes the same numbers as the textbook operations, much faster in a
 compiled loop on a CPU.
 """
 
@@ -21,7 +21,7 @@ from resolvent.data.files import data_files as files
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model, check_counts, head
-from resolvent.xla import kernels
+from xla_cpu_rewrites import kernels
 
 
 class CNN(Model):

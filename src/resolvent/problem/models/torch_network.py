@@ -31,7 +31,7 @@ from resolvent.problem.models.torch_functions import (
     write,
     zeros_like,
 )
-from resolvent.xla.versions import on_cpu
+from xla_cpu_rewrites.versions import on_cpu
 
 SampleLossFunction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from resolvent.problem.solvers.batches import Batches
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
-from resolvent.xla.rewrites import update_rows
+from xla_cpu_rewrites import update_rows
 
 State = TypeVar("State")
 Stop = Literal["epoch", "step"]

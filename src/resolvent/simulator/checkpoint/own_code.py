@@ -22,7 +22,7 @@ import numpy as np
 from resolvent.simulator.checkpoint.fingerprint import digest_of_array, digest_of_texts
 from resolvent.simulator.user_errors import is_of_user
 
-_LIBRARY = "resolvent"
+_LIBRARIES = ("resolvent", "xla_cpu_rewrites")
 _GLOBALS = frozenset(["LOAD_GLOBAL", "LOAD_NAME"])
 _ATTRIBUTES = frozenset(["LOAD_ATTR", "LOAD_METHOD"])
 # Where an object has the functions that it stands for: jax.jit, custom derivatives, methods of Equinox modules.
@@ -215,7 +215,7 @@ def _instructions_of(code: CodeType) -> Iterator[dis.Instruction]:
 @functools.cache
 def _is_own_module(name: str) -> bool:
     """Whether a module is neither of this library, nor of Python, nor of an installed package."""
-    if name.partition(".")[0] in (_LIBRARY, "", *sys.builtin_module_names):
+    if name.partition(".")[0] in (*_LIBRARIES, "", *sys.builtin_module_names):
         return False
     if (module := sys.modules.get(name)) is None:
         return name not in sys.stdlib_module_names

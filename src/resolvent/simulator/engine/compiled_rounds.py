@@ -51,7 +51,7 @@ from resolvent.simulator.engine.states import Chunk, Federation, RoundRecord, Sn
 from resolvent.simulator.storage.shards import REPLICATED, SHARDED, on_every_device, shard_specs
 from resolvent.xla.fallback import FallbackJit
 from resolvent.xla.programs import call_part, marking
-from resolvent.xla.small_call import allow_small_calls, call_metadata
+from xla_cpu_rewrites.small_call import allow_small_calls, call_metadata
 
 __all__ = ["SHARED_PART", "estimated_work", "initial_state", "program_of_round", "run_chunk"]
 

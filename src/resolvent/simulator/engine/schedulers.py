@@ -26,7 +26,7 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.xla.loops import lane_queue
 from resolvent.xla.programs import marking
-from resolvent.xla.small_call import no_inline
+from xla_cpu_rewrites.small_call import no_inline
 
 __all__ = ["AXIS", "LOCAL_WORK", "Jobs", "Lanes", "Queue", "Scheduler", "Sequential", "Sharded", "distribute"]
 
