@@ -12,8 +12,10 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 import pandas as pd
@@ -77,9 +79,46 @@ def two_devices(folder):
     both_devices = pd.read_parquet(folder / "out" / "metrics.parquet")
     np.testing.assert_allclose(both_devices["value"], one_device["value"], rtol=1e-4)
     check_that_constants_are_stored_once()
+    check_earlier_rounds(rv.schedulers.Sharded.over(rv.schedulers.Sequential()))
     if "RESOLVENT_NIGHTLY" in os.environ:
         check_schedulers()
         check_that_nothing_compiles_again()
+
+
+class Earlier(rv.participation.Participation):
+    """Uniform cohorts, of which each party answers the message of an earlier round."""
+
+    cohort: int = eqx.field(static=True)
+
+    @property
+    def inner(self):
+        return rv.participation.Uniform(self.cohort)
+
+    def capacity(self, parties):
+        return self.cohort
+
+    def shares(self, sizes):
+        return self.inner.shares(sizes)
+
+    def __call__(self, key, sizes):
+        return self.inner(key, sizes)
+
+    def draw(self, state, key, t, sizes):
+        cohort = self(key, sizes)
+        return replace(cohort, began=jax.numpy.maximum(t - cohort.index % 3, 0)), state
+
+
+def check_earlier_rounds(scheduler):
+    """Every scheduler hands on the round in which a party began, from which its learning rate is."""
+    rng, participation = np.random.default_rng(0), Earlier(cohort=4)
+    algorithm = rv.fedavg(rv.solvers.GD(0.1, steps=2, schedule=rv.schedules.InversePower(1.0)))
+    with jax.enable_x64(True):
+        problem = rv.problems.QuadraticProblem.least_squares(rng.normal(size=(6, 5, 3)), rng.normal(size=(6, 5)))
+        sequential, scheduled, present = (
+            run_rounds(algorithm, problem, drawn, seed=1, rounds=3, scheduler=s).server for drawn, s in (
+                (participation, "sequential"), (participation, scheduler), (participation.inner, "sequential")))
+    assert_close(scheduled, sequential, 1e-12)
+    assert not np.allclose(present, sequential, rtol=1e-2)
 
 
 def check_schedulers():

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from on_devices import federation
+from on_devices import check_earlier_rounds, federation
 
 import resolvent as rv
 from resolvent.simulator.engine.compiled_rounds import estimated_work
@@ -53,6 +53,12 @@ def test_lanes_and_queues_do_not_change_results(algorithm, participation, schedu
         sequential, scheduled = (run_rounds(algorithm, problem, participation, seed=7, rounds=3, scheduler=s)
                       for s in ("sequential", scheduler))
         assert_close(sequential, scheduled, 1e-12)
+
+
+@pytest.mark.parametrize("scheduler", [rv.schedulers.Lanes(2), rv.schedulers.Lanes(4), rv.schedulers.Queue(2)], ids=str)
+def test_every_scheduler_hands_on_the_round_in_which_a_party_began(scheduler):
+    """Test two devices run it with ``Sharded``."""
+    check_earlier_rounds(scheduler)
 
 
 def test_candidates_differ_and_the_fastest_is_chosen():

@@ -8,7 +8,7 @@ parties one after the other, each in loops of its own length; a GPU is fast with
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
@@ -304,7 +304,7 @@ def _jobs_of_slots(jobs: Jobs, slots: Int[Array, " slots"], amount: Float[Array,
     """The jobs of the parties in the slots; in an empty slot, that of the party with the least work at effort 0."""
     size = len(jobs.effort)
     rows: Jobs = tree.rows(jobs, jnp.where(slots < size, slots, jnp.argmin(amount)))
-    return Jobs(rows.index, rows.rows, jnp.where(slots < size, rows.effort, 0))
+    return replace(rows, effort=jnp.where(slots < size, rows.effort, 0))
 
 
 def _in_cohort_order(results: PyTree[Any], slots: Int[Array, " slots"], size: int) -> PyTree[Any]:
