@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import fields
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,7 @@ import pytest
 
 from federation.test_federation_cli import EXPERIMENT
 from resolvent.cli import federation as commands
+from resolvent.comparisons.experiment.docstrings import help_of
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import Approval, SiteFile, read_site
 from resolvent.federation.protocol.limits import WHY, Limits
@@ -27,31 +27,30 @@ def folder(tmp_path):
     return tmp_path
 
 
-def answering(monkeypatch, *answers):
-    """A terminal at which a person gives these answers; returns the questions."""
-    questions, left = [], iter(answers)
-
-    def answer(question):
-        questions.append(question)
-        return next(left)
-
-    monkeypatch.setattr("builtins.input", answer)
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    return questions
-
-
-def test_a_file_without_answers_has_every_default_with_its_reason(folder, capsys):
+def test_the_file_loads_unchanged_and_explains_every_setting(folder, capsys):
+    """Above each setting is what it means and its default, and above each limit its reason."""
     path = folder / "site.yaml"
-    commands.party("new", site=path, table="patients.csv", yes=True)
+    commands.party("new", site=path, table="patients.csv")
     site = read_site(path)
     assert site == SiteFile(table=str(folder / "patients.csv"), approval=Approval(), folder=folder)
-    text = path.read_text()
-    for limit in fields(Limits):
-        assert f"  # {WHY[limit.name]}\n" in text
-        assert f"  {limit.name}: " in text or f"  # {limit.name}:\n" in text
-    for item in fields(SiteFile):
-        assert item.name == "folder" or f"\n{item.name}: " in text or f"\n# {item.name}: " in text or (
-            item.name == "limits")
+    settings = [item for item in fields(SiteFile) if item.name not in ("folder", "limits")] + [*fields(Limits)]
+    names = {item.name for item in settings}
+    comment, comments = "", {}
+    for line in map(str.strip, path.read_text().splitlines()):
+        name = line.removeprefix("# ").partition(":")[0]
+        if name in names:
+            comments[name], comment = comment, ""
+        else:
+            comment = f"{comment} {line.removeprefix('#').strip()}".strip() if line else ""
+    assert {*comments} == names
+    for item in settings:
+        meaning = {**help_of(Limits), **help_of(SiteFile)}[item.name].replace("None", "null")
+        assert meaning[1:] in comments[item.name], item.name
+        if item.name != "table":
+            default = "not set" if item.default is None else json.dumps(item.default)
+            assert f" Default: {default}." in comments[item.name], item.name
+        assert WHY.get(item.name, "") in comments[item.name], item.name
+    assert comments["table"].endswith('It has 60 rows and the columns ["age", "ward", "ill"].')
     assert "party check" in capsys.readouterr().out
     lines = [*check_site(site, "aachen", folder / "mine.yaml")]
     assert lines[-1] == "Nothing has left the site."
@@ -62,61 +61,58 @@ def test_a_file_without_answers_has_every_default_with_its_reason(folder, capsys
 def test_a_line_without_its_sign_is_a_setting(folder):
     """What the comments show can be used as it stands."""
     path = folder / "site.yaml"
-    commands.party("new", site=path, table="patients.csv", yes=True)
+    commands.party("new", site=path, table="patients.csv")
     text = path.read_text()
-    for line, changed in (('# separator: "auto"', {"separator": "auto"}), ("# columns: null", {"columns": None})):
+    for line in ("# columns: null", "  # max_rounds: null", "  # labels: null"):
         assert line in text
-        path.write_text(text.replace(line, line.removeprefix("# ")))
-        assert read_site(path) == SiteFile(**{"table": str(folder / "patients.csv"), "approval": Approval(),
-                                              "folder": folder, **changed})
-    path.write_text(text.replace("  # max_rounds:", "  max_rounds: 7"))
+        path.write_text(text.replace(line, line.replace("# ", "")))
+        assert read_site(path) == SiteFile(table=str(folder / "patients.csv"), approval=Approval(), folder=folder)
+    path.write_text(text.replace("  # max_rounds: null", "  max_rounds: 7"))
     assert read_site(path).limits == Limits(max_rounds=7)
 
 
-def test_the_answers_of_a_person_are_the_limits(folder, monkeypatch, capsys):
-    questions = answering(monkeypatch, "patients.csv", "ill", "age, ward", "perhaps", "no", "", "many", "2000", "")
-    commands.party("new", site=folder / "site.yaml")
-    site = read_site(folder / "site.yaml")
-    assert site.approval is None
-    assert site.limits == Limits(labels=("ill",), features=("age", "ward"), max_total_rounds=2000)
-    shown = capsys.readouterr().out
-    assert "60 rows; columns: age, ward, ill" in shown
-    assert "'perhaps' is not an answer: yes or no" in shown
-    assert "'many' is not a number of rounds" in shown
-    assert len(questions) == 9
-
-
-def test_flags_answer_without_a_terminal(folder, monkeypatch):
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
+def test_options_are_settings_of_the_file(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(InputError, match="party new needs --table"):
         commands.party("new")
     commands.party("new", table="patients.csv", set=(("limits.min_cell=10", "limits.labels=[ill]"), (
-        "approval={leads: [a@b.org]}", "test=0.3", "columns={age: alter}")))
+        "approval={leads: [a@b.org]}", "test=0.3", "columns={years: age}")))
     site = read_site(folder / "site.yaml")
-    assert (site.test, site.approval, site.columns) == (0.3, Approval(leads=("a@b.org",)), {"age": "alter"})
+    assert (site.test, site.approval, site.columns) == (0.3, Approval(leads=("a@b.org",)), {"years": "age"})
     assert site.limits == Limits(min_cell=10, labels=("ill",))
+    commands.party("new", site=folder / "other.yaml", table="patients.csv", set=(("approval=null",),))
+    assert read_site(folder / "other.yaml").approval is None
+
+
+def test_a_name_of_a_column_stays_in_the_comment(folder):
+    """A name with a sign that ends a line in YAML does not become a setting."""
+    names = ["age\u2028limits: {min_cell: 1}", "b\x85test: 0.9", "größe"]
+    pd.DataFrame([[1.5, 2.5, 3.5]] * 30, columns=names).to_parquet(folder / "rows.parquet")
+    commands.party("new", site=folder / "site.yaml", table="rows.parquet")
+    site = read_site(folder / "site.yaml")
+    assert (site.limits, site.test) == (Limits(), 0.2)
+    assert "min_cell: 1}" in (folder / "site.yaml").read_text()
 
 
 @pytest.mark.parametrize(("changes", "message"), [
     (("limits.min_cel=3",), r"site\.yaml:\d+: limits\.min_cel: unknown key"),
     (("limits.min_cell=0",), r"site\.yaml:\d+: limits: Limits\(min_cell=0\)"), (("tables=1",), "unknown key"),
-    (("test=2",), "must sum to less than 1")])
+    (("test=2",), "must sum to less than 1"), (("columns={age: alter}",), "the table has no column 'alter'"),
+    (("encoding=nothing",), "encoding='nothing' is not known")])
 def test_a_wrong_setting_writes_no_file(changes, message, folder):
     with pytest.raises(InputError, match=message):
-        commands.party("new", site=folder / "site.yaml", table="patients.csv", set=(changes,), yes=True)
+        commands.party("new", site=folder / "site.yaml", table="patients.csv", set=(changes,))
     assert sorted(path.name for path in folder.iterdir()) == ["mine.yaml", "patients.csv"]
 
 
-def test_a_file_is_never_overwritten(folder, monkeypatch):
+def test_a_file_is_never_overwritten(folder):
     path = folder / "site.yaml"
     path.write_text("table: mine.csv\n")
-    for yes in (True, False):
-        with pytest.raises(InputError, match="exists, and is not overwritten"):
-            commands.party("new", site=path, table="patients.csv", yes=yes)
+    with pytest.raises(InputError, match="exists, and is not overwritten"):
+        commands.party("new", site=path, table="patients.csv")
     assert path.read_text() == "table: mine.csv\n"
     with pytest.raises(InputError, match="there is no file"):
-        commands.party("new", site=folder / "other.yaml", table="absent.csv", yes=True)
+        commands.party("new", site=folder / "other.yaml", table="absent.csv")
     with pytest.raises(InputError, match="party check needs --kit"):
         commands.party("check", site=path)
 
@@ -124,6 +120,6 @@ def test_a_file_is_never_overwritten(folder, monkeypatch):
 def test_names_with_signs_of_yaml_are_read_back(folder):
     """A name with a colon, a quotation mark or a line sign is a name."""
     names = ["a: b", "#x", "it's", 'say "y"', "é"]
-    commands.party("new", site=folder / "site.yaml", table="patients.csv", yes=True,
+    commands.party("new", site=folder / "site.yaml", table="patients.csv",
                    set=((f"limits.features={json.dumps(names)}",),))
     assert read_site(folder / "site.yaml").limits.features == tuple(names)

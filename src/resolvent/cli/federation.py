@@ -40,28 +40,32 @@ def federation(
     The action `revoke` excludes a site that has left, or whose key was stolen, and `rotate` gives it a kit with a new
     key. The old key is refused in a running federation as soon as the server has the files that the command names.
 
-    The action `services` writes units of systemd, a Dockerfile and a compose file for the participants.
-
     The action `verify` checks with any kit of the federation that the lead has signed the model card of a run folder,
     and that no file of the card and of the run was changed. The action `card` writes the card of a run folder of
     `resolvent run`, without a signature.
 
     Args:
-        action: new makes kits; revoke excludes a participant; rotate replaces its kit; services writes files for
-            systemd and Docker; verify checks the model card of a federated run; card writes that of a simulated one.
+        action: new makes kits; revoke excludes a participant; rotate replaces its kit; verify checks the model card of
+            a federated run; card writes the card of a simulated one; services names the page with files for systemd.
         name: for revoke and rotate: the site, or the lead's e-mail address.
         reason: for revoke and rotate: a text for the record.
         consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower); for
             verify and card: the run folder.
-        out: the folder of the kits; default: kits, next to the file. The services are in services, next to this folder.
+        out: the folder of the kits; default: kits, next to the file.
         kit: for verify: the kit of a participant, which has the certificate of the federation's authority.
     """
-    if action in ("card", "verify"):
-        from resolvent.cli import model_cards
-
-        model_cards.show(action, consortium, kit)
-        return
     from resolvent.cli import terminal
+    from resolvent.errors import InputError
+
+    if action == "services":
+        raise InputError("federation services writes no files any more: the page docs/services.md of the documentation "
+                         "has units of systemd, the rotation of logs and a compose file to copy")
+    if action == "card":
+        _write_card(consortium)
+        return
+    if action == "verify":
+        _verify_card(consortium, kit)
+        return
     from resolvent.federation.lead.engines import lead_kit, make_federation_kits, require_engine
     from resolvent.federation.lead.key_changes import check_not_revoked
     from resolvent.federation.protocol.files import read_consortium
@@ -70,12 +74,6 @@ def federation(
     plan = read_consortium(consortium)
     require_engine(plan.engine)
     folder = consortium.parent / "kits" if out is None else out
-    if action == "services":
-        from resolvent.federation.lead.services import write_services
-
-        for path in write_services(folder.parent / "services", folder, plan):
-            terminal.print_path(path.name, path)
-        return
     if action != "new":
         _change_key(folder, plan, action, name, reason)
         return
@@ -92,6 +90,32 @@ def federation(
     if not kits:
         terminal.print_line(f"all participants of {consortium} have a kit in {folder}")
     terminal.print_line(f"Keep {folder / 'authority'} to yourself: it signs kits.")
+
+
+def _write_card(run: Path) -> None:
+    """Write the model card of a simulated run."""
+    from resolvent.cli import terminal
+    from resolvent.errors import InputError
+    from resolvent.federation.lead.model_card import MODEL_CARD, write_model_card
+
+    if (run / f"{MODEL_CARD}.signature.json").exists():
+        raise InputError(f"{run} has a card that its lead has signed: check it with federation verify")
+    terminal.print_path("Model card", write_model_card(run))
+
+
+def _verify_card(run: Path, kit: Path | None) -> None:
+    """Check that the model card and the files of a federated run are as the lead has signed them."""
+    from resolvent.cli import terminal
+    from resolvent.errors import InputError
+    from resolvent.federation.lead.model_card import MODEL_CARD
+    from resolvent.federation.protocol.cards import check_card
+    from resolvent.federation.protocol.kits import KitNote
+
+    if kit is None:
+        raise InputError("federation verify needs --kit, the kit of any participant of the federation")
+    lead, card = check_card(run, MODEL_CARD, KitNote(kit).verify)
+    terminal.print_line(f"{lead} has signed this card of the run {card['run']}, with the plan "
+                        f"{card['plan']['digest']}; the card and {len(card['files'])} files of the run are unchanged")
 
 
 def _change_key(folder: Path, plan: "Consortium", action: str, name: str, reason: str) -> None:
@@ -167,7 +191,6 @@ def party(
     site: OptionalPath = None,
     table: OptionalText = None,
     set: Changes = (),
-    yes: bool = False,
     experiment: OptionalPath = None,
     reason: str = "",
     out: OptionalPath = None,
@@ -180,8 +203,8 @@ def party(
 ) -> None:
     """Check a site's table and limits, decide about plans, or take part in a federation until it is interrupted.
 
-    The action `new` writes the site's file, site.yaml, from questions, with a comment for every setting and the reason
-    of every limit. It never overwrites a file. Without a terminal, or with --yes, it asks nothing and needs --table.
+    The action `new` writes the site's file, site.yaml, for the table of --table: every setting with its meaning and its
+    default, and the reason of every limit. Read it and change what does not suit. It never overwrites a file.
 
     The action `check` reads the table and shows its columns, its rows, the limits and, with an experiment, all
     that would leave the site, by name and size. With --attack it tries, on the site's own table, what insiders of the
@@ -210,7 +233,6 @@ def party(
             the file to write; default: site.yaml.
         table: for new: the file with the rows of the site, in the folder of its file.
         set: for new: further settings, such as limits.min_cell=10.
-        yes: for new: take the defaults without asking.
         experiment: the lead's experiment file, for check.
         live: for start: a port, such as 8010, at which this machine sees the plans and the ledger of the site.
         days: for clean: jobs of the last days are left.
@@ -224,9 +246,15 @@ def party(
     from resolvent.federation.protocol.kits import kit_note, started_once
 
     if action == "new":
-        from resolvent.cli.site_questions import new_site_file
+        from resolvent.federation.site.new_file import write_site_file
 
-        new_site_file(site or Path("site.yaml"), table, flat(set), is_silent=yes)
+        if table is None:
+            raise InputError("party new needs --table, the file with the rows of the site, in the folder of its file")
+        path = site or Path("site.yaml")
+        write_site_file(path, table, flat(set))
+        terminal.print_path("Site", path)
+        terminal.print_line("It has every setting with its meaning. Read it, and change what does not suit. Next: "
+                            f"resolvent party check --kit KIT --site {path} [--experiment FILE.yaml]")
         return
     if kit is None:
         raise InputError(f"party {action} needs --kit, the site's kit")

@@ -119,12 +119,14 @@ class SiteFile:
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
         encoding: character encoding of a text file, such as utf-8 or cp1252.
-        validation: share of the rows that are validation rows. The site decides it: that of an experiment is a wish.
-        test: share of the rows that are test rows.
+        validation: share of the rows with which methods and settings are chosen. The site decides it: the share of an
+            experiment is a wish.
+        test: share of the rows that judge the methods. The site decides it, too.
         models: models of the user's own, ``module:function``, that an experiment may name. They are code: the site
             installs them, or has the module in the folder of this file.
         limits: what the site allows; an experiment beyond it is refused at the site.
-        approval: the plans that run without a person's decision; None: all that are signed and within the limits.
+        approval: the plans that run without a decision of a person here: leads, algorithms, labels, max_rounds. With {}
+            there are none. Without this setting all plans run that are signed and within the limits.
         folder: the folder of this file; ``read_site`` sets it.
 
     Raises:

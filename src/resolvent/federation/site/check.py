@@ -8,9 +8,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.data.checks.finding import Finding, in_order, text_of
 from resolvent.data.checks.table_check import check_frame
-from resolvent.data.tables.table_files import read_table_file
 from resolvent.data.tables.table_settings import TableSettings
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import count_of
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
@@ -19,6 +17,7 @@ from resolvent.federation.protocol.plan import is_regression_file
 from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
 from resolvent.federation.secure.visibility import visibility
 from resolvent.federation.site.dry_run import dry_regression, dry_run, read_experiment
+from resolvent.federation.site.read_rows import read_frame
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
@@ -47,8 +46,7 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
 
 
 def _table_lines(file: SiteFile) -> Iterator[str]:
-    text = TextFormat(file.separator, file.decimal, file.encoding)  # type: ignore[arg-type]
-    frame, _ = read_table_file(file.table, text, (), (), lambda column: True)
+    frame = read_frame(file)
     yield f"{len(frame)} rows, {len(frame.columns)} columns"
     names = {at_site: name for name, at_site in (file.columns or {}).items()}
     for column in frame.columns:
@@ -115,11 +113,8 @@ def _lines_of_rounds(run: SiteRun | RegressionRun, methods: Mapping[str, Algorit
 
 def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[str]:
     """Everything about the site's table that the site should know: it is computed here and does not leave."""
-    columns = file.columns or {}
-    labels = [columns.get(label, label) for label in settings.labels]
-    text = TextFormat(file.separator, file.decimal, file.encoding)  # type: ignore[arg-type]
-    frame, _ = read_table_file(file.table, text, labels, (), lambda column: True)
-    frame = frame.rename(columns={local: common for common, local in columns.items()})
+    frame = read_frame(file, settings.labels)
+    frame = frame.rename(columns={local: common for common, local in (file.columns or {}).items()})
     exclude = [column for column in settings.exclude or [] if column in frame.columns]  # other sites can have more
     view, findings = check_frame(frame, settings._replace(exclude=exclude), site=name)
     if view is not None and view.label is not None and view.is_classification:

@@ -1,137 +1,99 @@
-"""A new ``site.yaml``: every setting with a comment, and limits that are safe without knowledge of the table."""
+"""A new ``site.yaml``: every setting with its meaning and its default, and limits that are safe for any table."""
 
 import json
 import os
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from resolvent.comparisons.experiment.changes import apply_changes
+from resolvent.comparisons.experiment.docstrings import help_of
 from resolvent.data.files.atomic_files import hidden_sibling
-from resolvent.errors import InputError
+from resolvent.errors import InputError, count_of
 from resolvent.federation.protocol.files import SiteFile, read_site
 from resolvent.federation.protocol.limits import WHY, Limits
+from resolvent.federation.site.read_rows import read_frame
+
+_WIDTH = 110  # characters of a line of a comment
 
 
-class Question(NamedTuple):
-    """A question to the person who writes the file of a site.
+def write_site_file(path: Path, table: str, changes: Sequence[str] = ()) -> SiteFile:
+    """Write the file of a site: the defaults, a rule of approval without plans, and the changes.
 
-    Attributes:
-        key: the key that the answer sets, such as ``limits.labels``.
-        kind: what the answer is.
-        default: the value of an empty answer, as it is shown.
-    """
-
-    key: str
-    text: str
-    kind: Literal["text", "names", "number", "choice"]
-    default: str
-
-
-QUESTIONS = (
-    Question("limits.labels", "Columns that models may predict, with commas between them", "names", "all"),
-    Question("limits.features", "Columns that models may read, with commas between them; without an answer, those that "
-             "are neither free text nor an identifier", "names", "all"),
-    Question("approval", "Does a person at this site decide about each plan before it runs", "choice", "yes"),
-    Question("limits.scores", "May the scores of models on this site's rows leave it", "choice", "yes"),
-    Question("limits.max_total_rounds", "Largest number of rounds in which the site answers about this table, in all "
-             "experiments", "number", "any"),
-    Question("limits.max_lead_rounds", "Largest number of these rounds for one lead", "number", "any"),
-)
-"""The questions of ``resolvent party new`` after that about the table."""
-
-_COMMENTS = {
-    "table": "The table: .csv, .csv.gz, .tsv or .parquet with a row for each person; a relative path begins here.",
-    "columns": "Name of a column in the federation -> its name in this table, for names that differ.",
-    "separator": "The character between two values in a text file.",
-    "decimal": "The decimal mark of numbers in a text file.",
-    "encoding": "The character encoding of a text file, such as utf-8 or cp1252.",
-    "validation": "Share of the rows with which methods and settings are chosen. This site decides it.",
-    "test": "Share of the rows that judge the methods. This site decides it.",
-    "models": "Models of your own that an experiment may name, module:function. They are code that runs here.",
-    "approval": "Plans that run without a decision of a person here: leads, algorithms, labels, max_rounds. With {}\n"
-                "# there are none. Without this key all plans that the lead has signed run, within the limits.",
-}
-
-
-def read_answer(question: Question, answer: str) -> Any:
-    """The value of an answer; None for the default of a question about names or a number."""
-    answer = answer.strip()
-    if question.kind == "choice":
-        chosen = (answer or question.default).lower()
-        if chosen not in ("yes", "no", "y", "n"):
-            raise InputError(f"'{answer}' is not an answer: yes or no")
-        return chosen.startswith("y")
-    if not answer or answer == question.default:
-        return None
-    if question.kind == "number":
-        if not answer.isdecimal() or not int(answer):
-            raise InputError(f"'{answer}' is not a number of rounds, such as 200")
-        return int(answer)
-    return [name.strip() for name in answer.split(",") if name.strip()] if question.kind == "names" else answer
-
-
-def write_site_file(path: Path, table: str, answers: Mapping[str, Any], changes: Sequence[str] = ()) -> SiteFile:
-    """Write the file of a site; an existing file is not changed.
+    Above each setting a comment says what it means, its default, and of a limit its reason. A setting without a value is
+    behind a #. The rows and the columns of the table are in the comment of ``table``.
 
     Args:
-        answers: key of a question -> value; the others have their defaults.
+        path: the file; an existing one is not changed.
+        table: the site's table; a relative path begins at the folder of the file.
         changes: further settings, each ``key=value``, such as ``limits.min_cell=10``.
+
+    Returns:
+        The settings that were read from the new file.
+
+    Raises:
+        InputError: the file exists, the table cannot be read, or a setting is wrong.
     """
+    exists = f"{path} exists, and is not overwritten: edit it, or give --site another name"
     if path.exists():
-        raise InputError(f"{path} exists, and is not overwritten: edit it, or give --site another name")
-    if not (path.parent / table).is_file():
-        raise InputError(f"there is no file {path.parent / table}: name the table of the site, beginning at the folder "
-                         f"of {path.name}")
+        raise InputError(exists)
     settings: dict[str, Any] = {"table": table, "approval": {}, "limits": {}}
-    for key, value in answers.items():
-        if key == "approval":
-            settings |= {} if value else {"approval": None}
-        elif value is not None:
-            settings["limits"][key.removeprefix("limits.")] = value
     apply_changes(settings, changes)
-    settings = {key: value for key, value in settings.items() if (key, value) != ("approval", None)}
+    if settings["approval"] is None:  # no rule: a person decides about no plan
+        del settings["approval"]
     partial = hidden_sibling(path, ".new")
     try:
-        partial.write_text("\n".join(_lines(settings)), "utf-8")
+        partial.write_text("\n".join(_lines(settings, "")), "utf-8")
+        frame = read_frame(read_site(partial))
+        content = f" It has {count_of(len(frame), 'row')} and the columns {_written([*map(str, frame.columns)])}."
+        partial.write_text("\n".join(_lines(settings, content)), "utf-8")
         site = read_site(partial)
         os.link(partial, path)  # fails if another process has made the file
     except InputError as error:
         raise InputError(str(error).replace(str(partial), str(path))) from error
     except FileExistsError:
-        raise InputError(f"{path} exists, and is not overwritten") from None
+        raise InputError(exists) from None
     finally:
         partial.unlink(missing_ok=True)
     return site
 
 
-def _lines(settings: Mapping[str, Any]) -> Iterator[str]:
+def _lines(settings: Mapping[str, Any], content: str) -> Iterator[str]:
+    """The lines of the file; ``content`` says what is in the table."""
     yield "# The file of this site: its table and what it allows. It is read here and is not sent."
     yield "# resolvent party check --kit KIT --site FILE shows what is in force, and what would leave."
-    for item in fields(SiteFile):
-        if item.name not in _COMMENTS:
-            continue
+    meanings = help_of(SiteFile)
+    own = [item for item in fields(SiteFile) if item.name not in ("limits", "folder")]
+    for item in own:
         yield ""
-        yield f"# {_COMMENTS[item.name]}"
-        if item.name in settings:
-            yield f"{item.name}: {_written(settings[item.name])}"
-        else:
-            yield f"# {item.name}: {'{}' if item.name == 'approval' else _written(item.default)}"
-    unknown = {*settings} - {*_COMMENTS, "limits"}
+        yield from _setting(item, settings, meanings[item.name] + (content if item.name == "table" else ""))
+    unknown = {*settings} - {item.name for item in own} - {"limits"}
     yield from (f"{name}: {_written(settings[name])}" for name in sorted(unknown))
     yield ""
-    yield "# What this site allows. Above each limit is the reason for it, which is what a change would cost. A limit"
-    yield "# without a value, behind #, allows any."
+    yield "# What this site allows. The reason of a limit is what a change would cost."
     yield "limits:"
-    limits = settings.get("limits") or {}
+    limits, meanings = settings.get("limits") or {}, help_of(Limits)
     for limit in fields(Limits):
-        value = limits.get(limit.name, limit.default)
-        yield f"  # {WHY[limit.name]}"
-        yield f"  {'# ' if value is None else ''}{limit.name}: {_written(value) if value is not None else ''}".rstrip()
+        yield ""
+        yield from (f"  {line}" for line in _setting(limit, limits, meanings[limit.name], f" Reason: {WHY[limit.name]}."))
     yield from (f"  {name}: {_written(value)}" for name, value in limits.items() if name not in WHY)
     yield ""
 
 
+def _setting(item: "Field[Any]", settings: Mapping[str, Any], meaning: str, reason: str = "") -> Iterator[str]:
+    """The comment and the line of a setting; a setting without a value is behind a #."""
+    if item.default is not MISSING:
+        meaning += f" Default: {'not set' if item.default is None else _written(item.default)}."
+    text = meaning[:1].upper() + meaning[1:].replace("None", "null") + reason  # null: as the file writes it
+    yield from textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False,
+                             break_on_hyphens=False)
+    value = settings.get(item.name, item.default)
+    yield f"{'# ' if value is None else ''}{item.name}: {_written(value)}"
+
+
 def _written(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """A value as YAML on one line; a character that could end a comment is written as its number."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)

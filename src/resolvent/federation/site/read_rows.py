@@ -18,6 +18,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def read_frame(site: SiteFile, labels: Sequence[str] = ()) -> "pd.DataFrame":
+    """All rows of a site's table, with the names of its file.
+
+    Args:
+        labels: columns by the names of the federation from which the separator of a text file is recognised.
+
+    Raises:
+        Refusal: the table cannot be read, or has no column that ``columns`` of the site's file names.
+    """
+    columns, text = site.columns or {}, TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
+    with refusing(RefusalCode.TABLE):
+        frame, _ = read_table_file(site.table, text, [columns.get(name, name) for name in labels], (),
+                                   lambda column: True)
+    names = [str(c) for c in frame.columns]
+    for common, local in columns.items():
+        if local not in names:
+            raise Refusal(RefusalCode.ABSENT, f"columns.{common}: the table has no column {shorten(repr(local))}: its "
+                          f"columns are {shorten(', '.join(map(repr, names)))}{nearest(local, names)}", column=common)
+    return frame
+
+
 def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | None = None,
                    version: int | None = None) -> "tuple[pd.DataFrame, TableRows | None]":
     """The table of a site with the names of the federation, and the rows that it uses; None: all.
@@ -26,16 +47,8 @@ def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | No
         folder: the folder of the versions of the site's tables; None: the split is that of a simulation.
         version: the version of an earlier run; None: the present one.
     """
-    columns, text = site.columns or {}, TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
-    labels = [columns.get(name, name) for name in settings.labels]
-    with refusing(RefusalCode.TABLE):
-        frame, _ = read_table_file(site.table, text, labels, (), lambda column: True)
-    names = [str(c) for c in frame.columns]
-    for common, local in columns.items():
-        if local not in names:
-            raise Refusal(RefusalCode.ABSENT, f"columns.{common}: the table has no column {shorten(repr(local))}: its "
-                          f"columns are {shorten(', '.join(map(repr, names)))}{nearest(local, names)}", column=common)
-    common_names = frame.rename(columns={local: common for common, local in columns.items()})
+    frame = read_frame(site, settings.labels)
+    common_names = frame.rename(columns={local: common for common, local in (site.columns or {}).items()})
     rows = None
     if folder is not None:
         choose_columns([str(c) for c in common_names.columns], settings, site.limits)  # before there is a version
