@@ -16,7 +16,7 @@ from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
 from resolvent.federation.lead.model_card import model_card, write_model_card
 from resolvent.federation.protocol import kits
-from resolvent.federation.protocol.cards import CARD_FORMATS, check_card, html_of, markdown_of, write_card
+from resolvent.federation.protocol.cards import CARD_FORMATS, card_text, check_card, write_card
 from resolvent.federation.protocol.kits import KitNote
 
 
@@ -88,7 +88,7 @@ def test_the_page_and_the_text_show_the_same_facts(card):
 
 def test_an_interval_that_is_not_defined_is_one_dash():
     card = {"title": "Card", "scores": {"Ulm": {"alone": [None] * 3, "FedAvg": [0.5, 0.25, 1.0]}}}
-    page, text = Page(html_of(card)), markdown_of(card)
+    page, text = Page(card_text(card, "html")), card_text(card, "md")
     assert page.cells.count("–") == 1
     assert page.cells[-1].strip() == "0.5 [0.25, 1]"
     assert "–, –" not in text
@@ -155,10 +155,10 @@ def test_a_hostile_name_is_a_text_on_the_page():
     names = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a|b\n# c", "&lt;", "[x](javascript:1)"]
     content = {"title": names[0], names[1]: names[0], "sites": {name: {name: name} for name in names},
                "list": {"one": names}}
-    page = Page(html_of(content))
+    page = Page(card_text(content, "html"))
     assert not page.tags & {"script", "img", "a"}
     assert [cell for cell in page.cells if cell == names[0]]
-    lines = markdown_of(content).splitlines()
+    lines = card_text(content, "md").splitlines()
     assert not any("<" in line or re.search(r"(?<!\\)[\[`*]", line) for line in lines)
     assert len({line.replace("\\|", "").count("|") for line in lines if line.startswith("|")} - {0}) <= 2
 

@@ -5,12 +5,12 @@ significant digits. The signature is over the SHA-256 of the three files, so tha
 """
 
 import hashlib
-import html
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from resolvent.comparisons.page_text import page_text
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.digests import check_files, file_digests
 from resolvent.errors import InputError
@@ -19,22 +19,6 @@ CARD_FORMATS = ("json", "md", "html")
 _SIGNATURE = "signature.json"
 _ADVICE = "do not use the card: ask the lead for the run folder"
 _INTERVAL = 3  # numbers: value, lower end, upper end
-_STYLE = """
-:root { --ink: #1c2330; --soft: #5a6475; --paper: #ffffff; --panel: #f6f7f9; --rule: #d9dde4; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e7eaf0; --soft: #a7b0bf; --paper: #14171d; --panel: #1d222b; --rule: #39414e; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
-  overflow-wrap: anywhere; }
-main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .5rem; }
-h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem .3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule);
-  min-width: 5.5rem; }
-th { color: var(--soft); font-weight: 600; }
-"""
 
 
 class _Table(NamedTuple):
@@ -56,7 +40,7 @@ def write_card(folder: Path, name: str, card: Mapping[str, Any],
     """
     (folder / f"{name}.{_SIGNATURE}").unlink(missing_ok=True)
     texts = {"json": json.dumps(card, indent=1, allow_nan=False, ensure_ascii=False) + "\n",
-             "md": markdown_of(card), "html": html_of(card)}
+             "md": card_text(card, "md"), "html": card_text(card, "html")}
     for suffix, text in texts.items():
         write_text(folder / f"{name}.{suffix}", text)
     if sign is not None:
@@ -104,44 +88,14 @@ def _signed(digests: Mapping[str, str]) -> bytes:
     return json.dumps({"card": dict(digests)}, sort_keys=True).encode()
 
 
-def html_of(card: Mapping[str, Any]) -> str:
-    """The card as one page, without scripts and outside resources; every text is escaped.
+def card_text(card: Mapping[str, Any], form: Literal["html", "md"]) -> str:
+    """The card as one page, without scripts and outside resources, or as Markdown; every text is escaped.
 
     Example:
-        >>> "<b>" in html_of({"title": "<b>", "sites": {"<b>": {"rows": 3}}})
+        >>> "<b>" in card_text({"title": "<b>", "sites": {"<b>": {"rows": 3}}}, "html")
         False
     """
-    parts = []
-    for table in _tables(card):
-        head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>\n"
-                       for row in table.rows)
-        parts.append(f"<h2>{html.escape(table.title)}</h2>\n<div class=\"scroll\"><table>\n"
-                     f"{f'<tr>{head}</tr>' if head else ''}\n{rows}</table></div>\n")
-    title = html.escape(str(card["title"]))
-    return ('<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'">\n'
-            f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
-            f"{''.join(parts)}</main>\n</body>\n</html>\n")
-
-
-def markdown_of(card: Mapping[str, Any]) -> str:
-    """The card as Markdown; characters with a meaning in Markdown or HTML are escaped."""
-    lines = [f"# {_plain_line(str(card['title']))}", ""]
-    for table in _tables(card):
-        columns = table.columns or ("", "")
-        lines += [f"## {_plain_line(table.title)}", "",
-                  *(f"| {' | '.join(map(_plain_line, row))} |" for row in (columns, ["---"] * len(columns))), ""]
-        lines[-1:] = [*(f"| {' | '.join(map(_plain_line, row))} |" for row in table.rows), ""]
-    return "\n".join(lines)
-
-
-def _plain_line(text: str) -> str:
-    if text == "---":
-        return text
-    escaped = html.escape(" ".join(text.split()), quote=False)
-    return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in escaped)
+    return page_text("card", form, package="resolvent.federation", title=card["title"], tables=[*_tables(card)])
 
 
 def _tables(card: Mapping[str, Any]) -> Iterator[_Table]:

@@ -22,8 +22,8 @@ _WIDTH = 110  # characters of a line of a comment
 def write_site_file(path: Path, table: str, changes: Sequence[str] = ()) -> SiteFile:
     """Write the file of a site: the defaults, a rule of approval without plans, and the changes.
 
-    Above each setting a comment says what it means, its default, and of a limit its reason. A setting without a value is
-    behind a #. The rows and the columns of the table are in the comment of ``table``.
+    Above each setting a comment says what it means, its default, and of a limit its reason. A setting without a value
+    is behind a #. The rows and the columns of the table are in the comment of ``table``.
 
     Args:
         path: the file; an existing one is not changed.
@@ -77,7 +77,8 @@ def _lines(settings: Mapping[str, Any], content: str) -> Iterator[str]:
     limits, meanings = settings.get("limits") or {}, help_of(Limits)
     for limit in fields(Limits):
         yield ""
-        yield from (f"  {line}" for line in _setting(limit, limits, meanings[limit.name], f" Reason: {WHY[limit.name]}."))
+        lines = _setting(limit, limits, meanings[limit.name], f" Reason: {WHY[limit.name]}.")
+        yield from (f"  {line}" for line in lines)
     yield from (f"  {name}: {_written(value)}" for name, value in limits.items() if name not in WHY)
     yield ""
 
