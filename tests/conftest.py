@@ -5,8 +5,9 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
-import changed_folders
 import compiled_programs
+import import_map
+import nightly
 import order
 
 # The two passes over loops take a tenth of the time of the compiler; without them a loop is slower by little.
@@ -23,6 +24,7 @@ compiled_programs.keep_bytecode()
 
 import jax
 import pytest
+from hypothesis import settings
 
 # A process may have 65,530 memory maps, where Linux has its default. A clear takes 5 s of CPU time, with the programs
 # that compile again.
@@ -34,23 +36,43 @@ _TESTS_BETWEEN_COUNTS = 40
 gc.set_threshold(20_000, 20, 50)
 
 
+# At a commit a property has the same examples each time, so that a failure belongs to the change; at night others.
+settings.register_profile("commit", derandomize=True)
+settings.load_profile("default" if nightly.IS_NIGHT else "commit")
+
+_TESTS = Path(__file__).parent
 _AT_NIGHT = "runs at night only: RESOLVENT_NIGHTLY is not set"
-_SKIPPED_FOLDERS = changed_folders.skipped_folders(changed_folders.changed_files())
+_UNCHANGED = "runs at night, and if RESOLVENT_BASE is set and something that it needs differs from that commit"
+_AFFECTED = import_map.affected_files()
 
 
-def pytest_ignore_collect(collection_path):
-    """Folders that do not concern the change; those that the command line names run."""
-    is_skipped = collection_path.parent == Path(__file__).parent and collection_path.name in _SKIPPED_FOLDERS
-    return True if is_skipped else None  # False would collect what pytest ignores
+def _is_affected(path):
+    return _AFFECTED is not None and path in _AFFECTED
+
+
+def _path_of(file):
+    return file.relative_to(import_map.ROOT).as_posix()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Files of tests that do not concern the change; what the command line names runs."""
+    if _AFFECTED is None or not import_map.is_test(_path_of(collection_path)):
+        return None
+    names_all_tests = {Path(argument).resolve() for argument in config.args} == {_TESTS}
+    return True if names_all_tests and not _is_affected(_path_of(collection_path)) else None
 
 
 def pytest_collection_modifyitems(items):
-    """The longest files first; tests with the mark ``nightly`` run at night only."""
+    """The longest files first; tests with the mark ``nightly`` or ``when_changed`` run when their time has come."""
     items[:] = order.longest_first(items)
-    if "RESOLVENT_NIGHTLY" not in os.environ:
-        for item in items:
-            if item.get_closest_marker("nightly"):
-                item.add_marker(pytest.mark.skip(reason=_AT_NIGHT))
+    if nightly.IS_NIGHT:
+        return
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.skip(reason=_AT_NIGHT))
+        mark = item.get_closest_marker("when_changed")
+        if mark and not any(map(_is_affected, mark.args or [_path_of(item.path)])):
+            item.add_marker(pytest.mark.skip(reason=_UNCHANGED))
 
 
 def pytest_collection_finish():
@@ -61,15 +83,16 @@ def pytest_collection_finish():
 
 def pytest_terminal_summary(terminalreporter):
     """What was skipped and why, one line for each reason."""
-    for folder in _SKIPPED_FOLDERS:
-        terminalreporter.write_line(f"not run: tests/{folder}; nothing below it differs from "
+    if _AFFECTED is not None:
+        left = [path for path in _TESTS.rglob("test_*.py") if not _is_affected(_path_of(path))]
+        terminalreporter.write_line(f"not run: {len(left)} files of tests; nothing that they need differs from "
                                     f"{os.environ['RESOLVENT_BASE']} (RESOLVENT_BASE)")
     reasons = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2].removeprefix("Skipped: ")
         reasons.setdefault(reason, []).append(report.nodeid.split("::")[0])
     for reason, files in sorted(reasons.items()):
-        listed = f"{len(files)} tests" if reason == _AT_NIGHT else ", ".join(sorted({*files}))
+        listed = f"{len(files)} tests" if reason in (_AT_NIGHT, _UNCHANGED) else ", ".join(sorted({*files}))
         terminalreporter.write_line(f"skipped: {listed}: {reason}")
 
 

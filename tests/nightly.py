@@ -1,4 +1,4 @@
-"""Which of many similar cases of a test run at every commit.
+"""Which of many similar cases of a test run at every commit, and which examples of a property.
 
 The tests of a commit take minutes on two cores, so a commit runs one case of each kind. The nightly run has all cases.
 A test runs at night only if it takes more than about two seconds of CPU time and a quicker test of the commit fails
@@ -9,6 +9,8 @@ for every algorithm.
 import os
 
 import pytest
+
+IS_NIGHT = "RESOLVENT_NIGHTLY" in os.environ
 
 
 def parametrize(names, cases, *, per_commit=1, **options):
@@ -35,5 +37,5 @@ def diagonal(names, first, second, **options):
 
 
 def examples(count):
-    """Number of examples of a property: a third of them at a commit, where hypothesis draws others each time."""
-    return count if "RESOLVENT_NIGHTLY" in os.environ else -(-count // 3)
+    """Number of examples of a property: a third of them at a commit, where hypothesis draws the same each time."""
+    return count if IS_NIGHT else -(-count // 3)

@@ -43,12 +43,12 @@ def name_of(page: Path) -> str:
 
 
 # Pages whose blocks train for more than a second, except those that a newcomer reads first.
-NIGHTLY = {"CONTRIBUTING.md", *(f"docs/{name}.md" for name in (
+SLOW = {"CONTRIBUTING.md", *(f"docs/{name}.md" for name in (
     "after", "api/asynchronous", "api/own_parts", "api/participation", "api/portfolio", "api/solvers", "architecture",
     "data", "decisions", "diagnostics", "ditto", "experiments", "datashield", "federation", "fedjax", "flower", "index",
     "metrics", "nvflare", "paper", "pfl", "pfllib", "predict", "pretrained", "privacy", "regression", "research",
     "scaling", "scikit-learn", "theory", "tuning", "unification"))}
-WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.nightly if name_of(p) in NIGHTLY else ())
+WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.when_changed(name_of(p)) if name_of(p) in SLOW else ())
                for p in PAGES if blocks(p, "python")]
 EXPERIMENTS = [pytest.param(b, id=f"{name_of(p)}:{b.line}") for p in PAGES for b in blocks(p, "yaml")
                if re.search(r"^algorithms:", b.code, re.MULTILINE)]
