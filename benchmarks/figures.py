@@ -29,7 +29,8 @@ Row = dict[str, Any]
 
 def pages() -> list[Path]:
     """The pages that can have marks."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
+    folders = ("docs", "benchmarks", "src", "experiments")
+    return [ROOT / "README.md", *(page for folder in folders for page in sorted((ROOT / folder).rglob("*.md")))]
 
 
 def filled(text: str) -> str:
@@ -182,6 +183,20 @@ def round_of_parties() -> str:
     return f"{max(row['milliseconds_per_round'] for row in read('parties')['rows']):.1f}"
 
 
+def accelerator() -> str:
+    """Milliseconds of a round on a GPU and on two cores, and seconds of the first round, which compiles."""
+    cores = {row["workload"]: row["seconds"] for row in chosen(read("schedulers")["rows"], devices=2,
+                                                               scheduler="sequential")}
+    rows: dict[str, dict[str, Row]] = {}
+    for row in read("accelerator")["rows"]:
+        rows.setdefault(row["workload"], {})[row["scheduler"]] = row
+    facts = read("simulators")["workloads"]
+    return table(("work", "GPU, side by side", "GPU, one after the other", "two cores", "first round on the GPU, s"), [
+        (f"{facts[key]['parties']:,} parties, {facts[key]['title']}", *(three(1000 * ways[way]["seconds"])
+         for way in ("lanes", "sequential")), three(1000 * cores[key]), f"{ways['lanes']['first_call']:.0f}")
+        for key, ways in rows.items()])
+
+
 def processes() -> str:
     """Memory and time of one and two processes."""
     return table(("work", "processes", "peak memory of each", "milliseconds per round"), [
@@ -263,9 +278,9 @@ def pair(values: Sequence[float] | None) -> str:
     return "" if values is None else f"{values[0]:.1f}, {values[1]:.1f}"
 
 
-def gain_and_hold() -> str:
-    """The defaults under each attack."""
-    rows = read("gain_and_hold")["rows"]
+def gain_and_hold(name: str) -> str:
+    """The defaults under each attack, from the file of this name."""
+    rows = read(name)["rows"]
     attacks = [key for key, value in rows[1].items() if isinstance(value, list)]
     titles = (re.sub(r"^\w+_\w+", r"`\g<0>`", row["method"]) for row in rows)  # names of presets as code
     return table(("", *titles), [("no attack" if attack == "none" else attack, *(pair(row.get(attack)) for row in rows))
@@ -284,6 +299,39 @@ def gain_and_hold_problems() -> str:
                                                                                "fedgeomed_plus"))
     return table(("", "alone", *" | ".join(methods).split(" | ")),
                  [(problem, *cells) for problem, cells in rows.items()])
+
+
+def worst_lost() -> float:
+    """The most that a worst party loses under any attack."""
+    return max(row["worst_lost"] for row in read("gain_and_hold_problems")["rows"]
+               if row["method"] in ("robust_interpolation", "fedgeomed_plus"))
+
+
+def lost_by_equal_models(problem: str, quantile: str) -> float:
+    """What the worst party would lose by chance: models that are as accurate as those alone."""
+    row, = chosen(read("gain_and_hold_problems")["rows"], problem=problem, method="equal models")
+    return float(row["worst_lost"][quantile])
+
+
+def gains_of_presets() -> str:
+    """The presets' least and greatest gain over training alone, and the most that tuning adds."""
+    rows: dict[str, list[Row]] = {}
+    for row in read("preset_defaults")["rows"]:
+        rows.setdefault(re.sub(r"^\w+", r"`\g<0>`", row["preset"]), []).append(row)
+
+    def gain(row: Row) -> float:
+        return float(row["default"] - row["alone"])
+
+    def where(row: Row) -> str:
+        return f"{signed(gain(row), 1)}: {row['problem']}"
+
+    def tuning(of_preset: list[Row]) -> str:
+        most = max(row["best"] - row["default"] for row in of_preset)
+        return f"{most:.1f}" if any(row["setting"] for row in of_preset) else ""  # without a grid nothing is tuned
+
+    return table(("preset", "least gain", "greatest gain", "tuning adds at most"), [
+        (name, where(min(of_preset, key=gain)), where(max(of_preset, key=gain)), tuning(of_preset))
+        for name, of_preset in sorted(rows.items(), key=lambda item: -min(map(gain, item[1])))])
 
 
 def defaults_of_fed_plus() -> str:
@@ -345,6 +393,14 @@ def decisions_on_tables() -> str:
     return table(("kind of model", *(of["table"] for of in tables)), [
         (family, *(next((", ".join(str(d["advice"].get(word, 0)) for word in advice) for d in of["decisions"]
                          if d["family"] == family), "") for of in tables)) for family in ("resolvent", *PEERS)])
+
+
+def seconds_on_tables() -> str:
+    """CPU seconds on the six tables."""
+    tables = read("tables")["tables"]
+    return table(("", *(of["table"] for of in tables)), [
+        ("Resolvent", *(f"{of['cpu_seconds']['resolvent']:.0f}" for of in tables)),
+        ("the six peers", *(f"{sum(of['cpu_seconds']['peers'].values()):.1f}" for of in tables))])
 
 
 def regression_limits() -> str:
