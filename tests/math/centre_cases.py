@@ -18,7 +18,7 @@ mean, coordinate_median = jax.jit(centres.mean), jax.jit(centres.coordinate_medi
 _centre, _geometric_median = eqx.filter_jit(centres.moreau_centre), eqx.filter_jit(centres.geometric_median)
 
 
-def centre(points, weights, penalty, t, tolerance=1e-6, max_iterations=1000):
+def centre(points, weights, penalty, t, tolerance=0.0, max_iterations=1000):
     """``moreau_centre``, compiled once for each penalty, shape and dtype of the points: all numbers are traced."""
     points = jax.tree.map(jnp.asarray, points)
     dtype = jax.tree.leaves(points)[0].dtype
@@ -26,7 +26,7 @@ def centre(points, weights, penalty, t, tolerance=1e-6, max_iterations=1000):
     return _centre(points, weights, penalty, t, tolerance=tolerance, max_iterations=jnp.asarray(max_iterations))
 
 
-def geometric_median(points, weights, tolerance=1e-6):
+def geometric_median(points, weights, tolerance=0.0):
     points = jax.tree.map(jnp.asarray, points)
     dtype = jax.tree.leaves(points)[0].dtype
     return _geometric_median(points, jnp.asarray(np.asarray(weights, dtype)), tolerance=jnp.asarray(tolerance))

@@ -24,6 +24,7 @@ from hypothesis.extra.numpy import arrays
 from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
+import resolvent as rv
 from resolvent.math import centres
 from resolvent.math.penalties import L2Norm, PerLayer
 
@@ -55,6 +56,24 @@ def test_geometric_median_minimises_the_sum_of_distances(seed):
     best = minimize(lambda w: weights @ np.linalg.norm(points - w, axis=1), points.mean(axis=0),
                     method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-13, "maxiter": 5000})
     np.testing.assert_allclose(w, best.x, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "distance"), [(np.float32, 1e-5), (np.float64, 1e-14)])
+def test_geometric_median_is_a_fixed_point_to_the_precision_of_the_numbers(dtype, distance):
+    points, weights = gaussian(3).astype(dtype), np.ones(COUNT, dtype)
+    replies = rv.Replies(jnp.asarray(points), jnp.asarray(weights), jnp.arange(COUNT), jnp.ones(COUNT, bool),
+                         jnp.asarray(weights) / COUNT)
+    for aggregator in (rv.aggregators.GeometricMedian(), rv.aggregators.MoreauCentre(L2Norm(), 1e-6)):
+        w = np.asarray(aggregator(replies)[0], np.float64)
+        pull = 1 / np.linalg.norm(points.astype(np.float64) - w, axis=1)
+        np.testing.assert_allclose(pull @ points / pull.sum(), w, rtol=0, atol=distance)
+
+
+def test_presets_pass_the_tolerance_on():
+    solver = rv.solvers.GD(0.1)
+    methods = (rv.rfa(solver, tolerance=0.1), rv.fedgeomed_plus(solver, sigma=1.0, delta=0.1, tolerance=0.1),
+               rv.fedplus(solver, L2Norm(), sigma=1.0, delta=0.1, tolerance=0.1))
+    assert [method.aggregator.tolerance for method in methods] == [0.1] * 3
 
 
 def test_geometric_median_at_a_heavy_point_is_that_point():

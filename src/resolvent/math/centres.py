@@ -59,7 +59,7 @@ def moreau_centre(
     penalty: Penalty,
     t: ArrayLike,
     *,
-    tolerance: ArrayLike = 1e-6,
+    tolerance: ArrayLike = 0.0,
     max_iterations: ArrayLike = 1000,
 ) -> tuple[Vector, CentreInfo]:
     """The centre that belongs to a penalty: argmin over w of the weighted sum of env_{t*penalty}(p_k - w).
@@ -76,9 +76,9 @@ def moreau_centre(
         t: the smoothing, Fed+'s delta; > 0. Values below 1e-31 in float32 and 1e-292 in float64 count as these bounds,
             because pulls, which have length t at most for a norm, would underflow.
         tolerance: stop when the residual (see ``CentreInfo``) is at most this, or at most its rounding error: 8 units
-            of rounding, and the effect of rounding the centre on the pulls. The latter is larger for points that are
-            far from the origin and close to each other; if rounding keeps the centre from moving, the residual stays
-            larger.
+            of rounding of the points' type, and the effect of rounding the centre on the pulls. By default the
+            rounding error alone decides. The effect of rounding the centre is larger for points that are far from the
+            origin and close to each other; if rounding keeps the centre from moving, the residual stays larger.
         max_iterations: the largest number of iterations; the residual says whether it was sufficient.
 
     Returns:
@@ -171,14 +171,14 @@ def geometric_median(
     weights: Float[Array, " C"],
     *,
     smoothing: ArrayLike = 1e-6,
-    tolerance: ArrayLike = 1e-6,
+    tolerance: ArrayLike = 0.0,
     max_iterations: ArrayLike = 1000,
 ) -> tuple[Vector, CentreInfo]:
     """Weighted geometric median, argmin of the weighted sum of |p_k - w|, by smoothed Weiszfeld steps.
 
     Weiszfeld's weights 1/max(smoothing, |p_k - w|) are those of the Moreau centre of the L2 norm with t = smoothing, so
-    this is that centre. The smoothed objective differs from the sum of distances by at most smoothing/2. Source: RFA
-    (Pillutla et al.); Fed+ (4).
+    this is that centre, with the same ``tolerance``. The smoothed objective differs from the sum of distances by at
+    most smoothing/2. Source: RFA (Pillutla et al.); Fed+ (4).
     """
     return moreau_centre(
         points, weights, L2Norm(), smoothing, tolerance=tolerance, max_iterations=max_iterations)

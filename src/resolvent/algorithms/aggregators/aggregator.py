@@ -85,7 +85,8 @@ class MoreauCentre(Aggregator):
     Attributes:
         penalty: phi of Psi = sigma*delta*phi.
         delta: the smoothing; positive.
-        tolerance: tolerance of the residual, see ``resolvent.math.centres.CentreInfo``.
+        tolerance: the relative residual at which the iteration stops; by default the rounding error of the numbers'
+            type. See ``resolvent.math.centres.moreau_centre``.
         max_iterations: the largest number of iterations; ``centre_residual`` in the metrics shows whether they
             sufficed.
         is_relative: whether delta counts in median distances of the replies from the server's last model, of a penalty
@@ -99,7 +100,7 @@ class MoreauCentre(Aggregator):
 
     penalty: Penalty
     delta: Annotated[ArrayLike, "(0, inf)"]
-    tolerance: float = eqx.field(static=True, default=1e-6)
+    tolerance: float = eqx.field(static=True, default=0.0)
     max_iterations: int = eqx.field(static=True, default=1000)
     is_relative: bool = eqx.field(static=True, default=False)
     linear: ClassVar[bool] = False
@@ -149,7 +150,8 @@ class GeometricMedian(Aggregator):
 
     Attributes:
         smoothing: distances below this value are replaced by it; positive.
-        tolerance: tolerance of the residual.
+        tolerance: the relative residual at which the iteration stops; by default the rounding error of the numbers'
+            type.
         max_iterations: the largest number of iterations.
 
     Example:
@@ -160,7 +162,7 @@ class GeometricMedian(Aggregator):
     """
 
     smoothing: Annotated[ArrayLike, "(0, inf)"] = 1e-6
-    tolerance: float = eqx.field(static=True, default=1e-6)
+    tolerance: float = eqx.field(static=True, default=0.0)
     max_iterations: int = eqx.field(static=True, default=1000)
     linear: ClassVar[bool] = False
     breakdown_point: ClassVar[float] = 0.5

@@ -31,7 +31,7 @@ _KAPPA = 0.98  # 1/(1 + step size * sigma) of fedpi_plus
 
 @checked
 def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None, delta: float | None = None,
-            lam: float | None = None, aggregate: Aggregated = "active",
+            lam: float | None = None, aggregate: Aggregated = "active", tolerance: float = 0.0,
             stragglers: StragglerPolicy = "keep") -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
 
@@ -66,6 +66,8 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
             default: see above.
         lam: where local work starts: 0 at the party's model, 1 at the centre; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
+        tolerance: the relative residual at which the centre's iteration stops; by default the rounding error of the
+            numbers' type.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
@@ -81,8 +83,8 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
         Regularization, 2022, (3), (7), (11), (12) and Algorithm 1.
     """
     def method(delta: float) -> FedPlus:
-        return FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta), default_sigma(solver, sigma),
-                       default_lam(solver, sigma, lam), stragglers=stragglers)
+        return FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta, tolerance),
+                       default_sigma(solver, sigma), default_lam(solver, sigma, lam), stragglers=stragglers)
 
     return with_protection(solver, sigma, aggregate, with_delta(penalty, delta, method))
 
@@ -131,7 +133,7 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float
 
 @checked
 def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None,
-                   lam: float | None = None, aggregate: Aggregated = "active",
+                   lam: float | None = None, aggregate: Aggregated = "active", tolerance: float = 0.0,
                    stragglers: StragglerPolicy = "keep") -> Algorithm:
     """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
 
@@ -153,6 +155,8 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: fl
         delta: the distance from the centre below which a party has the centre as its anchor.
         lam: where local work starts: 0 at the party's model, 1 at the centre; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
+        tolerance: the relative residual at which the centre's iteration stops; by default the rounding error of the
+            numbers' type.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
@@ -168,7 +172,8 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: fl
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, section 4.4.1 and (16).
     """
-    return fedplus(solver, L2Norm(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, stragglers=stragglers)
+    return fedplus(solver, L2Norm(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, tolerance=tolerance,
+                   stragglers=stragglers)
 
 
 @checked

@@ -191,7 +191,8 @@ def pooled(solver: LocalSolver = LBFGS()) -> Algorithm:  # noqa: B008 - a frozen
 
 
 @checked
-def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPolicy = "drop") -> Algorithm:
+def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, tolerance: float = 0.0,
+        stragglers: StragglerPolicy = "drop") -> Algorithm:
     """RFA: FedAvg with the geometric median instead of the mean.
 
     The geometric median withstands malicious replies as long as these have less than half of the weight.
@@ -206,6 +207,8 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPo
     Args:
         solver: local solver of each party.
         smoothing: distances below this value are replaced by it in Weiszfeld's weights; positive.
+        tolerance: the relative residual at which the median's iteration stops; by default the rounding error of the
+            numbers' type.
         stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
@@ -222,7 +225,8 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, stragglers: StragglerPo
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, (4) and Table 1.
     """
-    return ModelAggregation(solver=solver, aggregator=GeometricMedian(smoothing), mu=0.0, stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=GeometricMedian(smoothing, tolerance), mu=0.0,
+                            stragglers=stragglers)
 
 
 @checked
