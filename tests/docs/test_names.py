@@ -1,4 +1,4 @@
-"""Names in the documentation exist, retired names are gone, and every part of the library is on a reference page."""
+"""Names in the documentation exist, and every part of the library is on a reference page."""
 
 import importlib.util
 import re
@@ -16,8 +16,9 @@ from resolvent.comparisons.experiment.experiment_file import Experiment, experim
 from resolvent.comparisons.experiment.registry import listings, registries
 
 ROOT = Path(__file__).parents[2]
-GUIDES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "docs/choosing.md", "docs/theory.md")]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Without the changelog, which names what is gone.
+GUIDES = [ROOT / name for name in ("README.md", "docs/choosing.md", "docs/theory.md")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = sorted((ROOT / "docs" / "api").glob("*.md"))
 # Names in the guides that are neither parts of experiment files nor at the top level: commands, values, columns, types.
 WORDS = {"list", "report", "reproduce", "run", "show", "RESOLVENT_DATA", "XLA_CPU_REWRITES", "TypeError",
@@ -37,14 +38,9 @@ def load(path):
 HOOKS = load("docs/hooks.py")
 
 
-def text_of(page):
-    """The text of a page without the changelog's list of old names."""
-    return page.read_text("utf-8").split("### Renamed")[0]
-
-
 def spans(page):
     """Code in backticks; fenced blocks are left out."""
-    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"`([^`\n]+)`", text)
 
 
@@ -64,15 +60,6 @@ def plain(name):
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def renamed():
-    """The old and the new names in the changelog's table."""
-    section = (ROOT / "CHANGELOG.md").read_text("utf-8").split("### Renamed")[1]
-    rows = [re.findall(r"[^|]+", line) for line in section.splitlines() if line.startswith("| ")]
-    old, new = (set(re.findall(r"`([A-Za-z_.]+)`", " ".join(row[column] for row in rows if len(row) > 2)))
-                for column in (1, 2))
-    return old - new
-
-
 @pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)
 def test_names_in_guides_exist(page):
     """A name alone, or one that is called or set: `fedpi`, `ErgodicAveraging(algorithm, weight)`, `lam: 0`."""
@@ -83,15 +70,8 @@ def test_names_in_guides_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_names_after_rv_exist(page):
-    for path in re.findall(r"\brv((?:\.[A-Za-z_]\w*)+)", text_of(page)):
+    for path in re.findall(r"\brv((?:\.[A-Za-z_]\w*)+)", page.read_text("utf-8")):
         reduce(getattr, path[1:].split("."), rv)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_retired_names_are_gone(page):
-    retired = {name for name in renamed() - known() if len(name) > 5}
-    assert len(retired) > 20
-    assert not sorted(retired & set(spans(page)))
 
 
 def test_names_in_the_glossary_are_in_the_code():
@@ -101,16 +81,14 @@ def test_names_in_the_glossary_are_in_the_code():
     assert not sorted(names - set(re.findall(r"\w+", code)))
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
-def test_every_preset_is_named(page):
-    names = set(re.findall(r"\w+", " ".join(spans(ROOT / page))))
+def test_every_preset_is_named():
+    names = set(re.findall(r"\w+", " ".join(spans(ROOT / "README.md"))))
     assert not sorted(set(presets.__all__) - names)
 
 
 def test_every_combinator_and_kind_is_named():
-    index, changelog = (set(re.findall(r"\w+", " ".join(spans(ROOT / page))))
-                        for page in ("docs/api/index.md", "CHANGELOG.md"))
-    assert not sorted(set(listings()["combinators"]) - (index & changelog))
+    index = set(re.findall(r"\w+", " ".join(spans(ROOT / "docs/api/index.md"))))
+    assert not sorted(set(listings()["combinators"]) - index)
     assert not sorted(set(listings()) - set(re.findall(r"\w+", (ROOT / "docs/experiments.md").read_text("utf-8"))))
 
 
