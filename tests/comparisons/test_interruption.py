@@ -9,6 +9,7 @@ import time
 import pytest
 
 from resolvent.cli import interruption
+from signals import heard_signals, start_process
 
 pytestmark = pytest.mark.kill
 
@@ -64,8 +65,8 @@ cli.main()
 
 def interrupted(work, number, *, writing=0.3, times=1):
     """Exit code, standard output and standard error of a process whose work takes an hour if nothing interrupts it."""
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM.format(work=work, writing=writing)],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = start_process([sys.executable, "-c", PROGRAM.format(work=work, writing=writing)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "it runs\n"
     for _ in range(times):
         process.send_signal(number)
@@ -103,18 +104,20 @@ def test_interruption_within_the_imports_has_no_traceback():
                "    os.kill(os.getpid(), signal.SIGINT)\n"
                "threading.Thread(target=interrupt, daemon=True).start()\n"
                "cli.main()")
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
+    process = start_process([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 130
-    assert process.stderr == "\ninterrupted: start again with: resolvent show digits\n"
+    assert err == "\ninterrupted: start again with: resolvent show digits\n"
 
 
 def test_ignored_signals_stay_ignored_and_handlers_are_restored():
-    before = {number: signal.getsignal(number) for number in interruption.INTERRUPTIONS}
-    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    try:
-        with interruption.answer_interruptions():
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert signal.getsignal(signal.SIGTERM) is not before[signal.SIGTERM]
-    finally:
-        signal.signal(signal.SIGHUP, former)
-    assert {number: signal.getsignal(number) for number in interruption.INTERRUPTIONS} == before
+    with heard_signals():
+        before = {number: signal.getsignal(number) for number in interruption.INTERRUPTIONS}
+        former = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        try:
+            with interruption.answer_interruptions():
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert all(signal.getsignal(number) is not before[number] for number in (signal.SIGINT, signal.SIGTERM))
+        finally:
+            signal.signal(signal.SIGHUP, former)
+        assert {number: signal.getsignal(number) for number in interruption.INTERRUPTIONS} == before

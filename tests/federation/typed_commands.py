@@ -17,6 +17,7 @@ import pytest
 
 import resolvent
 from resolvent.federation.engines.processes import free_port
+from signals import start_process
 
 ENGINES = pytest.mark.parametrize("engine", [
     pytest.param(name, marks=pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed"))
@@ -77,8 +78,8 @@ class Federation:
     def start(self, name, *words, **env):
         """Start a command that stays until the end of the tests."""
         log = self.stack.enter_context((self.folder / f"{name}.log").open("a"))
-        process = subprocess.Popen(self.command(*words), cwd=self.folder / name, env={**self.env, **env}, stdout=log,
-                                   stderr=subprocess.STDOUT)
+        process = start_process(self.command(*words), cwd=self.folder / name, env={**self.env, **env}, stdout=log,
+                                stderr=subprocess.STDOUT)
         self.stack.callback(process.wait, 60)
         self.stack.callback(process.send_signal, signal.SIGTERM)
         return process
@@ -99,9 +100,9 @@ class Federation:
     def begin(self, out, *words):
         """Start the lead's command, which the test ends or waits for with ``outcome``."""
         with (self.folder / "lead.log").open("w") as log:
-            return subprocess.Popen(self.command("federate", "mine.yaml", "--kit", self.lead_kit, "--out", out, *words),
-                                    cwd=self.folder / "lead", env=self.env, stdout=log, stderr=subprocess.STDOUT,
-                                    stdin=subprocess.DEVNULL)
+            return start_process(self.command("federate", "mine.yaml", "--kit", self.lead_kit, "--out", out, *words),
+                                 cwd=self.folder / "lead", env=self.env, stdout=log, stderr=subprocess.STDOUT,
+                                 stdin=subprocess.DEVNULL)
 
     def outcome(self, process, seconds=600):
         """The exit code of the lead's command and what it has printed."""

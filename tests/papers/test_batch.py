@@ -15,6 +15,7 @@ from benchmarks.reproductions import Known, Outcome, known_verdicts, main, run_b
 from resolvent.data.files.digests import write_sealed
 from resolvent.errors import InputError
 from resolvent.papers.reproductions.results import page
+from signals import heard_signals
 
 RESULTS = Path(__file__).parents[2] / "results"
 KNOWN = {("a", "x"): Known("holds"), ("a", "y"): Known("holds in part"), ("b", "x"): Known("does not hold")}
@@ -162,7 +163,7 @@ def test_an_interrupted_batch_ends_its_processes(tmp_path):
                       command=lambda name, out: [*sleep, str(out / "began")])
     thread = threading.Thread(target=interrupt_after, args=(tmp_path / "runs" / "a" / "began",))
     thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    with heard_signals(), pytest.raises(KeyboardInterrupt):
         next(batch)
     thread.join()
     assert not (tmp_path / "runs" / "b").exists()

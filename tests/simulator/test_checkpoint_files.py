@@ -17,6 +17,7 @@ from resolvent.simulator.checkpoint import checkpoint_files
 from resolvent.simulator.checkpoint.checkpoint_files import Checkpoint
 from resolvent.simulator.checkpoint.identity import RunIdentity
 from resolvent.simulator.storage import tree_files
+from signals import heard_signals
 
 IDENTITY = RunIdentity({"seed": "0"}, {"resolvent": "0.1"}, {}, "", ())
 
@@ -124,7 +125,7 @@ def test_interruption_waits_until_the_checkpoint_is_complete(tmp_path, monkeypat
         write_tree(path, tree)
 
     monkeypatch.setattr(checkpoint_files, "write_tree", interrupt_and_write)
-    with pytest.raises(KeyboardInterrupt):
+    with heard_signals(), pytest.raises(KeyboardInterrupt):
         written(tmp_path, 1)
     monkeypatch.undo()
     assert [p.name for p in tmp_path.iterdir()] == ["000000001"]

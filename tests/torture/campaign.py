@@ -1,8 +1,10 @@
 """The campaign: runs the cases in several processes, prints failures and a table."""
 
 import argparse
+import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -11,10 +13,11 @@ from pathlib import Path
 from unittest import mock
 
 from torture import inputs
-from torture.outcome import TRACEBACK, Outcome, failure_line, table
+from torture.outcome import TRACEBACK, WRONG, Outcome, failure_line, table
 
 _FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 _PROGRESS_EVERY = 30.0  # seconds
+TASK_SECONDS = 600  # for one case, or for a chunk of hostile input
 _KINDS = {"tables": inputs.TABLES, "experiments": inputs.EXPERIMENTS, "arguments": inputs.ARGUMENTS}
 PARTS = ("kills", "corrupted", "tables", "experiments", "arguments", "resources", "promises")
 
@@ -43,26 +46,50 @@ def tasks(options):
     return result
 
 
-def run_task(task):
-    """The outcomes of a task; an error of the campaign itself is a failure too."""
-    from torture import corruption, kills, promises, resources
+class TooLongError(BaseException):
+    """A task has not ended in its time. No code of the library catches it."""
 
-    part, name, cases, seed = task
-    folder = Path(tempfile.gettempdir())
-    repeat = f"python tests/torture --only {part} --{part} 1 --seed {seed} --case {name}"
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    """End the block with ``TooLongError`` after some seconds."""
+    def stop(number, frame):
+        raise TooLongError(f"no end within {seconds} s")
+
+    former = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        if part == "kills":
-            outcomes = [kills.run_case(seed, name, folder)]
-        elif part == "corrupted":
-            outcomes = [corruption.run_case(seed, name, folder)]
-        elif part in ("resources", "promises"):
-            outcomes = {"resources": resources, "promises": promises}[part].run_case(name, folder)
-            repeat = f"python tests/torture --only {part} --case {name!r}"
-        else:
-            return inputs.run_cases(_KINDS[part], name, cases, seed, folder)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def run_task(task):
+    """The outcomes of a task; an error of the campaign itself is a failure too, and so is a task without an end."""
+    part, name, cases, seed = task
+    try:
+        with time_limit(TASK_SECONDS):
+            outcomes = _outcomes(part, name, cases, seed)
+    except TooLongError as error:
+        outcomes = [Outcome(part, str(name), WRONG, str(error))]
     except Exception:
         outcomes = [Outcome(part, "the campaign itself", TRACEBACK, traceback.format_exc(limit=-12))]
-    return [o._replace(case=f"{o.case}: {repeat}") for o in outcomes]
+    if part in _KINDS:
+        return outcomes
+    number = "" if part in ("resources", "promises") else f" --{part} 1 --seed {seed}"
+    return [o._replace(case=f"{o.case}: python tests/torture --only {part}{number} --case {name!r}") for o in outcomes]
+
+
+def _outcomes(part, name, cases, seed):
+    from torture import corruption, kills, promises, resources
+
+    folder = Path(tempfile.gettempdir())
+    if part in _KINDS:
+        return inputs.run_cases(_KINDS[part], name, cases, seed, folder)
+    if part in ("resources", "promises"):
+        return {"resources": resources, "promises": promises}[part].run_case(name, folder)
+    return [{"kills": kills, "corrupted": corruption}[part].run_case(seed, name, folder)]
 
 
 def run(all_tasks, jobs=1, write=print):

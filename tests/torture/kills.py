@@ -1,5 +1,6 @@
 """Kills: a run that is killed at any file operation and resumed has the result of an uninterrupted run."""
 
+import contextlib
 import functools
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from signals import start_process
 from torture.disk import Disk
 from torture.outcome import RIGHT, TRACEBACK, WRONG, Answer, Outcome
 from torture.scenario import RESUME, RUN, command, difference, new_folder, quick_runs
@@ -20,7 +22,7 @@ from torture.scenario import RESUME, RUN, command, difference, new_folder, quick
 KIND = "kills"
 # One case in ten each; the others are stopped once, in this process, as if it had been killed.
 _PROCESS, _SIGNAL, _TWICE, _HOST = (9,), (8,), (6, 7), (4, 5)
-_TIMEOUT = 600.0
+_TIMEOUT = 300.0  # seconds for one process
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL)
 
 
@@ -100,7 +102,8 @@ def answer_of(arguments, case, environment=None, signal_after=None):
     path = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
     settings = {**os.environ, "PYTHONPATH": path, "COLUMNS": "10000", **(environment or {})}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen(arguments, cwd=case, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=settings)
+        process = start_process(arguments, cwd=case, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=settings,
+                                start_new_session=True)
         try:
             if signal_after is not None:
                 number, seconds = signal_after
@@ -109,9 +112,11 @@ def answer_of(arguments, case, environment=None, signal_after=None):
                 process.send_signal(number)
             process.wait(_TIMEOUT)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
             return Answer(-signal.SIGKILL, "", f"error: no end within {_TIMEOUT} s")
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # what it has started, too
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         out.seek(0)
         err.seek(0)
         return Answer(process.returncode, out.read(), err.read())

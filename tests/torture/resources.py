@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -355,9 +356,24 @@ for _name, _line in {
 # The environment
 
 
+# By a variable with such a beginning a library chooses its kernels and its threads, on which rounding depends.
+_ROUNDING = ("OPENBLAS_", "MKL_", "NVPL_", "BLIS_", "ARMPL_", "VECLIB_", "ONEDNN_", "DNNL_", "NPY_", "OMP_", "GOTO_")
+
+
 def _environment(settings, case):
     answer = _shell(f"env {settings} {_PYTHON} {' '.join(RUN)}", case)
     return _judge(answer, case)
+
+
+def no_environment():
+    """The arguments of ``env`` for an empty environment in which results have the same rounding."""
+    kept = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(_ROUNDING)]
+    return shlex.join(["-i", *kept]) + ' XLA_FLAGS="$XLA_FLAGS" PYTHONPATH="$PYTHONPATH"'
+
+
+@_case("no environment")
+def _empty(case):
+    return _environment(no_environment(), case)
 
 
 for _name, _settings in {
@@ -367,7 +383,6 @@ for _name, _settings in {
     "TMPDIR is missing": "TMPDIR=/proc/missing",
     "the compilation cache is a file": "JAX_COMPILATION_CACHE_DIR=/dev/null",
     "RESOLVENT_DATA is missing": "RESOLVENT_DATA=/proc/missing",
-    "no environment": '-i XLA_FLAGS="$XLA_FLAGS" PYTHONPATH="$PYTHONPATH"',
 }.items():
     _case(_name)(lambda case, settings=_settings: _environment(settings, case))
 

@@ -1,12 +1,13 @@
 """A small fixed part of the campaign, and its own parts. The tests of the data room run hostile tables."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 import nightly
-from torture import corruption, inputs, kills, resources
+from torture import campaign, corruption, inputs, kills, resources
 from torture.disk import Disk
 from torture.outcome import ENDED, REFUSED, RIGHT, SKIPPED, TRACEBACK, WRONG, Answer, Outcome, judge_refusal, table
 
@@ -35,6 +36,26 @@ def test_a_damaged_file_is_refused_or_does_no_harm(number, tmp_path):
 def test_a_missing_resource_is_named_in_one_line(name, tmp_path):
     outcome, = resources.run_case(name, tmp_path)
     assert outcome.verdict in (RIGHT, REFUSED, SKIPPED), outcome.detail
+
+
+def test_a_task_without_an_end_is_a_failure(monkeypatch):
+    monkeypatch.setitem(resources.CASES, "it waits", lambda case: time.sleep(3600))
+    monkeypatch.setattr(campaign, "TASK_SECONDS", 0.2)
+    monkeypatch.setattr(resources, "new_folder", lambda parent: Path(parent))
+    outcome, = campaign.run_task(("resources", "it waits", 1, SEED))
+    assert (outcome.verdict, outcome.detail) == (WRONG, "no end within 0.2 s")
+    assert "--only resources --case 'it waits'" in outcome.case
+
+
+def test_an_empty_environment_keeps_what_rounding_depends_on(monkeypatch):
+    """Otherwise a machine whose kernels a variable chooses computes other last digits without it."""
+    kept = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "4 MB", "MKL_CBWR": "AVX2"}
+    for name, value in {**kept, "OTHER": "1"}.items():
+        monkeypatch.setenv(name, value)
+    answer = kills.answer_of(["sh", "-c", f"env {resources.no_environment()} env"], Path.cwd())
+    lines = answer.out.splitlines()
+    assert {f"{name}={value}" for name, value in kept.items()} <= {*lines}
+    assert not [line for line in lines if line.startswith(("OTHER=", "HOME="))]
 
 
 def write_two_files(folder):
