@@ -22,6 +22,7 @@ from statistics import fmean, geometric_mean
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path += [str(ROOT), str(ROOT / "benchmarks")]  # for the tables that a benchmark has beside its picture
 MARKED = re.compile(r"(?P<mark><!-- figure: (?P<expression>.+?) -->)(?P<value>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
 Row = dict[str, Any]
@@ -38,7 +39,10 @@ def filled(text: str) -> str:
 
     def value(match: re.Match[str]) -> str:
         new = str(eval(match["expression"], dict(globals())))
-        return f"{match['mark']}\n{new}\n{match['end']}" if "\n" in new else f"{match['mark']}{new}{match['end']}"
+        if "\n" in new:  # inside an entry of a list the lines are as far from the margin as the mark
+            indent = " " * (match.start() - text.rfind("\n", 0, match.start()) - 1)
+            new = "\n" + "".join(f"{indent}{line}".rstrip() + "\n" for line in new.split("\n")) + indent
+        return f"{match['mark']}{new}{match['end']}"
 
     return MARKED.sub(value, text)
 
@@ -138,7 +142,6 @@ def mean_speed(name: str) -> str:
 
 def page_of_models(name: str) -> str:
     """The tables of a race of models."""
-    sys.path.insert(0, str(ROOT))
     from benchmarks.models.report import markdown
 
     return markdown(read(name), f"{name}.svg")
@@ -146,7 +149,6 @@ def page_of_models(name: str) -> str:
 
 def page_of_simulators() -> str:
     """The tables of the race of simulators."""
-    sys.path.insert(0, str(ROOT))
     from benchmarks.simulators.report import markdown
 
     return markdown(read("simulators"), "simulators.svg")
@@ -244,7 +246,39 @@ def lora() -> str:
         for kind, title in titles.items() for row in [rows[f"{kind}, fedavg"]]])
 
 
+def convolutions() -> str:
+    """The speed of operations beside PyTorch's."""
+    from convolution_report import text
+
+    return text()
+
+
 # Accuracy.
+
+def digits() -> str:
+    """The comparison of the first pages."""
+
+    def counts(row: Row) -> Sequence[Any]:
+        return [row[key] for key in ("better", "level", "worse")] if row["gain"] else ["–"] * 3
+
+    head = ("method", "mean", "10th percentile", "worst site", "better off", "not distinguishable", "worse off")
+    return table(head, [
+        (row["method"], *(percent(row[key]) for key in ("mean", "p10", "worst")), *counts(row))
+        for row in read("digits")["rows"] if row["method"] != "majority class"])
+
+
+def gain_on_digits() -> str:
+    """The mean gain of the chosen method over training alone, with its interval."""
+    record = read("digits")
+    row, = chosen(record["rows"], method=record["method"])
+    gain, low, high = (f"{100 * value:.1f}" for value in row["gain"])
+    return f"{record['method']} gains {gain} points over training alone [{low}, {high}]"
+
+
+def sites_of_digits(advice: str) -> str:
+    """The number of sites with an advice."""
+    return str(read("digits")["advice"].get(advice, 0))
+
 
 def accuracies(rows: Iterable[tuple[Row, float]]) -> str:
     """Test accuracies under attacks; those below the limit of their row are bold, those not measured are empty."""

@@ -23,7 +23,6 @@ PARAGRAPHS = ("Problem", "Update", "Communication", "Defaults", "Use when")  # o
 TABLE = "<!-- the tables of algorithms -->"
 COUNTS = "<!-- the counts of verdicts by paper -->"
 COLUMNS_OF_COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
-CONVOLUTIONS = "<!-- the table of convolutions -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 FIGURE = re.compile(r"<!-- (?:figure: .+?|end) -->")  # around what benchmarks/figures.py has written
 CODE_BLOCK = re.compile(
@@ -56,18 +55,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     The marks around numbers and tables of the benchmarks, which ``benchmarks/figures.py`` writes, are left out.
     """
     markdown = FIGURE.sub("", markdown)
-    for mark, content in ((TABLE, table), (COUNTS, counts), (f"    {CONVOLUTIONS}", convolutions)):
+    for mark, content in ((TABLE, table), (COUNTS, counts)):
         if mark in markdown:
             markdown = markdown.replace(mark, content())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
     return REFERENCE.sub(entries, markdown)
-
-
-def convolutions() -> str:
-    """The speed of operations beside PyTorch's, inside an entry of a list."""
-    sys.path.insert(0, str(BENCHMARKS))
-    lines = importlib.import_module("convolution_report").text().split("\n")
-    return "\n".join(f"    {line}" if line else "" for line in lines)
 
 
 def entries(match: re.Match[str]) -> str:
