@@ -2,14 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# The verdicts that `make nightly` compares with: those of the small settings, or without that file all committed ones.
-KNOWN ?= $(or $(wildcard benchmarks/quick.tsv),results)
+# The verdicts that `make nightly` compares with: those of the small settings.
+KNOWN ?= experiments/quick.tsv
 
 # The campaign of faults: numbers of cases, the seed, and the number of processes; see python tests/torture --help.
 TORTURE ?= --kills 100 --corrupted 500 --tables 5000 --experiments 3000 --seed 0
 
-# What `make nightly` runs: names of reproductions, or all.
-REPRODUCTIONS ?=
+# What `make nightly` runs: names of reproductions, or all of them.
+REPRODUCTIONS ?= all
 
 .PHONY: help figures federation federation-test flower-test digits test test-fast lint typed docs wheel versions compile-sweep nightly torture clean extras
 
@@ -82,10 +82,10 @@ compile-sweep: .venv/installed-test
 	$(BIN)/python tests/xla/compile_sweep.py
 
 nightly: .venv/installed .venv/installed-test
-	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile -m nightly
+	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile -m "nightly or when_changed"
 	RESOLVENT_NIGHTLY=1 $(BIN)/python -m pytest -n auto --dist loadfile tests/algorithms/test_compositions.py \
 		tests/simulator/test_schedulers.py tests/comparisons/test_estimators.py tests/xla/test_compile_sweep.py
-	$(BIN)/python benchmarks/reproductions.py $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN) || \
+	$(BIN)/python -m experiments $(REPRODUCTIONS) --quick --jobs 2 --out "$$(mktemp -d)" --against $(KNOWN) || \
 		{ test $$? -eq 4 && echo "Some reproductions were skipped: their data are missing."; }
 
 torture: .venv/installed-test

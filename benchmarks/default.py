@@ -6,9 +6,9 @@ The four problems are those of the reproduction ``benchmark-grid``: 20 parties w
 two local epochs. A row is a problem and a learning rate; nothing is tuned. ``interpolation`` and ``alone`` are mean
 test accuracies over the honest parties and the seeds. ``better`` and ``worse`` count the honest parties whose gain over
 training alone with the same learning rate has an interval of level 0.95 above, or below, zero (``rv.compare``).
-``alone_tuned`` and ``best_tuned`` are means over all parties in ``results/benchmark-grid.json``: training alone, and
-the best of 58 methods, each with eight trials on the problem. In ``linear, apart, bad`` 4 of the 20 parties are
-malicious.
+``alone_tuned`` and ``best_tuned`` are means over all parties in ``experiments/results/benchmark-grid.json``: training
+alone, and the best of 58 methods, each with eight trials on the problem. In ``linear, apart, bad`` 4 of the 20 parties
+are malicious.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def row_of(problem: str, rate: float, seeds: int) -> dict[str, Any]:
     sites = [site for site, honest in zip(comparison.verdict.sites.sites, is_honest, strict=True) if honest]
     signs = [site.gains["interpolation"].sign for site in sites]
     tuned = {method: curve["final"]["mean"] for method, curve in json.loads(
-        (ROOT / "results" / "benchmark-grid.json").read_text())["panels"][problem]["methods"].items()}
+        (ROOT / "experiments" / "results" / "benchmark-grid.json").read_text())["panels"][problem]["methods"].items()}
     best = max(tuned, key=lambda method: tuned[method])
     return {"problem": problem, "learning_rate": rate,
             **{method: round(float(np.mean([site.scores[method].value for site in sites])), 4)

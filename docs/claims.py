@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from hooks import RESULTS, escaped
 
 if TYPE_CHECKING:
-    from resolvent.papers.reproductions.results import Record, StatedClaim, StatedReading
+    from experiments.results import Record, StatedClaim, StatedReading
 
 MARK = "<!-- the papers' figures -->"
 SHOWN = 3  # numbers of a claim that are shown without a click
@@ -30,7 +30,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def figures() -> str:
     """Cards of all pictures that lead to their sections, and the sections by paper."""
-    from resolvent.papers.reproductions.results import read_records
+    from experiments.results import read_records
 
     def paper_of(item: "tuple[str, Record]") -> str:
         return str(item[1]["paper"])
@@ -54,7 +54,7 @@ def figures() -> str:
 
 def headlines(records: "dict[str, Record]") -> Iterator[str]:
     """A card for each of the papers' most important numbers, with a link to its figure."""
-    from resolvent.papers.reproductions.results import shown_records, stated_claims
+    from experiments.results import shown_records, stated_claims
 
     for stem in shown_records(RESULTS):
         for claim in stated_claims(records[stem]):
@@ -65,7 +65,7 @@ def headlines(records: "dict[str, Record]") -> Iterator[str]:
 
 def counts_text(record: "Record") -> str:
     """How many claims have each verdict, such as ``3 hold, 1 in part``."""
-    from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS
+    from experiments.claims import NOT_DECIDED, VERDICTS
 
     verdicts = [claim["verdict"] for claim in record["claims"]]
     words = zip((*VERDICTS, NOT_DECIDED), ("hold", "in part", "do not", "not decided"), strict=True)
@@ -74,7 +74,7 @@ def counts_text(record: "Record") -> str:
 
 def figure(stem: str, record: "Record") -> list[str]:
     """One picture, its claims and its notes, as lines of Markdown."""
-    from resolvent.papers.reproductions.results import cpu_time, notes, stated_claims
+    from experiments.results import cpu_time, notes, stated_claims
 
     seeds = f"{record['seeds']} seed{'s' if record['seeds'] > 1 else ''}"
     picture = f"results/{stem}.svg"

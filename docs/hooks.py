@@ -8,21 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results"
+RESULTS = ROOT / "experiments" / "results"
 BENCHMARKS = ROOT / "benchmarks"
 REFERENCE_PAGES = ROOT / "docs" / "api"
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 PARAGRAPHS = ("Problem", "Update", "Communication", "Defaults", "Use when")  # of the docstring of a preset
 TABLE = "<!-- the tables of algorithms -->"
 COUNTS = "<!-- the counts of verdicts by paper -->"
-COLUMNS_OF_COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 FIGURE = re.compile(r"<!-- (?:figure: .+?|end) -->")  # around what benchmarks/figures.py has written
 CODE_BLOCK = re.compile(
@@ -127,28 +126,9 @@ def families() -> dict[str, list[str]]:
 
 def counts() -> str:
     """The number of claims with each verdict, one row for each paper."""
-    from resolvent.papers.reproductions.results import shown_records
+    from experiments.results import counts_table, shown_records
 
-    lines = [tuple(map(str, row)) for row in verdict_counts(shown_records(RESULTS).values())]
-    head = COLUMNS_OF_COUNTS
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) + ("---:",) * (len(head) - 1), *lines))
-
-
-def verdict_counts(records: "Iterable[Mapping[str, Any]]") -> list[tuple[str, int, int, int, int, int]]:
-    """For each paper, the number of its own claims by verdict, and the number of claims that are ours.
-
-    The columns are those of ``COLUMNS_OF_COUNTS``; the last row has the sums.
-    """
-    from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS
-
-    counts: dict[str, list[int]] = {}
-    for record in records:
-        of_paper = counts.setdefault(record["paper"], [0] * len(COLUMNS_OF_COUNTS[1:]))
-        for claim in record["claims"]:
-            of_paper[-1 if claim.get("ours") else (*VERDICTS, NOT_DECIDED).index(claim["verdict"])] += 1
-    total = [sum(column) for column in zip(*counts.values(), strict=True)]
-    rows = [*sorted(counts.items()), ("all", total)]
-    return [(paper, *numbers) for paper, numbers in rows]
+    return counts_table(shown_records(RESULTS).values())
 
 
 def rows(head: tuple[str, ...], lines: list[tuple[str, ...]], column: int = 0) -> str:

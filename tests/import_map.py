@@ -29,7 +29,8 @@ PUBLIC = "src/resolvent/api.py"
 PRESETS = "src/resolvent/algorithms/presets/__init__.py"
 # Folders that a module can be imported from, beside the folder of the file; the last is that of the repository.
 _SOURCES = ("src", "tests", "tests/algorithms", "")
-_EVERYTHING = ("pyproject.toml", "tests/conftest.py")
+_EVERYTHING = ("pyproject.toml", "conftest.py")
+TESTS = ("tests/", "experiments/tests/")
 _IMPORT = re.compile(r"(?:^|[\"';])[ \t]*((?:from[ \t]+[\w.]+[ \t]+import[ \t]*(?:\([^)]*\)|[^\n\"';]+))"
                      r"|import[ \t]+[^\n\"';(]+)", re.MULTILINE)
 _FOR_TYPES = re.compile(r"^if TYPE_CHECKING:.*\n(?:[ \t]+.*\n|\n)+", re.MULTILINE)
@@ -93,7 +94,7 @@ class ImportMap:
         if not is_read or path == "tests/import_map.py":  # this file names what it does not need
             return set()
         needed = set(self._imports(path))
-        if path.startswith("tests/"):
+        if path.startswith(TESTS):
             needed.update(_EVERYTHING)
             needed.update(f"{folder.as_posix()}/conftest.py" for folder in Path(path).parents)
         if path.endswith(".py"):
@@ -157,7 +158,7 @@ class ImportMap:
             yield from self._below("src/resolvent")
         folder = path.rpartition("/")[0]
         for string in {*_STRING.findall(text)}:
-            if string.split("/")[0] in self.tops and string != "tests":
+            if string.split("/")[0] in self.tops and string not in ("tests", "experiments"):
                 yield from [string] if string in self.files else self._below(string)
             elif "/" not in string:
                 yield from [f"{folder}/{string}"] if string.endswith(".py") else self._files_of(string)
@@ -218,7 +219,7 @@ def affected_files(root=ROOT):
 
 
 def is_test(path):
-    return re.fullmatch(r"tests/(.*/)?test_\w+\.py", path) is not None
+    return re.fullmatch(r"(experiments/)?tests/(.*/)?test_\w+\.py", path) is not None
 
 
 if __name__ == "__main__":

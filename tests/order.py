@@ -12,9 +12,9 @@ LONGEST = (
     "algorithms/test_splitting.py", "algorithms/test_attacks.py",
     "algorithms/test_private_parties.py", "simulator/test_cohorts.py", "algorithms/test_availability.py",
     "federation/test_federation_cli.py", "algorithms/test_robust.py", "comparisons/test_run_folder.py",
-    "algorithms/test_corrections.py", "comparisons/test_tuning.py", "comparisons/test_other_problems.py",
+    "algorithms/test_corrections.py", "comparisons/test_tuning.py",
     "comparisons/test_report.py", "simulator/test_schedulers.py", "simulator/test_host_storage.py",
-    "problem/test_optax_solver.py", "papers/test_portfolio_reproduction.py", "testing/test_parts.py",
+    "problem/test_optax_solver.py", "testing/test_parts.py",
     "problem/test_solvers.py",
 )
 _RANKS = {TESTS / name: rank for rank, name in enumerate(LONGEST)}

@@ -3,18 +3,15 @@
 import ast
 import re
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import resolvent
-from resolvent.extensions import EXTENSIONS
 
 INDEPENDENT = "xla"  # a part that imports nothing of the library, so that it could be a package of its own
 CORE = ["math", "data", "problem", "algorithms", "simulator", "testing", "comparisons"]
-PARTS = ["federation", "papers"]  # neither imports the other
-ROOMS = [INDEPENDENT, *CORE, *PARTS, "cli"]
+ROOMS = [INDEPENDENT, *CORE, "federation", "cli"]
 # Of federation: sites do not import the server, and nothing but the lead knows an engine.
 FLOORS = [{"protocol"}, {"secure"}, {"server", "site"}, {"engines"}, {"lead"}]
 ROOT = Path(resolvent.__file__).parent
@@ -45,30 +42,33 @@ def test_arrows_point_up_the_list():
     for path in FILES:
         own_room = path.relative_to(ROOT).parts[0]
         wrong += [f"{path.relative_to(ROOT)} imports from {room}/" for room in imported_rooms(path)
-                  if room not in ("arguments", "errors", "extensions") and not may_import(own_room, room)]
+                  if room not in ("arguments", "errors") and not may_import(own_room, room)]
     assert wrong == []
 
 
 def may_import(own_room, room):
-    return room in ROOMS and ROOMS.index(room) <= ROOMS.index(own_room) and {room, own_room} != {*PARTS}
+    return room in ROOMS and ROOMS.index(room) <= ROOMS.index(own_room)
 
 
 @pytest.mark.parametrize(("own_room", "room", "expected"), [
-    ("cli", "math", True), ("data", "data", True), ("math", "data", False), ("federation", "papers", False),
-    ("papers", "federation", False), ("cli", "no_room", False)])
+    ("cli", "math", True), ("data", "data", True), ("math", "data", False), ("federation", "cli", False),
+    ("cli", "no_room", False)])
 def test_the_check_sees_a_wrong_arrow(own_room, room, expected):
     assert may_import(own_room, room) == expected
 
 
 def test_the_core_names_no_module_of_another_part():
-    """Strings count too. Only ``extensions.py`` has the names of such modules, for imports when they are needed."""
+    """Strings count too."""
     wrong = [f"{path.relative_to(ROOT)} names {module}" for room in CORE for path in (ROOT / room).rglob("*.py")
-             for module in re.findall(r"resolvent\.(?:federation|papers|cli)\b", path.read_text("utf-8"))]
+             for module in re.findall(r"resolvent\.(?:federation|cli)\b", path.read_text("utf-8"))]
     assert wrong == []
 
 
-def test_extensions_exist():
-    assert all(import_module(name).REGISTRIES for name in EXTENSIONS)
+def test_no_module_imports_the_experiments():
+    named = [str(path) for path in ROOT.rglob("*.py") for node in imports_of(path)
+             for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+             if name.split(".")[0] == "experiments"]
+    assert not named
 
 
 def test_the_independent_part_imports_nothing_of_the_library():

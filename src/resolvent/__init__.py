@@ -2,8 +2,8 @@
 
 The top level has what most programs need: the algorithms under their papers' names, ``simulate``, local solvers, data
 sets and models. Parts are in namespaces: ``aggregators``, ``attacks``, ``callbacks``, ``codecs``, ``combinators``,
-``datasets``, ``losses``, ``metrics``, ``models``, ``participation``, ``partitions``, ``penalties``, ``portfolio``,
-``privacy``, ``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
+``datasets``, ``losses``, ``metrics``, ``models``, ``participation``, ``partitions``, ``penalties``, ``privacy``,
+``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
 
 The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """
@@ -24,11 +24,16 @@ _LATER = {"Study": "resolvent.comparisons.study.study", "check": "resolvent.comp
           "compare": "resolvent.comparisons.runs.compare", "regress": "resolvent.comparisons.regression.regress",
           "sweep": "resolvent.comparisons.tuning.sweep", "tune": "resolvent.comparisons.tuning.tune"}
 
+# What has moved out of the package -> where it is.
+_MOVED = {"portfolio": "it is experiments/portfolio of the repository: `from experiments import portfolio` in a clone"}
+
 
 if not TYPE_CHECKING:  # for a type checker a module with a __getattr__ has every name
     def __getattr__(name):
         if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _MOVED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}: {_MOVED[name]}")
         if find_spec(f"resolvent.{name}"):
             return import_module(f"resolvent.{name}")
         if name in _LATER:

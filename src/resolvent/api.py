@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # imported when they are used
         participation,
         partitions,
         penalties,
-        portfolio,
         privacy,
         problems,
         schedulers,
@@ -51,8 +50,8 @@ if TYPE_CHECKING:  # imported when they are used
 __all__ = ["SGD", "Algorithm", "DecisionRule", "DivergedError", "FederatedData", "Fitted", "InputError", "Model",
            "OptaxSolver", "Phase", "Replies", "Result", "Study", "UnusualRowsWarning", "VirtualClock", "aggregators",
            "attacks", "callbacks", "check", "codecs", "combinators", "compare", "datasets", "explain", "load",
-           "losses", "metrics", "models", "open_packed", "participation", "partitions", "penalties", "portfolio",
-           "privacy", "problems", "regress", "schedulers", "schedules", "shifts", "simulate", "solvers", "sweep",
+           "losses", "metrics", "models", "open_packed", "participation", "partitions", "penalties", "privacy",
+           "problems", "regress", "schedulers", "schedules", "shifts", "simulate", "solvers", "sweep",
            "tune", "write_packed"]
 if not TYPE_CHECKING:  # a type checker takes them from the presets themselves
     __all__ += presets.__all__

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from resolvent.papers.reproductions.results import (
+from experiments.results import (
     ClaimNumber,
     StatedClaim,
     StatedReading,
@@ -16,6 +16,7 @@ from resolvent.papers.reproductions.results import (
 )
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results"
 SPEC = importlib.util.spec_from_file_location("claims", ROOT / "docs" / "claims.py")
 CLAIMS = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(CLAIMS)
@@ -23,10 +24,10 @@ SPEC.loader.exec_module(CLAIMS)
 
 def test_the_page_has_a_card_for_each_claim_and_a_line_for_each_number():
     page = CLAIMS.figures()
-    claims = [claim for record in read_records(ROOT / "results").values() for claim in stated_claims(record)]
+    claims = [claim for record in read_records(RESULTS).values() for claim in stated_claims(record)]
     important, of_figures = page.split("## All figures")
     assert important.count('<section class="claim ') == sum(
-        bool(claim.headline) for record in shown_records(ROOT / "results").values()
+        bool(claim.headline) for record in shown_records(RESULTS).values()
         for claim in stated_claims(record)) > 0
     assert of_figures.count('<section class="claim ') == len(claims) > 300
     assert of_figures.count('<li class="') == sum(

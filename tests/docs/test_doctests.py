@@ -26,8 +26,7 @@ def modules_with_examples():
 # Modules whose examples run for more than one second.
 NIGHTLY = {f"resolvent.{name}" for name in (
     "testing.contract", "testing.codecs", "testing.solvers", "testing.aggregators",
-    "papers.portfolio.augmenters.gan", "papers.portfolio.augmenters.vmm",
-    "papers.portfolio.federation", "papers.portfolio.evaluation", "problem.fitted",
+    "problem.fitted",
     "problem.models.model", "problem.models.structured_losses", "problem.importance", "problem.solvers.batches",
     "comparisons.after.estimators", "comparisons.runs.compare", "comparisons.runs.comparison",
     "comparisons.study.readings", "comparisons.study.study", "comparisons.tuning.sweep",

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").rglob("*.md")), ROOT / "results" / "README.md"]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").rglob("*.md")), ROOT / "experiments" / "README.md",
+         ROOT / "experiments" / "results" / "README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

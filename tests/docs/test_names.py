@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 import resolvent as rv
+from experiments import portfolio
 from resolvent.algorithms import presets
 from resolvent.comparisons.experiment.binding import parameters
 from resolvent.comparisons.experiment.experiment_file import Experiment, experiments
@@ -21,7 +22,9 @@ GUIDES = [ROOT / name for name in ("README.md", "docs/choosing.md", "docs/theory
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = sorted((ROOT / "docs" / "api").glob("*.md"))
 # Names in the guides that are neither parts of experiment files nor at the top level: commands, values, columns, types.
-WORDS = {"list", "report", "reproduce", "run", "show", "RESOLVENT_DATA", "XLA_CPU_REWRITES", "TypeError",
+WORDS = {"list", "report", "reproduce", "run", "show", "RESOLVENT_BASE", "RESOLVENT_DATA",
+         "RESOLVENT_REWRITES", "RESOLVENT_SMALL_CALLS", "XLA_CPU_REWRITES", "XLA_CPU_SMALL_CALLS", "PYTHONPATH",
+         "xla_cpu_rewrites", "TypeError",
          "replace_slow_operations", "check_half_precision", "drop", "FO", "HF", "exact", "from_equinox",
          "from_flax", "centre_iterations", "centre_residual", "finds_the_optimum", "shares", "Anchor",
          "ModelAggregation", "FedPlus", "Oracle", "measured", "resolvent"}
@@ -48,8 +51,9 @@ def spans(page):
 def known():
     """Everything that an experiment file can name or set, everything at the top level and in its namespaces."""
     functions = [f for kind in listings().values() for f in kind.values()]
+    functions += [f for name in portfolio.__all__ if callable(f := getattr(portfolio, name))]  # of the experiments
     settings = {p for f in (*functions, Experiment, rv.simulate) for p in parameters(f)}
-    names = {name for kind in listings().values() for name in kind} | set(dir(rv))
+    names = {name for kind in listings().values() for name in kind} | set(dir(rv)) | set(portfolio.__all__)
     names |= {name for public in (*rv.__all__, "errors") if isinstance(getattr(rv, public), ModuleType)
               for name in getattr(rv, public).__all__}
     return WORDS | settings | names | {plain(name) for name in names} | set(experiments())
@@ -75,7 +79,8 @@ def test_names_after_rv_exist(page):
 
 
 def test_names_in_the_glossary_are_in_the_code():
-    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    code = "\n".join(path.read_text("utf-8") for folder in ("src", "experiments")
+                     for path in (ROOT / folder).rglob("*.py"))
     names = {name for span in spans(ROOT / "docs" / "glossary.md") for name in re.findall(r"[A-Za-z_]\w*", span)}
     assert len(names) > 100
     assert not sorted(names - set(re.findall(r"\w+", code)))

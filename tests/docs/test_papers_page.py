@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from resolvent.papers.reproductions.claims import NOT_DECIDED, VERDICTS
-from resolvent.papers.reproductions.reproduction import reproductions
-from resolvent.papers.reproductions.results import shown_records
+from experiments.claims import NOT_DECIDED, VERDICTS
+from experiments.reproduction import reproductions
+from experiments.results import COLUMNS_OF_COUNTS, shown_records, verdict_counts
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-RESULTS = ROOT / "results"
+RESULTS = ROOT / "experiments" / "results"
 ROWS = [[cell.strip() for cell in line.strip("| \n").split(" | ")] for line in PAGE.splitlines()
         if line.startswith("| ") and not line.startswith("| item")]
 
@@ -77,7 +77,7 @@ def test_counts_of_verdicts_are_those_of_the_results():
     hooks = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hooks)
     records = list(shown_records(RESULTS).values())
-    rows = hooks.verdict_counts(records)
+    rows = verdict_counts(records)
     claims = [claim for record in records for claim in record["claims"]]
     own_verdicts = Counter(claim["verdict"] for claim in claims if not claim["ours"])
     ours = sum(claim["ours"] for claim in claims)
@@ -85,7 +85,7 @@ def test_counts_of_verdicts_are_those_of_the_results():
     assert [sum(column) for column in zip(*(row[1:] for row in rows[:-1]), strict=True)] == [*rows[-1][1:]]
     assert hooks.COUNTS in PAGE
     table = hooks.counts().splitlines()
-    assert table[0] == f"| {' | '.join(hooks.COLUMNS_OF_COUNTS)} |"
+    assert table[0] == f"| {' | '.join(COLUMNS_OF_COUNTS)} |"
     assert table[-1] == f"| {' | '.join(map(str, rows[-1]))} |"
     holds, in_part, fails, not_decided = rows[-1][1:5]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

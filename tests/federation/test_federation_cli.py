@@ -276,9 +276,10 @@ def test_parts_of_the_users_own_are_refused_before_they_are_imported(part, monke
         experiment_from_text(text, "mine")
 
 
-@pytest.mark.parametrize("data", ["{name: digits}", "{prices: a.csv}"])
-def test_data_other_than_the_sites_tables_are_refused(data):
-    with pytest.raises(InputError, match="every site has a table"):
+@pytest.mark.parametrize(("data", "message"), [("{name: digits}", "every site has a table"),
+                                               ("{prices: a.csv}", r"prices: unknown key")])
+def test_data_other_than_the_sites_tables_are_refused(data, message):
+    with pytest.raises(InputError, match=message):
         experiment_from_text(EXPERIMENT.replace("{label: ill, test: 0.3}", data), "mine")
 
 

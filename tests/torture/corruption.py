@@ -16,8 +16,6 @@ from torture.scenario import RESUME, RUN, command, difference, new_folder, quick
 
 KIND = "corrupted files"
 ROOT = Path(__file__).parents[2]
-# the smallest committed result
-_RECORD = min((ROOT / "results").glob("*.json"), key=lambda path: (path.stat().st_size, path.name)).name
 
 
 def run_case(seed, number, folder):
@@ -155,25 +153,6 @@ def _content(data):
               for part in ("offset", "length")))
 
 
-def _redraw(rng, case):
-    """Drawing committed results again."""
-    shutil.copy(ROOT / "results" / _RECORD, case)
-    words, names = damage(rng, _files(case), case)
-    answer = command("reproduce", "--redraw", "--out", str(case), folder=case)
-    drawn = case / f"{Path(_RECORD).stem}.svg"
-    wrong = "the picture" if answer.code == 0 and drawn.is_file() and drawn.read_bytes() != _picture() else ""
-    return _judge(f"resolvent reproduce --redraw, {words}", answer, [*names, str(case)], wrong)
-
-
-@functools.cache
-def _picture():
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(ROOT / "results" / _RECORD, folder)
-        answer = command("reproduce", "--redraw", "--out", folder, folder=folder)
-        assert answer.code == 0, answer.err
-        return (Path(folder) / _RECORD).with_suffix(".svg").read_bytes()
-
-
 # What a finished run is used for
 
 
@@ -257,5 +236,5 @@ def _trials(rng, case):
     return _library(f"rv.tune of a finished search, {words}", names, lambda: _tuned(case / "search") == whole)
 
 
-_CHECKS = (_interrupted, _interrupted, _interrupted, _report, _complete, _host, _packed, _packed, _redraw, _report,
+_CHECKS = (_interrupted, _interrupted, _interrupted, _report, _complete, _host, _packed, _packed, _report,
            _compared, _loaded, _predicted, _trials)

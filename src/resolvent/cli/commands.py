@@ -4,10 +4,7 @@ What a command needs is imported when it runs: help is printed without it.
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -16,13 +13,13 @@ from resolvent.cli.experiments_and_runs import check, compare, paper, report, sh
 from resolvent.cli.federation import FEDERATION_COMMANDS
 from resolvent.cli.models import calibrate, evaluate, explain, predict
 from resolvent.cli.new import new
-from resolvent.cli.options import LABEL_WIDTH, Changes, Names, OptionalInt, OptionalPath, Source, Texts, flat
+from resolvent.cli.options import LABEL_WIDTH, Changes, Names, OptionalInt, OptionalPath, Source, flat
 from resolvent.cli.output import print_json
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
 from resolvent.cli.refit import refit
 from resolvent.cli.regress import regress
 from resolvent.cli.tune import tune
-from resolvent.simulator.record.progress import LabelledProgress, progress_bars
+from resolvent.simulator.record.progress import progress_bars
 
 
 def run(
@@ -94,7 +91,7 @@ def run(
     if study is not None:
         if processes != 1 or scheduler != "auto":
             raise InputError("--processes and --scheduler are for a single experiment: leave them out, or give --jobs")
-        with _progress_bars("rounds") as progress:
+        with progress_bars("rounds", width=LABEL_WIDTH) as progress:
             folder, result = run_study(study, out, resume=resume, overwrite=overwrite, jobs=jobs, progress=progress,
                                        notify=terminal.print_note)
         terminal.print_line(result.paragraph())
@@ -108,7 +105,7 @@ def run(
         if any(line.startswith("error: ") for line in lines):
             raise InputError(f"{experiment}: data: the table has the errors above, for which it cannot be used: "
                              "mend them, and try `resolvent check` again")
-    with _progress_bars("rounds") as progress:
+    with progress_bars("rounds", width=LABEL_WIDTH) as progress:
         folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
                                          notify=terminal.print_note, scheduler=scheduler)
     if not is_writer():
@@ -119,7 +116,7 @@ def run(
 
 def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIND]")] = "all", *,
           json: bool = False) -> None:
-    """List experiments, reproductions, algorithms, data sets, models and all other parts, with one line each.
+    """List experiments, algorithms, data sets, models and all other parts, with one line each.
 
     Try `resolvent list algorithms`, a table of what each algorithm stores and sends.
 
@@ -135,17 +132,13 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
     from resolvent.errors import InputError, alternatives, quote
 
     parts = listings()
-    kinds = ["experiments", "reproductions", *parts]
+    kinds = ["experiments", *parts]
     if kind not in ("all", *kinds):
         raise InputError(f"there is no kind {quote(kind)}{alternatives(kind, kinds)}")
 
     def lines_of(listed: str) -> dict[str, str]:
         if listed == "experiments":
             return {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}
-        if listed == "reproductions":
-            from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
-
-            return {name: Reproduction.load(name).title for name in reproductions()}
         return {name: first_line(part) for name, part in parts[listed].items()}
 
     lists = {listed: lines_of(listed) for listed in (kinds if kind == "all" else [kind])}
@@ -191,88 +184,6 @@ def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], nam
         terminal.print_path("", path)
 
 
-def reproduce(
-    names: Names = (),
-    *,
-    quick: bool = False,
-    redraw: bool = False,
-    out: Path = Path("results"),
-    panels: Texts = (),
-    seeds: OptionalInt = None,
-    resume: bool = False,
-    scale: Annotated[Literal["paper", "middle", "quick"] | None,
-                     tyro.conf.arg(metavar="{paper,middle,quick}", help_behavior_hint="")] = None,
-) -> None:
-    """Run a figure of a paper again and check the paper's claims; writes JSON, a picture and a page.
-
-    Try `resolvent reproduce splitting-anderson --quick`. At the paper's scale convex problems take minutes and networks
-    take hours; the notes in the results state the scale. `resolvent data check` shows whether real data are available.
-
-    Args:
-        names: the reproduction, see `resolvent list reproductions`; with `redraw` several, or all.
-        quick: run in a small setting, which takes minutes on two cores. It decides most claims, but not those about
-            runs that have converged.
-        redraw: run nothing; draw the pictures and the page again from the JSON files in the results folder.
-        out: the results folder.
-        panels: the panels that run, by title, with the claims about them; default: all.
-        seeds: number of seeds; default: that of the setting.
-        resume: store the states of the runs in the results folder, in `checkpoints`, and continue from those that are
-            there. They are shared by runs of single panels and of all panels, and by different numbers of seeds.
-        scale: `paper`, the default; `middle`, where a figure has it, between the two others; or `quick`, the same as
-            `--quick`.
-    """
-    from resolvent.cli import terminal
-    from resolvent.errors import InputError
-    from resolvent.papers.reproductions import results
-    from resolvent.papers.reproductions import run as reproduction_run
-    from resolvent.papers.reproductions.reproduction import Reproduction, reproductions
-
-    if redraw:
-        _redraw(names, out)
-        return
-    if len(names) != 1:
-        raise InputError(f"name one reproduction: {', '.join(reproductions())}")
-    reproduction = Reproduction.load(names[0])
-    results.read_records(out)  # a damaged file is refused before anything runs
-    if quick and scale not in (None, "quick"):
-        raise InputError(f"--quick and --scale {scale} exclude each other: give one of them")
-    scale = "quick" if quick else scale or "paper"
-    setting: Literal["paper scale", "middle", "quick"] = "paper scale" if scale == "paper" else scale
-    checkpoints = out / "checkpoints" / f"{reproduction.name}-{scale}" if resume else None
-    with _progress_bars("seeds") as progress:
-        record = reproduction_run.reproduce(reproduction, setting=setting, seeds=seeds, progress=progress,
-                                            panels=panels, checkpoints=checkpoints)
-    path = results.write_results(record, out)
-    for claim in record["claims"]:
-        terminal.print_line(f"{claim['verdict']}: {claim['says']}")
-    terminal.print_path("Results", path)
-
-
-@contextmanager
-def _progress_bars(unit: str) -> Iterator[LabelledProgress]:
-    """``progress_bars``, with one for the augmenters of an experiment on prices, which take minutes to fit."""
-    from resolvent.papers.portfolio.augmentation import report_fitting
-    from resolvent.simulator.storage.processes import is_writer
-
-    with progress_bars(unit, width=LABEL_WIDTH) as progress, ExitStack() as stack:
-        if is_writer():
-            stack.enter_context(report_fitting(partial(progress, "synthetic prices", unit="parties")))
-        yield progress
-
-
-def _redraw(names: tuple[str, ...], out: Path) -> None:
-    from resolvent.cli import terminal
-    from resolvent.errors import InputError
-    from resolvent.papers.reproductions import results
-
-    pictures = [picture for name in names or (None,) for picture in results.redraw(out, name)]
-    if not pictures:
-        raise InputError(f"{out} has no results of {' or '.join(names) or 'any reproduction'} to draw: run it without "
-                         "--redraw")
-    for picture in pictures:
-        terminal.print_path("Drawn", picture)
-
-
 def _set_cpu_devices(devices: int) -> None:
     """Split the CPU into JAX devices, which is possible only before the first computation."""
     from resolvent.errors import InputError
@@ -292,5 +203,5 @@ def _set_cpu_devices(devices: int) -> None:
 COMMANDS: dict[str, Callable[..., Any]] = {
     "check": check, "run": run, "tune": tune, "refit": refit, "predict": predict, "evaluate": evaluate,
     "calibrate": calibrate, "explain": explain, "regress": regress, "list": list_, "show": show, "compare": compare,
-    "report": report, "paper": paper, "new": new, "reproduce": reproduce, "data": data, **FEDERATION_COMMANDS,
+    "report": report, "paper": paper, "new": new, "data": data, **FEDERATION_COMMANDS,
 }

@@ -11,9 +11,17 @@ import tyro
 from resolvent.cli.commands import COMMANDS
 from resolvent.cli.exit_codes import EXIT_CODES
 
+# Commands that have moved out of the package -> where they are.
+_MOVED = {"reproduce": "the papers' figures are not part of the package: run them in a clone of the repository, with "
+                       "`python -m experiments NAME`"}
+
 
 def parse_and_run() -> None:
     """Parse the arguments of the process and run the command."""
+    if sys.argv[1:2] and sys.argv[1] in _MOVED:
+        from resolvent.errors import InputError  # imports JAX, which help does not need
+
+        raise InputError(_MOVED[sys.argv[1]])
     names_command = sys.argv[1:2] and sys.argv[1] in COMMANDS
     subcommands = tuple(_subcommand(name, command, is_brief=not names_command) for name, command in COMMANDS.items())
     codes = "\n".join(f"{code:>5}  {meaning}" for code, meaning in EXIT_CODES.items())

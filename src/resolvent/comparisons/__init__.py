@@ -1,1 +1,1 @@
-"""Experiment files, comparisons, run folders, reports, and the papers' experiments."""
+"""Experiment files, comparisons, run folders and reports."""

@@ -253,7 +253,7 @@ def _bind_part(registry: Registry, settings: Any, path: str, default: str | None
     if not isinstance(settings, Mapping):
         raise InputError(f"{path}: expected the name of a {registry.title} or a mapping with its name, "
                          f"got {quote(settings)}")
-    written = settings.get("name", default or registry.default_of(settings))
+    written = settings.get("name", default or registry.default)
     if written is None:
         raise InputError(f"{join_path(path, 'name')}: missing; give one {registry.title} of "
                          f"{', '.join(registry.functions)}")

@@ -67,7 +67,7 @@ def check_labels(algorithms: Iterable[str]) -> None:
                              f"be written to the same folder, {folder_name(label)}: rename one of them")
 
 
-def check_model(bound: Bound, data: FederatedData | ProblemData) -> NDArray[np.integer]:
+def check_model(bound: Bound, data: FederatedData) -> NDArray[np.integer]:
     """Check that the model fits the data, and that the data can rank the methods.
 
     Returns:
@@ -75,11 +75,7 @@ def check_model(bound: Bound, data: FederatedData | ProblemData) -> NDArray[np.i
     """
     models = registries()[Model]
 
-    def fits(name: str | None, function: Callable[..., Any]) -> bool:
-        if isinstance(data, ProblemData):
-            return name in models.functions_of(data.models)
-        if name in models.functions_of(ProblemModel):
-            return False
+    def fits(function: Callable[..., Any]) -> bool:
         known = parameters(function)
         if ("vocabulary" in known) != bool(data.vocabulary):
             return False
@@ -90,14 +86,21 @@ def check_model(bound: Bound, data: FederatedData | ProblemData) -> NDArray[np.i
     model = bound.part("model")
     while "model" in model.parts:  # one that is adapted
         model = model.part("model")
-    if not model.kinds and not fits(model.name, model.function):  # one of the user's own is checked by its shapes
-        fitting = [name for name, function in models.functions.items() if fits(name, function)]
+    if not model.kinds and not fits(model.function):  # one of the user's own is checked by its shapes
+        fitting = [name for name, function in models.functions.items() if fits(function)]
         raise InputError(f"model: {model.name} does not fit the data {data.name!r}, which are {_kind_of(data)}: use "
                          f"{' or '.join(fitting)}")
-    if isinstance(data, ProblemData):
-        return np.zeros(len(data), np.int64)
     check_test_samples(data)
     return data.sizes("validation")
+
+
+def model_of_problem(part: Bound, data: ProblemData) -> ProblemModel:
+    """The model of data from which a problem follows. It is of a kind of its own, of which the library has none."""
+    model = part.build() if part.kinds else None
+    if not (isinstance(model, ProblemModel) and isinstance(model, data.models)):
+        raise InputError(f"model: {part.name} does not fit the data {data.name!r}, which are {data.kind}: use "
+                         f"module:function of your own that returns a {data.models.__name__}")
+    return model
 
 
 def check_test_samples(data: FederatedData) -> None:
@@ -107,9 +110,7 @@ def check_test_samples(data: FederatedData) -> None:
                          "set a larger share with test")
 
 
-def _kind_of(data: FederatedData | ProblemData) -> str:
-    if isinstance(data, ProblemData):
-        return data.kind
+def _kind_of(data: FederatedData) -> str:
     return f"{'tokens, ' if data.vocabulary else ''}for {data.task}"
 
 

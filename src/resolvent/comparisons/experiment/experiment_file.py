@@ -15,7 +15,12 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.experiment.binding import Bound, bind, parameters
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
-from resolvent.comparisons.experiment.checks import check_model, check_settings, check_shared_models
+from resolvent.comparisons.experiment.checks import (
+    check_model,
+    check_settings,
+    check_shared_models,
+    model_of_problem,
+)
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, shipped_files, with_help, write_yaml
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metric
@@ -43,8 +48,8 @@ class Experiment:
     """A comparison of algorithms on one federation with the same random numbers.
 
     Attributes:
-        data: the parties' samples: a data set by name with its settings, your own table, or your own prices.
-        model: the model that every party trains; for prices, the policy.
+        data: the parties' samples: a data set by name with its settings, your own table, or data of your own.
+        model: the model that every party trains.
         solver: the local solver of each party, for every algorithm that does not set its own.
         algorithms: the algorithms to compare, each with a label of your choice; or a list of their names, which are
             then the labels.
@@ -109,7 +114,7 @@ class Experiment:
     def parties(self) -> tuple[str, ...]:
         """The parties' names, in the order of their ids: those of the data, or ``party 0``, ``party 1``, ..."""
         if self.data is not None:
-            return tuple(self.data.parties)  # of samples and of prices
+            return tuple(self.data.parties)
         assert self.problem is not None
         return tuple(f"party {k}" for k in range(self.problem.parties))
 
@@ -194,10 +199,14 @@ class ExperimentFile:
 
     def build_model(self, inputs: FederatedData | Encoding) -> Model:
         """The model for these inputs, or for those of a fitted encoding."""
-        model: Model = self.bound.part("model").build(
+        part = self.bound.part("model")
+        model = part.build(
             features=int(np.prod(inputs.input_shape)), classes=inputs.outputs, task=inputs.task,
             targets=inputs.outputs,
             shape=inputs.input_shape, vocabulary=inputs.vocabulary)
+        if not isinstance(model, Model):
+            raise InputError(f"model: {part.name} does not fit samples, it is for data of another kind: use a model of "
+                             "the library, or module:function of your own that returns a Model")
         return model
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
@@ -212,12 +221,13 @@ class ExperimentFile:
             held_out = np.zeros(parts["problem"].parties)
         else:
             data = parts["data"] = self.bound.part("data").build()
-            held_out = check_model(self.bound, data)
             if isinstance(data, ProblemData):
-                parts["model"] = self.bound.part("model").build()
+                held_out = np.zeros(len(data))
+                parts["model"] = model_of_problem(self.bound.part("model"), data)
                 with _at_path("data"):
                     parts["problem"] = data.problem(parts["model"])
             else:
+                held_out = check_model(self.bound, data)
                 if (weights := self.bound.values["class_weight"]) is not None:
                     parts["data"] = data.with_class_weights(weights)
                 parts["model"] = self.build_model(data)

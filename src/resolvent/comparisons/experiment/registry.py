@@ -2,7 +2,7 @@
 
 Nothing is registered by hand. A part of a kind is what a namespace module lists in ``__all__`` and what is a concrete
 subclass of the kind's base class, or a function that returns one. It must also be possible to write its required
-arguments in a file: ``SGD`` is a part, ``from_flax`` is not. The modules in ``EXTENSIONS`` add parts and kinds.
+arguments in a file: ``SGD`` is a part, ``from_flax`` is not.
 
 In a file a part has its Python name. Capitals and underscores in the name of a class do not matter:
 ``geometric_median`` is ``GeometricMedian``.
@@ -11,9 +11,8 @@ In a file a part has its Python name. Capitals and underscores in the name of a 
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import import_module
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -34,7 +33,6 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.partition import partitions, shifts
 from resolvent.data.partition.partitions import Partition
 from resolvent.data.partition.shifts import Shift
-from resolvent.extensions import EXTENSIONS
 from resolvent.math import codecs, penalties
 from resolvent.math.codecs import Codec
 from resolvent.math.penalties import Penalty
@@ -60,7 +58,6 @@ class Registry:
         title: the kind's name in messages.
         plural: the kind's name in ``resolvent list``.
         namespaces: the modules whose ``__all__`` lists the parts.
-        by_key: a setting, and the part that a file means when it names none and has this setting.
         supplied: parameters that the experiment supplies. A file may set those that are components (an algorithm's own
             solver), but not plain values (a model's number of features, which the data determine).
         number: the part, and its argument, that a bare number in a file stands for.
@@ -77,7 +74,6 @@ class Registry:
     number: tuple[str, str] | None = None
     typical: str | None = None
     others: tuple[type, ...] = ()
-    by_key: tuple[tuple[str, str], ...] = ()
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
 
     @property
@@ -93,14 +89,6 @@ class Registry:
         # Classes are abstract or final, so a class from which another one derives is a base.
         bases = {base for part in made.values() if inspect.isclass(part) for base in part.__mro__[1:]}
         return {name: part for name, part in made.items() if part not in bases and _fits_a_file(part, self)}
-
-    def functions_of(self, kind: type) -> Mapping[str, Callable[..., Any]]:
-        """The parts with this base class, by name."""
-        return {name: part for name, part in self.functions.items() if _makes(part, kind)}
-
-    def default_of(self, settings: Mapping[str, Any]) -> str | None:
-        """The part that settings without a name mean."""
-        return next((part for key, part in self.by_key if key in settings), self.default)
 
     def name_of(self, name: str) -> str | None:
         """The Python name of the part that a file calls ``name``, or None if there is no such part."""
@@ -152,14 +140,8 @@ _REGISTRIES = (
 
 @cache
 def registries() -> dict[type, Registry]:
-    """The parts by base class: those of the core with those that extensions add, then the extensions' own kinds."""
-    by_plural = {registry.plural: registry for registry in _REGISTRIES}
-    for name in EXTENSIONS:
-        for extension in import_module(name).REGISTRIES:
-            known = by_plural.get(extension.plural)
-            by_plural[extension.plural] = extension if known is None else replace(
-                known, namespaces=known.namespaces + extension.namespaces, by_key=known.by_key + extension.by_key)
-    return {kind: registry for registry in by_plural.values() for kind in registry.kinds}
+    """The parts by base class."""
+    return {kind: registry for registry in _REGISTRIES for kind in registry.kinds}
 
 
 def listings() -> dict[str, dict[str, Callable[..., Any]]]:

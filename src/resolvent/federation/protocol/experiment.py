@@ -210,7 +210,7 @@ def experiment_from_text(text: str, name: str, *, rehearsal: bool = False, model
 def _parsed(text: str, source: str, name: str, changes: Sequence[str], *, is_rehearsal: bool) -> FederatedExperiment:
     settings = read_yaml(text, source)
     data = settings.get("data") if isinstance(settings, Mapping) else None
-    if isinstance(data, Mapping) and data.get("name", "table") == "table" and "prices" not in data:
+    if isinstance(data, Mapping) and data.get("name", "table") == "table":
         changes = [*changes, f"data.table={SITE_TABLE}", *([] if "party" in data else [f"data.party={_PARTY}"])]
     return _checked(ExperimentFile.parse(text, source, name, changes), is_rehearsal=is_rehearsal)
 

@@ -1,0 +1,48 @@
+"""What is committed, at every commit: the records have the verdicts of their numbers, and the pages are current."""
+
+from experiments.reproduction import Reproduction, reproductions
+from experiments.results import README, RESULTS, page, read_records, with_counts
+from experiments.schema import Read
+
+STATED = {"says", "paper", "ours", "headline", "changed"}
+
+
+def verdict(holds, seeds):
+    """The verdict of items from the number of seeds in which each is as claimed."""
+    return "holds" if sum(holds) == seeds * len(holds) else "does not hold" if not sum(holds) else "holds in part"
+
+
+def test_every_record_has_the_claims_of_its_figure_and_the_verdicts_of_its_numbers():
+    for path, record in read_records(RESULTS).items():
+        assert path.with_suffix(".svg").is_file()
+        reproduction = Reproduction.load(record["name"]).restricted_to(record["setting"])
+        assert record["notes"] == reproduction.notes
+        if "--panels" in record["command"]:
+            reproduction = reproduction.with_panels([title for title, panel in reproduction.panels.items()
+                                                     if title in record["panels"] and not panel.of])
+        if "--seeds" not in record["command"]:
+            assert record["seeds"] == reproduction.seeds_of(record["setting"])
+        for claim, c in zip(record["claims"], reproduction.claims, strict=True):
+            assert {key: claim[key] for key in STATED} == c.model_dump(include=STATED)
+            stated = [{key: reading[key] for key in ("choices", "rule", "args")} for reading in claim["readings"]]
+            assert stated == [{"choices": r.choices, "rule": r.rule, "args": r.args} for r in c.all_readings()]
+            assert [Read(**reading["read"]) for reading in claim["readings"]] == [r.read for r in c.all_readings()]
+            counts = [[item["holds"] for item in reading["items"]] for reading in claim["readings"]]
+            assert [reading["verdict"] for reading in claim["readings"]] == [
+                verdict(of_reading, record["seeds"]) for of_reading in counts]
+            expected = verdict([n for of_reading in counts for n in of_reading], record["seeds"])
+            if record["setting"] in {False: (), True: ("quick",), "paper scale": ("quick", "middle")}[c.converged]:
+                expected = "not decided"
+            assert claim["verdict"] == expected
+
+
+def test_the_pages_are_those_of_the_committed_numbers():
+    assert (RESULTS / "README.md").read_text(encoding="utf-8") == page(RESULTS)
+    text = README.read_text(encoding="utf-8")
+    assert text == with_counts(text, RESULTS)
+    assert "| all | 103 | 86 | 41 | 3 | 67 |" in text
+
+
+def test_the_command_lists_the_figures(call, tmp_path):
+    listed = call("list", cwd=tmp_path).out
+    assert [line.split()[0] for line in listed.splitlines()] == list(reproductions())

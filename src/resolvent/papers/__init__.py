@@ -1,1 +1,0 @@
-"""The papers' experiments: claims, figures and their settings."""
