@@ -94,6 +94,14 @@ def command(name: str) -> str:
     return f"`{read(name)['command']}`"
 
 
+def number(name: str, *keys: Any, digits: int = 1, **values: Any) -> str:
+    """One number of a file, under these keys: from its top, or in the row that has these values."""
+    found: Any = chosen(read(name)["rows"], **values)[0] if values else read(name)
+    for key in keys:
+        found = found[key]
+    return f"{found:,.{digits}f}"
+
+
 # Speed.
 
 def fastest(workload: str) -> tuple[Row, Row]:
@@ -452,6 +460,30 @@ def regression_limits() -> str:
     return table(("regression", "sites", "runs"), [
         (row["fit"], f"{row['sites']}, the smallest with {row['rows of the smallest site']} rows", outcome(row))
         for row in read("regressions")["limits"]])
+
+
+def by_epsilon(name: str, data: str) -> str:
+    """The test accuracy of each method for each epsilon, in percent."""
+    rows = chosen(read(name)["rows"], data=data)
+    epsilons = list(dict.fromkeys(row["epsilon"] for row in rows))
+    titles = ("no noise" if epsilon == "inf" else f"ε = {float(epsilon):g}" for epsilon in epsilons)
+    return table(("", *titles), [
+        (method, *(f"{100 * row['accuracy']:.1f}" for epsilon in epsilons
+                   for row in chosen(rows, method=method, epsilon=epsilon)))
+        for method in dict.fromkeys(row["method"] for row in rows)])
+
+
+def auc_of_attack(method: str, epsilon: str) -> str:
+    """The area under the curve of the attack with shadow models."""
+    row, = chosen(read("privacy")["attacks"], method=method, epsilon=epsilon)
+    return f"{row['auc']:.2f}"
+
+
+def saved_rounds() -> str:
+    """The least and the greatest share of rounds that acceleration saves."""
+    shares = [1 - row[key] / row["plain"] for row in read("anderson")["rows"] for key in row
+              if key.startswith("memory") and row[key] is not None]
+    return f"between {percent(min(shares), 0)} and {percent(max(shares), 0)}"
 
 
 def audit() -> str:
