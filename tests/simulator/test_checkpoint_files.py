@@ -19,7 +19,7 @@ from resolvent.simulator.checkpoint.identity import RunIdentity
 from resolvent.simulator.storage import tree_files
 from signals import heard_signals
 
-IDENTITY = RunIdentity({"seed": "0"}, {"resolvent": "0.1"}, {}, "", ())
+IDENTITY = RunIdentity({"seed": "0"}, {"resolvent": "0.1"}, "")
 
 
 def test_written_file_is_complete_or_not_there(tmp_path):

@@ -1,4 +1,4 @@
-"""A run is identified by what it computes: edits that change numbers, edits that do not, and code that draws."""
+"""A run is identified by its settings, versions and code: edits that are refused, and edits that change nothing."""
 
 import importlib
 import importlib.util
@@ -18,6 +18,7 @@ from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
 from resolvent.simulator.engine import compiled_rounds as engine
 
 SOURCE = '''
+import dataclasses
 import math
 
 import jax.numpy as jnp
@@ -67,6 +68,20 @@ def hidden(x):
     return jnp.tanh(x)
 
 
+@dataclasses.dataclass
+class Weights:
+    values: np.ndarray
+
+
+WEIGHTS = Weights(np.array([1.0, 1.0]))
+TABLE = np.array([1, None])
+SCALED = np.vectorize(lambda x: scaled(x))
+
+
+def scaled(x):
+    return 1.5 * x
+
+
 class Output:
     def __init__(self, scale):
         self.scale = scale
@@ -83,7 +98,7 @@ OUTPUT = Output(2.0)
 
 
 def apply(params, x):
-    return OUTPUT(hidden(x * SLOPE) @ params["w"])
+    return OUTPUT(hidden(x * SLOPE * WEIGHTS.values * SCALED(2.0)) @ params["w"]) * TABLE[0]
 
 
 def share(labels, predictions):
@@ -101,6 +116,9 @@ EDITS = {
     "a helper of the model": ("jnp.tanh(x)", "jnp.sin(x)"),
     "the setting of an object": ("Output(2.0)", "Output(3.0)"),
     "the method of an object": ("self.scale * x", "self.scale + x"),
+    "the array of a dataclass": ("Weights(np.array([1.0, 1.0]))", "Weights(np.array([1.0, 2.0]))"),
+    "an array of objects": ("np.array([1, None])", "np.array([2, None])"),
+    "a function in an object of a package": ("return 1.5 * x", "return 1.6 * x"),
 }
 HARMLESS = SOURCE.replace("STEP = 0.25", "STEP   =   0.25  # a quarter").replace(
     "    def server(", "\n    # the mean\n    def server(")
@@ -146,9 +164,8 @@ def half(tmp_path_factory):
 @pytest.mark.parametrize("edit", EDITS)
 def test_edited_code_is_refused_by_name(half, edit):
     edited = module_of(SOURCE.replace(*EDITS[edit]), half)
-    with pytest.raises(rv.InputError, match=r"by other code: .*(Own|apply).* has been edited since") as error:
+    with pytest.raises(rv.InputError, match=r"by other code: .*(Own|apply).* has been edited since"):
         run(edited, half)
-    assert "the rounds" in str(error.value)
 
 
 def test_an_edited_metric_is_refused(half):
@@ -191,80 +208,66 @@ def identity(folder, algorithm, model, **settings):
     return identities[0]
 
 
-def library_programs(folder):
-    solver, model = rv.SGD(0.1, batch_size=4, epochs=1), rv.models.mlp(2, 2, width=3)
-    return [identity(folder, make(solver), model).programs for make in (rv.scaffold, rv.fedgeomed_plus)]
-
-
-def test_programs_do_not_depend_on_the_process(tmp_path):
+def test_the_identity_does_not_depend_on_the_process(tmp_path):
     """In another process, and under another order of sets."""
     module = module_of(SOURCE, tmp_path)
     command = ("import json, own_run, sys, test_identity as t; m = own_run; "
-               "print(json.dumps([*t.library_programs(sys.argv[1]), "
-               "t.identity(sys.argv[1], m.ALGORITHM, m.MODEL).as_json()]))")
+               "print(json.dumps(t.identity(sys.argv[1], m.ALGORITHM, m.MODEL).as_json()))")
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     output = subprocess.run([sys.executable, "-c", command, str(tmp_path)], cwd=Path(__file__).parent, check=True,
                             capture_output=True, text=True, env=environment).stdout
-    expected = [*library_programs(tmp_path), identity(tmp_path, module.ALGORITHM, module.MODEL).as_json()]
+    expected = identity(tmp_path, module.ALGORITHM, module.MODEL).as_json()
     assert json.loads(output) == json.loads(json.dumps(expected))
 
 
-def test_the_program_depends_neither_on_the_scheduler_nor_on_the_number_of_rounds(tmp_path):
-    """It does not depend on where the data are. Runs with other diagnostics are compared with one another."""
+def test_the_code_depends_neither_on_the_scheduler_nor_on_the_number_of_rounds(tmp_path):
+    """Nor on where the data are, on what is recorded, and on the values of arrays that are settings."""
     module = module_of(SOURCE, tmp_path)
 
-    def programs(**settings):
-        return identity(tmp_path, module.ALGORITHM, module.MODEL, **settings)
+    def code(**settings):
+        return identity(tmp_path, module.ALGORITHM, module.MODEL, **settings).code
 
-    plain, other = programs(), programs(diagnostics=["model_change", "steps"])
-    for same in (programs(scheduler="lanes"), programs(rounds=50, evaluate_every=1), programs(memory="host")):
-        assert same.programs == plain.programs
-    assert other.programs != plain.programs
-    assert other.trace(plain.record) == plain.programs
+    assert {code(), code(scheduler="lanes"), code(rounds=50, evaluate_every=1), code(memory="host"),
+            code(diagnostics=["model_change", "steps"])} == {code()}
+    dropouts = [rv.participation.Dropout(np.full(3, share)) for share in (0.1, 0.2)]
+    assert code(participation=dropouts[0]) == code(participation=dropouts[1]) != code()
 
 
-def test_a_run_with_a_checkpoint_traces_its_rounds_no_more_than_once_more(tmp_path, monkeypatch):
-    """Code of the library is traced once for the run and for its identity, own code once more for the comparison."""
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_run_traces_its_rounds_once(has_checkpoint, tmp_path, monkeypatch):
+    """Code of the library and own code, with a checkpoint and without one."""
     counts = []
     phases = engine._run_phases
     monkeypatch.setattr(engine, "_run_phases", lambda *args: counts.append(1) or phases(*args))
-    model = rv.models.mlp(2, 2, width=7)
+    model = rv.models.mlp(2, 2, width=7 + has_checkpoint)  # of a shape that no other test has traced
     rv.simulate(rv.fedprox(rv.SGD(0.1, batch_size=3), mu=0.1), model, DATA, rounds=2, progress=False,
-                checkpoint=tmp_path / "library")
+                checkpoint=tmp_path / "library" if has_checkpoint else None)
     assert len(counts) == 1
     counts.clear()
-    run(module_of(SOURCE, tmp_path), tmp_path)
-    assert len(counts) == 2
+    run(module_of(SOURCE, tmp_path), tmp_path if has_checkpoint else None)
+    assert len(counts) == 1
 
 
-@pytest.mark.parametrize(("old", "new"), [
-    ("tree.lerp(w, b, STEP)", "tree.lerp(w, b, np.random.rand())"),
-    ("return jnp.tanh(x)", "return jnp.tanh(x) + time.time() % 1"),
-    ('"w": jnp.zeros((2, 2))', '"w": jnp.array(np.random.normal(size=(2, 2)))'),
-])
-def test_code_that_draws_or_reads_when_it_is_traced_is_refused(tmp_path, old, new):
-    module = module_of("import time\n" + SOURCE.replace(old, new), tmp_path)
-    with pytest.raises(rv.InputError, match=r"run: tracing .* twice gives two programs: .*np\.random.*jax\.random"):
-        run(module)
-
-
-def test_a_global_that_changed_after_compilation_is_named(tmp_path):
-    """JAX would run the program that it compiled for the earlier value."""
+def test_a_global_that_changed_after_compilation_has_its_new_value(tmp_path):
+    """JAX would run the program that it compiled for the earlier value, as after another cell of a notebook."""
     module = module_of(SOURCE, tmp_path)
-    run(module, rounds=2)
+    first = run(module, rounds=2).digest
     module.STEP = 0.9
-    with pytest.raises(rv.InputError, match=r"has changed since JAX compiled it.*call jax\.clear_caches\(\)"):
-        run(module, rounds=2)
+    second = run(module, rounds=2).digest
+    (tmp_path / "edited").mkdir()
+    edited = run(module_of(SOURCE.replace(*EDITS["a global number"]), tmp_path / "edited"), rounds=2).digest
+    assert first != second == edited
 
 
-STORED = RunIdentity({"seed": "0"}, {"jax": "1"}, {"the rounds": "a"}, "code", (), ("Own",))
+STORED = RunIdentity({"seed": "0"}, {"python": "3.11", "jax": "1"}, "code", ("Own",))
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"programs": {"the rounds": "b"}}, "the code of Own is the same, but the rounds would .*np.random"),
-    ({"programs": {"the rounds": "b"}, "code": "other"}, "Own has been edited since, and the rounds would"),
-    ({"programs": {"the rounds": "b"}, "code": "other", "versions": {"jax": "2"}}, "with jax 1, now 2, and"),
-    ({"programs": {"the rounds": "b"}, "code": "", "names": ()}, "has been edited since"),
+    ({"code": "other"}, "by other code: Own has been edited since"),
+    ({"code": "other", "versions": {"python": "3.11", "jax": "2"}}, "by other code: Own has been edited since"),
+    ({"code": "other", "versions": {"python": "3.12", "jax": "1"}}, "with python 3.11, now 3.12.*code of Own cannot"),
+    ({"code": "", "names": ()}, "this run has been edited since"),
+    ({"fingerprint": {"seed": "1"}}, "another value of seed"),
 ])
 def test_what_differs_is_said(changes, message):
     with pytest.raises(rv.InputError, match=message):
@@ -272,10 +275,9 @@ def test_what_differs_is_said(changes, message):
 
 
 def test_another_version_of_jax_is_not_an_edit():
-    """The same code, of which another version makes another program, continues with a warning."""
-    newer = STORED._replace(programs={"the rounds": "b"}, versions={"jax": "2"})
+    """The same code continues with a warning."""
     with pytest.warns(UserWarning, match="was written with jax 1, now 2"):
-        newer.check(STORED, Path("run"))
+        STORED._replace(versions={"python": "3.11", "jax": "2"}).check(STORED, Path("run"))
 
 
 def test_packages_of_another_environment_are_not_own(tmp_path, monkeypatch):

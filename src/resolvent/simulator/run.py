@@ -30,7 +30,7 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
-from resolvent.simulator.checkpoint.program import check_repeatable
+from resolvent.simulator.checkpoint.identity import forget_programs_of_edited_code
 from resolvent.simulator.engine.pace import Pace
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
 from resolvent.simulator.engine.states import Federation
@@ -163,8 +163,8 @@ def simulate(
         CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation), privacy,
         spent)
     with detect_lost_process(), _lock_of(plan.checkpoint.folder):
+        forget_programs_of_edited_code(plan)
         placement = place(plan)
-        check_repeatable(plan)
         return _run(plan, placement, progress)
 
 

@@ -1,4 +1,4 @@
-"""Digests of settings: of what the parts of a run are given, not of what they compute with it (see ``program``)."""
+"""Digests of settings: of what the parts of a run are given, not of what they compute with it (see ``own_code``)."""
 
 import dataclasses
 import functools

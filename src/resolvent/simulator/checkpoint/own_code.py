@@ -1,7 +1,7 @@
 """The user's own code in the parts of a run: which functions and classes it is, and a digest of what they say.
 
-It is for what JAX does not trace, such as a metric in plain Python, and for traced code whose programs two versions of
-JAX write differently. Code is *own* if it is neither Python's nor an installed package's.
+A run is resumed only with the code of its first rounds. Code is *own* if it is neither Python's nor an installed
+package's.
 """
 
 import ast
@@ -39,22 +39,27 @@ _WRITTEN_BY_PYTHON = frozenset(["__dict__", "__weakref__", "__module__", "__doc_
 def digest_of_code(x: Any) -> str:
     """SHA-256 of the own code that a value can run; empty if it has none.
 
-    A function is described by its bytecode, constants, defaults, the values that it encloses, and the globals that it
-    names, and so on for the functions among these; an object of an own class by that class and its attributes. Comments
-    and layout do not matter. An edit that changes no number can change the digest, such as another order of two
-    independent lines. What a function finds by a name that it computes is not found.
+    The arrays of the value itself, if it is a pytree, are settings and not a part of its code. A function is described
+    by its bytecode, constants, defaults, the values that it encloses, and the globals that it names, and so on for the
+    functions among these; an object of an own class by that class and its attributes. Comments and layout do not
+    matter. An edit that changes no number can change the digest, such as another order of two independent lines. What a
+    function finds by a name that it computes is not found.
     """
     walk = _Walk()
-    digest = digest_of_texts(walk.describe(x))
+    digest = digest_of_texts(walk.describe(_without_arrays(x)))
     return digest if walk.names else ""
 
 
 def own_parts(x: Any) -> tuple[str, ...]:
     """The names of the own functions and classes that a value can run."""
     walk = _Walk()
-    for _ in walk.describe(x):
+    for _ in walk.describe(_without_arrays(x)):
         pass
     return tuple(walk.names)
+
+
+def _without_arrays(x: Any) -> Any:
+    return jax.tree.map(lambda leaf: None if isinstance(leaf, np.ndarray | jax.Array) else leaf, x)
 
 
 class _Walk:
@@ -80,7 +85,11 @@ class _Walk:
             self._known[id(x)] = len(self._known)
             self._alive.append(x)
         if isinstance(x, np.ndarray | np.generic | jax.Array):
-            yield "array" if isinstance(x, jax.core.Tracer) else f"array {digest_of_array(x)}"
+            if x.dtype == object:  # of Python's objects, which are described one by one
+                yield f"array {x.shape}"
+                yield from self._all(x.ravel().tolist())
+            else:
+                yield f"array {digest_of_array(x)}"
         elif isinstance(x, Enum):
             yield f"{type(x).__qualname__}.{x.name}"
         elif isinstance(x, type):
@@ -128,12 +137,14 @@ class _Walk:
         """An object: its class, and what it holds."""
         yield getattr(x, "__name__", "")
         yield from self.describe(type(x))
+        attributes = getattr(x, "__dict__", None)
         if dataclasses.is_dataclass(x):
-            # The arrays of a pytree are settings, which are described elsewhere, and can be large.
-            values = {field.name: getattr(x, field.name, None) for field in dataclasses.fields(x)}
-            yield from self.describe({k: v for k, v in values.items() if not isinstance(v, np.ndarray | jax.Array)})
+            yield from self.describe({field.name: getattr(x, field.name, None) for field in dataclasses.fields(x)})
         elif _is_own_module(type(x).__module__):
-            yield from self.describe(getattr(x, "__dict__", None))
+            yield from self.describe(attributes)
+        elif isinstance(attributes, dict):  # an object of a package, such as numpy.vectorize, can hold own functions
+            yield from self.describe({name: value for name, value in attributes.items()
+                                      if isinstance(value, FunctionType | MethodType | functools.partial)})
 
     def _class(self, kind: type) -> Iterator[str]:
         if not _is_own_module(kind.__module__):
