@@ -20,7 +20,6 @@ _CAUSES = {  # end of a file's name, and a function in it -> the cause; the inne
     ("compiler.py", "compile_or_get_cached"): "compiling or loading",
     ("pxla.py", "lower_sharding_computation"): "lowering",
     ("partial_eval.py", "trace_to_jaxpr"): "tracing",
-    ("program_digest.py", "digest_of_program"): "digests of programs",
     ("storage.py", "advance"): "rounds",
     ("measurements.py", "evaluate"): "evaluation",
     ("checkpoints.py", "write_if_due"): "checkpoints",

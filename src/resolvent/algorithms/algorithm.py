@@ -1,7 +1,6 @@
 """Algorithms: their base classes, the local work that most of them share, and the origin of updates."""
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -27,7 +26,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
-from resolvent.xla.programs import call_part
 
 __all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Message", "Method", "OnePhaseMethod", "PartyState", "Phase",
            "Replies", "Reply", "ServerState", "SharedModelMethod", "StragglerPolicy", "algorithm_of_round",
@@ -121,9 +119,8 @@ def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: 
     if oracle.recording is not None and oracle.recording.on_work is not None:
         oracle.recording.on_work()
     if oracle.memory is None:
-        w, steps = call_part(lambda start, center: solver(replace(subproblem, center=center), start, key, effort),
-                             start, subproblem.center)
-    else:  # not as a part: combinators ask whether the solver returns the very arrays of the memory
+        w, steps = solver(subproblem, start, key, effort)
+    else:
         w, steps, after["memory"] = solver.solve_with_memory(subproblem, start, key, effort, oracle.memory)
     return w, {"model": w, "steps": steps.astype(tree.dtype(w)), **inexactness_if_recorded(subproblem, w, start),
                **after}

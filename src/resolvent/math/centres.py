@@ -14,7 +14,6 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from resolvent.math import tree
 from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.math.tree import Vector
-from resolvent.xla.programs import call_part
 
 __all__ = ["CentreInfo", "coordinate_median", "geometric_median", "mean", "moreau_centre"]
 
@@ -87,12 +86,7 @@ def moreau_centre(
     References:
         Fed+ (7), (16), (22), (25); errata 15.
     """
-    t = jnp.asarray(t, tree.dtype(points))  # one type, so that methods share the program
-    return call_part(lambda: _moreau_centre(points, weights, penalty, t, tolerance, max_iterations))
-
-
-def _moreau_centre(original: Vector, weights: Float[Array, " C"], penalty: Penalty, t: Array, tolerance: ArrayLike,
-                   max_iterations: ArrayLike) -> tuple[Vector, CentreInfo]:
+    t, original = jnp.asarray(t, tree.dtype(points)), points
     points = tree.widen(original)
     # As one array, an operation occurs once in the program and not once for each layer.
     is_small = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(points)) <= _MAX_COPIED_BYTES

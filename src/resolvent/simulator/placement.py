@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.problem.solvers import LocalSolver
-from resolvent.simulator.engine.chunks import ChunkRunner, shares_programs
+from resolvent.simulator.engine.chunks import ChunkRunner
 from resolvent.simulator.engine.predrawn import check_first_cohorts
 from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
-from resolvent.simulator.engine.schedulers import Scheduler, Sequential, Sharded
+from resolvent.simulator.engine.schedulers import Scheduler, Sharded
 from resolvent.simulator.memory import check_memory
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.systems import MessageBytes, message_bytes
@@ -55,10 +55,7 @@ def _place(plan: Plan) -> Placement:
     if plan.divides_parties:
         scheduler = scheduler.inner if isinstance(scheduler, Sharded) else scheduler
     storage = _storage_of(plan, scheduler)
-    # Known before the run, so that a resumed run has the same programs.
-    is_divided = (shares_programs(plan.rounds) and isinstance(storage, DeviceStorage)
-                  and scheduler == Sequential() and plan.scheduler != "measured")
-    run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler, is_divided)
+    run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler)
     inputs = storage.first_inputs()
     message = MessageBytes(0, 0) if plan.pools_data else message_bytes(plan.description)
     run_chunk.check(inputs)

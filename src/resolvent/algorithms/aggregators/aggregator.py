@@ -15,7 +15,6 @@ from resolvent.math import centres, tree
 from resolvent.math.centre_searches import CentreSearch, MoreauSearch, SignSearch
 from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.math.tree import Vector
-from resolvent.xla.programs import call_part
 
 
 class Aggregator(CheckedArguments, eqx.Module):
@@ -73,7 +72,7 @@ class Mean(Aggregator):
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
-        return call_part(replies.mean), {}
+        return replies.mean(), {}
 
 
 class MoreauCentre(Aggregator):
@@ -134,13 +133,10 @@ def median_threshold(penalty: Penalty, replies: Replies, centre: Vector, multipl
     Raises:
         TypeError: the penalty is not a norm.
     """
-    def threshold() -> Float[Array, ""]:
-        wide = tree.widen(centre)
-        distances = jax.vmap(lambda row: penalty.threshold(tree.sub(tree.widen(row), wide)))(replies.payload)
-        median: Array = centres.coordinate_median(distances, replies.weight)
-        return jnp.asarray(multiple * median)
-
-    return call_part(threshold)
+    wide = tree.widen(centre)
+    distances = jax.vmap(lambda row: penalty.threshold(tree.sub(tree.widen(row), wide)))(replies.payload)
+    median: Array = centres.coordinate_median(distances, replies.weight)
+    return jnp.asarray(multiple * median)
 
 
 class GeometricMedian(Aggregator):

@@ -20,7 +20,6 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
-from resolvent.xla.programs import call_part
 
 Measure: TypeAlias = Literal["loss", "score"]
 
@@ -33,15 +32,12 @@ def best_held_out(oracle: Oracle, model: Callable[[PyTree[Array]], Vector], cand
     A measure that is not a number is the worst; so without held-out samples the first model is the best. The candidates
     have leaves [J, ...], and ``model`` maps one of them to its model.
     """
-    def best() -> Int[Array, ""]:
-        loss, score = jax.lax.map(lambda candidate: oracle.held_out(model(candidate)), candidates)
-        gain = jnp.where(jnp.isnan(loss), -jnp.inf, -loss)
-        if by == "score":
-            score = jnp.where(jnp.isnan(score) | jnp.isnan(loss), -jnp.inf, score)
-            gain = jnp.where(score == jnp.max(score), gain, -jnp.inf)
-        return jnp.argmax(gain)
-
-    return call_part(best)
+    loss, score = jax.lax.map(lambda candidate: oracle.held_out(model(candidate)), candidates)
+    gain = jnp.where(jnp.isnan(loss), -jnp.inf, -loss)
+    if by == "score":
+        score = jnp.where(jnp.isnan(score) | jnp.isnan(loss), -jnp.inf, score)
+        gain = jnp.where(score == jnp.max(score), gain, -jnp.inf)
+    return jnp.argmax(gain)
 
 
 _OWN_WORK = 302  # number of the work on the local model, different from those of inner algorithms

@@ -24,7 +24,6 @@ from resolvent.data.partition.splits import resplit
 from resolvent.errors import InputError, count_of
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.engine.chunks import share_programs
 from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
 from resolvent.simulator.memory import MemoryChoice
 from resolvent.simulator.record.model_folder import SavedModels
@@ -162,15 +161,14 @@ class _Runner:
         results, runs = dict[str, Result](), dict[str, MethodRun]()
         for number, (label, algorithm) in enumerate(algorithms.items()):
             report = self._report(title)
-            with share_programs(len(algorithms) > 1):
-                result = simulate(
-                    algorithm, self._subject, samples.data, rounds=experiment.rounds, seed=seed,
-                    participation=experiment.participation, evaluate_every=experiment.evaluate_every,
-                    diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
-                    name=label, resume=self._resume, start=self._start, **self._execution._asdict(),
-                    on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
-                    checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
-                    progress=False if report is None else partial(report, label))
+            result = simulate(
+                algorithm, self._subject, samples.data, rounds=experiment.rounds, seed=seed,
+                participation=experiment.participation, evaluate_every=experiment.evaluate_every,
+                diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
+                name=label, resume=self._resume, start=self._start, **self._execution._asdict(),
+                on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
+                checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
+                progress=False if report is None else partial(report, label))
             results[label] = _with_shared_samples(result, results)
             runs[label] = MethodRun(result.metrics.assign(**columns), result.facts, result.refused, result.digest,
                                     points.get(label))

@@ -5,7 +5,6 @@ the rows back and hands the replies to the server's function. It knows no algori
 round, phase, party), so neither the scheduler nor the cohort's order changes what a party computes.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -46,20 +45,18 @@ from resolvent.problem.oracle import recording
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.engine.cohort_parts import CohortPart, part_of_cohort
 from resolvent.simulator.engine.scheduler_choice import SchedulerName, scheduler_named
-from resolvent.simulator.engine.schedulers import Jobs, Sequential
+from resolvent.simulator.engine.schedulers import Jobs
 from resolvent.simulator.engine.states import Chunk, Federation, RoundRecord, Snapshot
 from resolvent.simulator.storage.shards import REPLICATED, SHARDED, on_every_device, shard_specs
 from resolvent.xla.fallback import FallbackJit
-from resolvent.xla.programs import call_part, marking
 from xla_cpu_rewrites.small_call import allow_small_calls, call_metadata
 
-__all__ = ["SHARED_PART", "estimated_work", "initial_state", "program_of_round", "run_chunk"]
+__all__ = ["estimated_work", "initial_state", "run_chunk"]
 
 _FEDERATION_SPECS = Federation(REPLICATED, SHARDED, REPLICATED)
 _SNAPSHOT_SPECS: Any = Snapshot(cast("Any", REPLICATED), SHARDED, REPLICATED)
 _CHUNK_SPECS = Chunk(_FEDERATION_SPECS, cast("Any", REPLICATED), _SNAPSHOT_SPECS)
 _INFO = {"model": "the party's model at the end of its work", "steps": "its number of steps"}
-SHARED_PART = "shared_part"  # the name of calls outside of the parties' work that methods share
 _STATES_AT_ONCE = 256  # first states of parties that are computed side by side
 
 
@@ -169,30 +166,6 @@ def _run_round(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: F
         return _run_phases(algorithm, problem, cohort, shares, key, state, t, static)
 
 
-def program_of_round(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
-                     record: tuple[str, ...],
-                     trace: Callable[..., jax.stages.Traced] | None = None) -> jax.stages.Traced:
-    """The program of a round with the parties one after the other.
-
-    Args:
-        state: the state before the round, or its shapes.
-        record: names of the parties' scalars to record, see ``run_chunk``.
-        trace: traces a compiled function; default: JAX finds the trace of an earlier call again.
-    """
-    static = _Static(record, Sequential(), plain=False)
-    # The number of a round is a weak type in ``_run_rounds``, whose trace is found again if all types are the same.
-    number = jax.ShapeDtypeStruct((), jnp.result_type(int), weak_type=True)  # type: ignore[no-untyped-call]
-    key = jax.eval_shape(keys.root_key, jnp.array(0))
-
-    def draw(participation: Participation, sizes: Int[Array, " N"], key: Array, state: Any, t: Array) -> Any:
-        shares = participation.shares(sizes) if "gap" in record else None
-        return tree.strongly_typed(participation.draw(state, key, t, sizes)[0]), shares
-
-    cohort, shares = jax.eval_shape(draw, participation, problem.sizes, key, state.participation, number)
-    args = (algorithm, problem, cohort, shares, key, replace(state, participation=()), number)
-    return _run_round.trace(*args, static=static) if trace is None else trace(_run_round, *args, static=static)
-
-
 def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"] | None, key: Array,
                 state: Federation, t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     plain, algorithm, of_round = algorithm, algorithm_of_round(algorithm, t), problem.at(t)
@@ -202,8 +175,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: 
     party_info: Info = {}
     server_info: Info = {**cohort.info}
     for number in range(len(algorithm.phases)):
-        with marking(SHARED_PART):
-            of_phase = call_part(partial(_keys_of_phase, number), key, t, part.index)
+        of_phase = _keys_of_phase(number, key, t, part.index)
         # What a party works with is of the round in which it began.
         work = (algorithm, of_round, key) if cohort.began is None else (plain, problem, key)
         phase = _run_phase(algorithm, number, of_round, cohort, part, counted, of_phase, state, static, work)
@@ -285,9 +257,8 @@ def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Coho
     parties = jax.tree.map(
         lambda leaf, row: leaf.at[part.targets(slots, len(leaf))].set(row, unique_indices=True),
         state.parties, committed)
-    with marking(SHARED_PART):
-        server, server_info = server_step(algorithm, number, state.server,
-                                          stacked_replies(payload, cohort, counted), of_phase[1])
+    server, server_info = server_step(algorithm, number, state.server, stacked_replies(payload, cohort, counted),
+                                      of_phase[1])
     return _PhaseResult(replace(state, server=server, parties=parties), counted, info | models, server_info)
 
 
@@ -311,8 +282,7 @@ def _model_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"
         after = algorithm.personal_model(row, model_message(state.server, k), problem.oracle(k))
         return tree.norm(tree.sub(after, model))
 
-    with marking(SHARED_PART):
-        return jax.vmap(of_party)(index, tree.rows(state.parties, problem.row(index)), models)
+    return jax.vmap(of_party)(index, tree.rows(state.parties, problem.row(index)), models)
 
 
 def _start_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"], state: Federation,

@@ -25,13 +25,11 @@ from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.xla.loops import lane_queue
-from resolvent.xla.programs import marking
 from xla_cpu_rewrites.small_call import no_inline
 
-__all__ = ["AXIS", "LOCAL_WORK", "Jobs", "Lanes", "Queue", "Scheduler", "Sequential", "Sharded", "distribute"]
+__all__ = ["AXIS", "Jobs", "Lanes", "Queue", "Scheduler", "Sequential", "Sharded", "distribute"]
 
 AXIS = "parties"
-LOCAL_WORK = "local_work"  # the name of the solvers' calls in a program with the parties one after the other
 _spec: Callable[..., PartitionSpec] = PartitionSpec
 _REPLICATED = _spec()
 _SHARED_BYTES = 2**20  # smallest array that the devices of a CPU share
@@ -111,8 +109,7 @@ class Sequential(Scheduler):
     def __call__(self, work: Work, shared: Shared, jobs: Jobs, amount: Float[Array, " C"]) -> PyTree[Any]:
         # Most algorithms reply with the model that they also record: without duplicates it is stored once.
         distinct_work, restore = _without_duplicates(work)
-        with marking(LOCAL_WORK):
-            return restore(jax.lax.map(partial(distinct_work, shared), jobs))
+        return restore(jax.lax.map(partial(distinct_work, shared), jobs))
 
 
 @dataclass(frozen=True)

@@ -10,29 +10,19 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import PartyScores, Problem, party_scores
-from resolvent.simulator.engine.chunks import CallInParts
-from resolvent.simulator.engine.compiled_rounds import SHARED_PART
 from resolvent.simulator.engine.states import Federation
-from resolvent.xla.programs import marking
-
-
-def personal_models(algorithm: Algorithm, problem: Problem, state: Federation, index: Int[Array, " M"]) -> Vector:
-    """The models that the parties ``index`` use in this state: leaves [M, ...]."""
-    models: Vector = CallInParts(program_of_models)(algorithm, problem, state, index)
-    return models
 
 
 @jax.jit
-def program_of_models(algorithm: Algorithm, problem: Problem, state: Federation, index: Int[Array, " M"]) -> Vector:
-    """``personal_models``, compiled."""
+def personal_models(algorithm: Algorithm, problem: Problem, state: Federation, index: Int[Array, " M"]) -> Vector:
+    """The models that the parties ``index`` use in this state: leaves [M, ...]."""
     model_message = algorithm.model_message
 
     def of_party(k: Array) -> Vector:
         row: PartyState = tree.rows(state.parties, problem.row(k))
         return algorithm.personal_model(row, model_message(state.server, k), problem.oracle(k))
 
-    with marking(SHARED_PART):
-        return jax.vmap(of_party)(index)
+    return jax.vmap(of_party)(index)
 
 
 @jax.jit

@@ -15,12 +15,11 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import PartyScores, Problem, SolvedProblem
-from resolvent.simulator.engine.chunks import CallInParts
 from resolvent.simulator.engine.states import Chunk, RoundRecord
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
 from resolvent.simulator.record.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
-from resolvent.simulator.record.evaluate import evaluate_models, evaluate_split, program_of_models
+from resolvent.simulator.record.evaluate import evaluate_models, evaluate_split, personal_models
 from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.party_metrics import HELD_OUT
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
@@ -69,7 +68,6 @@ class Measurements:
         self._parties_problem = problem.local()
         self._uses_shared_model = plan.description.uses_shared_model
         self._uses_held_out = plan.description.uses_held_out
-        self._personal_models = CallInParts(program_of_models)
 
     def metrics(self) -> "pd.DataFrame":
         """All metrics so far, see ``MetricsTable``."""
@@ -134,7 +132,7 @@ class Measurements:
 
     def _models_of_view(self, view: EvaluationView, problem: Problem) -> Vector:
         """The personal models of the evaluated parties, leaves [m, ...], on the samples of a problem with them."""
-        models: Vector = self._personal_models(self._algorithm, problem, view.state, view.parties)
+        models: Vector = personal_models(self._algorithm, problem, view.state, view.parties)
         return models
 
     def _collect_scores(self, prefixes: tuple[str, ...], views: list[EvaluationView], scores: list[PartyScores],
