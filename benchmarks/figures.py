@@ -634,6 +634,23 @@ def forecast() -> str:
                   for row in choices("forecast")])
 
 
+# The papers' claims.
+
+def verdicts() -> str:
+    """The number of claims with each verdict, for each paper."""
+    from experiments.results import RESULTS, counts_table, shown_records
+
+    return counts_table(shown_records(RESULTS).values())
+
+
+def claims() -> str:
+    """How many claims of the papers have each verdict."""
+    from experiments.results import RESULTS, shown_records, verdict_counts
+
+    _, holds, in_part, fails, not_decided, _ = verdict_counts(shown_records(RESULTS).values())[-1]
+    return f"{holds} hold, {in_part} hold in part, {fails} do not hold, and {not_decided} are not decided"
+
+
 # A release.
 
 def release() -> str:

@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 BENCHMARKS = ROOT / "benchmarks"
 REFERENCE_PAGES = ROOT / "docs" / "api"
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+IMPORTED = [str(ROOT / "src"), str(ROOT)]
+sys.path[:0] = IMPORTED
 
 PARAGRAPHS = ("Problem", "Update", "Communication", "Defaults", "Use when")  # of the docstring of a preset
 TABLE = "<!-- the tables of algorithms -->"
-COUNTS = "<!-- the counts of verdicts by paper -->"
 SOURCE = re.compile(r"<!-- the source of (\S+) -->")
 FIGURE = re.compile(r"<!-- (?:figure: .+?|end) -->")  # around what benchmarks/figures.py has written
 CODE_BLOCK = re.compile(
@@ -30,7 +30,11 @@ REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>
 
 
 def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
-    """Name the version in the footer of every page."""
+    """Name the version in the footer of every page, and let the hooks import the library and the experiments.
+
+    MkDocs takes back what a hook adds to the path while it is loaded.
+    """
+    sys.path[:0] = IMPORTED
     import resolvent
 
     config.copyright = f"Resolvent {resolvent.__version__}"
@@ -54,9 +58,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     The marks around numbers and tables of the benchmarks, which ``benchmarks/figures.py`` writes, are left out.
     """
     markdown = FIGURE.sub("", markdown)
-    for mark, content in ((TABLE, table), (COUNTS, counts)):
-        if mark in markdown:
-            markdown = markdown.replace(mark, content())
+    if TABLE in markdown:
+        markdown = markdown.replace(TABLE, table())
     markdown = SOURCE.sub(lambda match: source(match[1]), markdown)
     return REFERENCE.sub(entries, markdown)
 
@@ -122,13 +125,6 @@ def families() -> dict[str, list[str]]:
             [name for match in REFERENCE.finditer(page) if match["module"].endswith(".presets")
              for name in re.findall(r"\w+", match["names"])]
             for page in pages}
-
-
-def counts() -> str:
-    """The number of claims with each verdict, one row for each paper."""
-    from experiments.results import counts_table, shown_records
-
-    return counts_table(shown_records(RESULTS).values())
 
 
 def rows(head: tuple[str, ...], lines: list[tuple[str, ...]], column: int = 0) -> str:

@@ -5,7 +5,6 @@ Each JSON file has the SHA-256 of its content, so that a damaged one is refused 
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -29,7 +28,6 @@ _MAX_NUMBERS = 6  # numbers of a reading that the page lists
 _MAX_HEADLINE = 9  # numbers of a claim that the table of the most important numbers lists
 
 RESULTS = Path(__file__).parent / "results"  # the committed ones
-README = Path(__file__).parent / "README.md"
 COLUMNS_OF_COUNTS = ("paper", "holds", "in part", "does not hold", "not decided", "ours")
 
 Record = Mapping[str, Any]
@@ -82,10 +80,8 @@ def redraw(folder: Path, name: str | None = None) -> list[Path]:
 
 
 def write_page(folder: Path) -> None:
-    """Write the page of all results in a folder, ``README.md``; of the committed ones, also the table in ours."""
+    """Write the page of all results in a folder, ``README.md``."""
     write_text(folder / "README.md", page(folder))
-    if folder.resolve() == RESULTS:
-        write_text(README, with_counts(README.read_text(encoding="utf-8"), folder))
 
 
 def page(folder: Path) -> str:
@@ -154,12 +150,6 @@ def verdict_counts(records: Iterable[Record]) -> list[tuple[str, int, int, int, 
             of_paper[-1 if claim.get("ours") else (*VERDICTS, NOT_DECIDED).index(claim["verdict"])] += 1
     total = [sum(column) for column in zip(*counts.values(), strict=True)]
     return [(paper, *numbers) for paper, numbers in [*sorted(counts.items()), ("all", total)]]
-
-
-def with_counts(text: str, folder: Path) -> str:
-    """A page with the table of verdicts of a results folder between its marks."""
-    table = counts_table(shown_records(folder).values())
-    return re.sub(r"(?<=<!-- verdicts -->\n\n).*?(?=\n\n<!-- end -->)", lambda _: table, text, flags=re.DOTALL)
 
 
 def notes(record: Record) -> list[str]:

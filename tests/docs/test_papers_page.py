@@ -1,7 +1,6 @@
 """docs/papers.md: every item of the papers, every reproduction and every result has a row, and every link leads on."""
 
 import ast
-import importlib.util
 import re
 from collections import Counter
 from functools import cache
@@ -16,7 +15,8 @@ from experiments.results import COLUMNS_OF_COUNTS, shown_records, verdict_counts
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 RESULTS = ROOT / "experiments" / "results"
-ROWS = [[cell.strip() for cell in line.strip("| \n").split(" | ")] for line in PAGE.splitlines()
+ROWS = [[cell.strip() for cell in line.strip("| \n").split(" | ")]
+        for line in PAGE.split("<!-- end -->")[1].splitlines()  # after the table of verdicts
         if line.startswith("| ") and not line.startswith("| item")]
 
 
@@ -73,9 +73,6 @@ def test_every_test_that_the_page_names_exists():
 
 
 def test_counts_of_verdicts_are_those_of_the_results():
-    spec = importlib.util.spec_from_file_location("hooks_of_the_site", ROOT / "docs" / "hooks.py")
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
     records = list(shown_records(RESULTS).values())
     rows = verdict_counts(records)
     claims = [claim for record in records for claim in record["claims"]]
@@ -83,10 +80,5 @@ def test_counts_of_verdicts_are_those_of_the_results():
     ours = sum(claim["ours"] for claim in claims)
     assert rows[-1] == ("all", *(own_verdicts[verdict] for verdict in (*VERDICTS, NOT_DECIDED)), ours)
     assert [sum(column) for column in zip(*(row[1:] for row in rows[:-1]), strict=True)] == [*rows[-1][1:]]
-    assert hooks.COUNTS in PAGE
-    table = hooks.counts().splitlines()
-    assert table[0] == f"| {' | '.join(COLUMNS_OF_COUNTS)} |"
-    assert table[-1] == f"| {' | '.join(map(str, rows[-1]))} |"
-    holds, in_part, fails, not_decided = rows[-1][1:5]
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    assert (f"{holds} hold, {in_part} hold in part, {fails} do not hold, and {not_decided} are not decided") in readme
+    assert f"| {' | '.join(COLUMNS_OF_COUNTS)} |" in PAGE
+    assert f"| {' | '.join(map(str, rows[-1]))} |" in PAGE
