@@ -6,12 +6,15 @@ change. A step is a linear combination a w + b S + c v of the table w, such a gr
 times the gradients of the rows are added to the rows of a w + c v. This is w itself without weight decay and without a
 proximal term, whose weights are known at run time only: a loop of one pass or none computes a w + c v. The order of the
 additions differs.
+
+Only gradients of rewritten functions are changed in this way: ``rewrite`` marks them, by a rule that compiles the
+original operation.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -21,6 +24,7 @@ from jax import lax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jaxtyping import Array
 
+from xla_cpu_rewrites.deferred import Program
 from xla_cpu_rewrites.programs import CALLS, bind, evaluate
 from xla_cpu_rewrites.versions import supports_rewrites
 
@@ -28,6 +32,7 @@ State = TypeVar("State")
 
 _MIN_BYTES = 2**18  # smallest size of a table
 _MIN_ENTRIES_PER_UPDATE = 4  # smallest number of entries of a table for each entry of the rows of a minibatch
+_MARKED = "fast_scatter-add"
 _SIGNS = {"add": (1.0, 1.0), "add_any": (1.0, 1.0), "sub": (1.0, -1.0), "neg": (-1.0,), "copy": (1.0,)}
 
 
@@ -72,8 +77,18 @@ class _Combination:
         return "array" in vars(self)
 
 
+def add_to_rows(table: Any, _: Any, updates: Any, **params: Any) -> Program | None:
+    """The rule that marks additions to few rows of a large table."""
+    is_marked = _is_large(table) and table.size >= _MIN_ENTRIES_PER_UPDATE * updates.size
+    return partial(lax.scatter_add_p.bind, **params) if is_marked else None
+
+
 def update_rows(step: Callable[[State], State]) -> Callable[[State], State]:
-    """A step of an optimization that updates rows of tables where that is possible; equal up to rounding."""
+    """A step of an optimization that updates rows of tables where that is possible; equal up to rounding.
+
+    Args:
+        step: maps a state, a tree of arrays, to the next one. Its gradients are those of a function in ``rewrite``.
+    """
     def call(state: State) -> State:
         leaves, structure = jax.tree.flatten(state)
         if not supports_rewrites() or not any(_is_large(leaf) for leaf in leaves):
@@ -92,15 +107,13 @@ def update_rows(step: Callable[[State], State]) -> Callable[[State], State]:
 
 
 def row_gradients(jaxpr: Jaxpr) -> Iterator[tuple[Any, Any]]:
-    """The shape of each gradient that is zero except in some rows, and that of the updates of these rows."""
+    """The shape of each marked gradient that is zero except in some rows, and that of the updates of these rows."""
     zeros = {equation.outvars[0] for equation in jaxpr.eqns if equation.primitive.name == "broadcast_in_dim"
              and isinstance(equation.invars[0], Literal) and equation.invars[0].val == 0}
     for equation in jaxpr.eqns:
-        if equation.primitive.name == "scatter-add" and equation.invars[0] in zeros:
-            avals: list[Any] = [v.aval for v in equation.invars]
-            table, _, updates = avals
-            if _is_large(table) and table.size >= _MIN_ENTRIES_PER_UPDATE * updates.size:
-                yield table, updates
+        if equation.primitive.name == _MARKED and equation.invars[0] in zeros:
+            table, _, updates = (v.aval for v in equation.invars)
+            yield table, updates
         elif equation.primitive.name in CALLS:
             yield from row_gradients(equation.params["jaxpr"].jaxpr)
 
@@ -145,7 +158,7 @@ class _Rule:
         name, scalars = equation.primitive.name, [_entry(x) for x in operands]
         if name == "broadcast_in_dim" and scalars[0] is not None:
             return _Combination((), compute, scalars[0])
-        if name == "scatter-add" and isinstance(operands[0], _Combination) and not _terms(operands[0]):
+        if name == _MARKED and isinstance(operands[0], _Combination) and not _terms(operands[0]):
             gradient = _Rows(equation, *_arrays(operands[1:]))
             self._gradients[gradient] = _Combination(((1.0, gradient),), compute)
             return self._gradients[gradient]

@@ -19,6 +19,7 @@ from xla_cpu_rewrites.pooling import select_and_gather, select_and_scatter, wind
 from xla_cpu_rewrites.proof import obstacle_to_rewriting
 from xla_cpu_rewrites.reductions import factor_sums, max_in_steps, min_in_steps, sum_in_steps
 from xla_cpu_rewrites.residuals import recompute_residuals
+from xla_cpu_rewrites.row_updates import add_to_rows
 from xla_cpu_rewrites.scales import scale_small_arrays
 from xla_cpu_rewrites.scans import sum_after_scans
 from xla_cpu_rewrites.versions import prove_rewrites_by
@@ -39,6 +40,7 @@ RULES: dict[str, Faster] = {
     "reduce_window_max": Faster(window_max, _SLICES),
     "reduce_window_min": Faster(window_min, _SLICES),
     "reduce_window_sum": Faster(window_sum, _SLICES),
+    "scatter-add": Faster(add_to_rows, "these rows only, in a step"),
     "select_and_gather_add": Faster(select_and_gather, _SLICES),
     "select_and_scatter_add": Faster(select_and_scatter, _SLICES),
 }

@@ -9,7 +9,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxpr_as_fun
 
 from xla_cpu_rewrites.deferred import Faster, Program, deferred
 from xla_cpu_rewrites.passes import Pass, Replacement
-from xla_cpu_rewrites.row_updates import row_gradients
 from xla_cpu_rewrites.versions import supports_rewrites
 
 # Operations whose parameters are programs that run as a part of this program.
@@ -54,8 +53,6 @@ class Rewriter:
             return Counter()
         closed = jax.make_jaxpr(f)(*args)
         replacements = _Walk(self._rules, self).rewrite(closed.jaxpr)[1]
-        replacements.update(Replacement.of("scatter-add", avals, "only these rows are updated")
-                            for avals in row_gradients(closed.jaxpr))
         for rearrange in self._passes:
             replacements.update(rearrange.replacements(closed))
             closed = rearrange(closed)

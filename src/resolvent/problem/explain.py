@@ -77,13 +77,13 @@ def explain(model: Model, data: FederatedData, *, batch_size: int = 20) -> Expla
     problem = LearningProblem(model, data)
     minibatches = -(-data.sizes() // batch_size)
     waiting = float(1 - minibatches.mean() / minibatches.max())
-    if not (supports_rewrites() and model.replaces_slow_operations):
-        return Explanation(Counter(), False, waiting)
     rows, mask = jnp.zeros(batch_size, jnp.int32), jnp.ones(batch_size, bool)
 
     def value(params: object) -> jax.Array:
         losses = problem.model.losses(params, problem.x, problem.labels, rows, mask)
         return jnp.sum(jnp.where(mask, losses, 0))
 
-    params = jax.eval_shape(model.init, jax.random.key(0))
-    return Explanation(rewrite.replacements(jax.grad(value), params), True, waiting)
+    gradient = jax.grad(value)
+    if not supports_rewrites() or model.rewritten(gradient) is gradient:
+        return Explanation(Counter(), False, waiting)
+    return Explanation(rewrite.replacements(gradient, jax.eval_shape(model.init, jax.random.key(0))), True, waiting)

@@ -203,11 +203,6 @@ class Composed(Oracle):
     def has_random_layers(self) -> bool:
         return self.inner.has_random_layers
 
-    @property
-    @override
-    def replaces_slow_operations(self) -> bool:
-        return self.inner.replaces_slow_operations
-
     @override
     def with_objective(self, objective: LocalObjective, **values: Any) -> "Composed":
         """The map of the objective; the context's values are not mapped."""

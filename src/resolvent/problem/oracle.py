@@ -119,11 +119,6 @@ class Oracle(eqx.Module):
         """
         raise TypeError(f"{type(self).__name__} has no model with a state: leave ModelState out")
 
-    @property
-    def replaces_slow_operations(self) -> bool:
-        """Whether operations may be replaced by equal ones, see ``Model.replaces_slow_operations``."""
-        return True
-
     def with_objective(self, objective: LocalObjective, **values: Any) -> "Oracle":
         """The oracle whose objective is a function of a minibatch and a context, instead of f_k.
 

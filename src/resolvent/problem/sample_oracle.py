@@ -53,11 +53,6 @@ class SampleOracle(Oracle):
 
     @property
     @override
-    def replaces_slow_operations(self) -> bool:
-        return self.model.replaces_slow_operations
-
-    @property
-    @override
     def has_state(self) -> bool:
         return self.model.has_state
 

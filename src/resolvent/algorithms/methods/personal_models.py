@@ -119,11 +119,6 @@ class _JointObjective(Oracle):
     def has_random_layers(self) -> bool:
         return self.inner.has_random_layers
 
-    @property
-    @override
-    def replaces_slow_operations(self) -> bool:
-        return self.inner.replaces_slow_operations
-
     @override
     def at_step(self, key: Array) -> "_JointObjective":
         return replace(self, inner=self.inner.at_step(key))

@@ -1,6 +1,6 @@
 """Low-rank adaptation (LoRA): a map from adapters to the weights of a model, whose base weights are constants."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,10 +94,9 @@ class AdaptedModel(Model):
     def in_training(self, key: Array) -> "AdaptedModel":
         return replace(self, inner=self.inner.in_training(key))
 
-    @property
     @override
-    def replaces_slow_operations(self) -> bool:
-        return self.inner.replaces_slow_operations
+    def rewritten(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return self.inner.rewritten(f)
 
 
 @checked

@@ -123,14 +123,13 @@ class Model(CheckedArguments, eqx.Module):
         """
         return self
 
-    @property
-    def replaces_slow_operations(self) -> bool:
-        """Whether operations that are slow in compiled loops on a CPU are replaced by equal ones (``rv.explain``)."""
-        return True
-
     def rewritten(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of the model's outputs, with its slow operations replaced."""
-        return rewrite(f) if self.replaces_slow_operations else f
+        """A function of the model's outputs, with the operations replaced that are slow in a CPU's compiled loops.
+
+        Values, gradients and predictions are rewritten here, each as a whole, and nowhere else; ``rv.explain`` shows
+        what is replaced. A model whose functions stay as they are returns ``f``.
+        """
+        return rewrite(f)
 
 
 def differentiate_batch(model: Model, params: PyTree[Any], x: PyTree[Array], y: PyTree[Array], rows: Int[Array, " B"],
@@ -242,10 +241,9 @@ class FunctionModel(Model):
     def in_training(self, key: Array) -> Self:
         return replace(self, key=key) if self.random_layers else self
 
-    @property
     @override
-    def replaces_slow_operations(self) -> bool:
-        return self.replace_slow_operations
+    def rewritten(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return rewrite(f) if self.replace_slow_operations else f
 
     @override
     def init(self, key: Array) -> Vector:

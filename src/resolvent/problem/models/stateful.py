@@ -4,6 +4,7 @@ The model that is evaluated, sent and stored is a pair of parameters and state. 
 it gets the model *bound* to a state, whose gradients, proximal maps, codecs and centres never see that state.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -76,10 +77,9 @@ class BoundModel(Model):
     def has_random_layers(self) -> bool:
         return self.inner.has_random_layers
 
-    @property
     @override
-    def replaces_slow_operations(self) -> bool:
-        return self.inner.replaces_slow_operations
+    def rewritten(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return self.inner.rewritten(f)
 
     @override
     def in_training(self, key: Array) -> "BoundModel":

@@ -50,10 +50,9 @@ class TorchModel(Model):
     def in_training(self, key: Array) -> Model:
         return replace(self, key=key) if self.has_random_layers else self
 
-    @property
     @override
-    def replaces_slow_operations(self) -> bool:
-        return False
+    def rewritten(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        return f
 
     @override
     def init(self, key: Array) -> Vector:

@@ -76,8 +76,6 @@ def over_minibatches(step: Callable[[State, Subproblem, Array, Array], State], s
     total = budget.count_steps(samples, effort)
 
     def one_step(state: State, subproblem: Subproblem, minibatch: tuple[Array, Array]) -> State:
-        if not subproblem.oracle.replaces_slow_operations:
-            return step(state, subproblem, *minibatch)
         return update_rows(lambda state: step(state, subproblem, *minibatch))(state)
 
     def draw(steps: Int[Array, " S"]) -> tuple[Array, Array]:
