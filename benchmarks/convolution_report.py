@@ -1,4 +1,4 @@
-"""Table and picture of benchmarks/convolutions.py, from its files alone; the page docs/scaling.md has both."""
+"""Table and picture of benchmarks/convolutions.py, from its files alone; the page docs/cpu-rewrites.md has both."""
 
 import json
 import platform

@@ -3,7 +3,7 @@
     python benchmarks/convolutions.py [--only 3-D transposed ...] [--passes 2] [--out benchmarks/convolutions.json]
     python benchmarks/convolutions.py --plain        # also XLA's operation with nothing replaced (slow)
     python benchmarks/convolutions.py --forms [--out benchmarks/convolution_forms.json]    # other choices of a form
-    python benchmarks/convolutions.py --report       # run nothing: table and picture of docs/scaling.md from the files
+    python benchmarks/convolutions.py --report       # run nothing: table and picture of the page
 
 PyTorch is needed in the same environment, but not for --report. Each operation (a convolution, its gradient by the
 input and by the filter; other operations alone and with all gradients) is repeated in a loop, in float32; one entry of

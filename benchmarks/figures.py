@@ -148,6 +148,11 @@ def mean_speed(name: str) -> str:
     return f"{geometric_mean(times_as_fast(name).values()):.1f}"
 
 
+def mean_of_operations() -> str:
+    """The geometric mean of the ratios of single operations."""
+    return f"{read('convolutions')['geometric_mean']:.2f}"
+
+
 def page_of_models(name: str) -> str:
     """The tables of a race of models."""
     from benchmarks.models.report import markdown

@@ -95,7 +95,7 @@ def test_the_library_uses_few_modules_of_the_rewrites():
                for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""])
                if name.partition(".")[0] == PACKAGE.name}
     assert {name.removeprefix("xla_cpu_rewrites").removeprefix(".") for name in modules} == {
-        "", "kernels", "programs", "small_call", "versions"}
+        "", "programs", "small_call", "versions"}
 
 
 def floor_of(folder):

@@ -7,8 +7,8 @@ that its minibatch has read. Results are equal up to rounding; README.md has an 
 The modules below the rewrites can be used alone:
 
 ``kernels``
-    Convolution, pooling, LSTM layers and the gradient of an affine model as matrix products with gradient rules of
-    their own. There is no version condition: they are plain JAX.
+    Convolution, pooling and LSTM layers as matrix products with gradient rules of their own. There is no version
+    condition: they are plain JAX.
 
 ``small_call``
     ``small_call`` and ``repeat`` compile a step, or a loop of steps, into one small function of machine code. XLA's CPU

@@ -10,7 +10,6 @@ The gradient rules consist of differentiable operations: second derivatives, and
 of a gradient, work. Forward mode alone, ``jax.jvp`` of these functions themselves, does not.
 """
 
-from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
@@ -21,9 +20,7 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
 from xla_cpu_rewrites.small_call import no_inline, small_call
-from xla_cpu_rewrites.versions import on_cpu
 
-_MAX_SAMPLES = 32  # samples of affine_gradient; for more samples one matrix product is faster
 _REGISTER_NUMBERS = 32  # float32 numbers in two of the widest vector registers
 
 
@@ -52,29 +49,6 @@ def lstm(x: Float[Array, "T B n"], inputs: Float[Array, "n W4"], state: Float[Ar
     i, f, g, o = x inputs + h state + bias; c <- sigmoid(f + 1) c + sigmoid(i) tanh(g); h = sigmoid(o) tanh(c).
     """
     return _lstm(*_promote(x, inputs, state, bias))
-
-
-def is_affine_gradient_faster(batch: int) -> bool:
-    """Whether ``affine_gradient`` is faster than matrix products for this number of samples: few samples on a CPU."""
-    return batch <= _MAX_SAMPLES and on_cpu()
-
-
-def affine_gradient(weight: Float[Array, "C F"], bias: Float[Array, " C"], x: Float[Array, "total F"],
-                    rows: Int[Array, " B"], output_gradient: Callable[[Array], Array]) -> tuple[Array, Array]:
-    """The gradient by weight and bias of a function of the outputs weight x[i] + bias, i in ``rows``.
-
-    It reads each sample's row in place, in a matrix-vector product and in a sum of outer products that XLA fuses with
-    the step that follows. No batch is gathered, and no product is too small for a library call.
-
-    Args:
-        weight: [C, F].
-        bias: [C].
-        output_gradient: the function's gradient by the outputs, [B, C] -> [B, C].
-    """
-    inputs = [jax.lax.dynamic_index_in_dim(x, i, keepdims=False, allow_negative_indices=False) for i in rows]
-    g = output_gradient(jnp.stack([weight @ row for row in inputs]) + bias)
-    products = [g[b][:, None] * row for b, row in enumerate(inputs)]
-    return sum(products[1:], products[0]), sum((g[b] for b in range(1, len(inputs))), g[0])
 
 
 def _promote(*arrays: Array) -> list[Array]:

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").rglob("*.md")), ROOT / "experiments" / "README.md",
-         ROOT / "experiments" / "results" / "README.md"]
+         ROOT / "experiments" / "results" / "README.md", ROOT / "src" / "xla_cpu_rewrites" / "README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

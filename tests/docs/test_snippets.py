@@ -15,7 +15,8 @@ from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.study.study_file import read_study
 
 ROOT = Path(__file__).parents[2]
-PAGES = [p for p in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+PAGES = [p for p in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md",
+                     ROOT / "src" / "xla_cpu_rewrites" / "README.md")
          if p.is_file()]
 FENCE = re.compile(r"(?P<skip><!-- not run -->\n)?^```(?P<language>python|yaml)\n(?P<code>.*?)^```$",
                    re.MULTILINE | re.DOTALL)

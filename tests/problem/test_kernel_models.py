@@ -12,10 +12,10 @@ import nightly
 import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem.maps import GradientStep, through
+from resolvent.problem.models import model as linear_models
 from resolvent.problem.models import networks
 from resolvent.problem.models.losses import CrossEntropy
 from resolvent.problem.sample_oracle import SampleOracle
-from xla_cpu_rewrites import kernels
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def test_a_minibatch_sample_by_sample_is_the_gradient_of_the_mean(model, monkeyp
         return jnp.mean(losses) + model.l2 / 2 * tree.full_dot(p, p)
 
     expected, row_by_row, of_empty_batch = jax.grad(mean)(params), gradient(mask), gradient(jnp.zeros(5, bool))
-    monkeypatch.setattr(kernels, "_MAX_SAMPLES", 0)
+    monkeypatch.setattr(linear_models, "_MAX_ROWS_IN_PLACE", 0)
     for actual in (row_by_row, gradient(mask)):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), actual, expected)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, model.l2 * b), of_empty_batch, params)

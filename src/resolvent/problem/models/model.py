@@ -24,11 +24,12 @@ from resolvent.problem.models.named_losses import AnyLoss, loss_named
 from resolvent.problem.models.structured_losses import MultiLabelCrossEntropy
 from resolvent.xla.rows import entry
 from xla_cpu_rewrites import rewrite
-from xla_cpu_rewrites.kernels import affine_gradient, is_affine_gradient_faster
+from xla_cpu_rewrites.versions import on_cpu
 
 __all__ = ["MLP", "AnyLoss", "FunctionModel", "LinearModel", "Model", "check_counts", "differentiate_batch",
            "from_functions", "head", "linear", "logistic", "mlp"]
 
+_MAX_ROWS_IN_PLACE = 32  # samples of a linear model's gradient; for more, one matrix product is faster
 _MAX_DEPTH = 1000  # hidden layers, each of which is compiled
 
 
@@ -167,18 +168,21 @@ class LinearModel(Model):
     @override
     def batch_gradient(self, params: PyTree[Any], x: Float[Array, "total ..."], y: Array, rows: Int[Array, " B"],
                        mask: Bool[Array, " B"]) -> Vector:
-        if not is_affine_gradient_faster(len(rows)) or self.loss.needs_inputs or self.loss.needs_batch:
+        """As ``Model.batch_gradient``; for few samples on a CPU by reading each sample's row in place.
+
+        The outputs are matrix-vector products, and the gradient is a sum of outer products that XLA fuses with the step
+        that follows. No batch is gathered, and no product is too small for a library call.
+        """
+        if len(rows) > _MAX_ROWS_IN_PLACE or not on_cpu() or self.loss.needs_inputs or self.loss.needs_batch:
             return differentiate_batch(self, params, x, y, rows, mask)
         labels = jax.tree.map(lambda leaf: jnp.stack([entry(leaf, i) for i in rows]), y)
         weights = jnp.where(mask, 1, 0) / jnp.maximum(jnp.sum(mask), 1)
-
-        def output_gradient(outputs: Array) -> Array:
-            vjp = jax.vjp(lambda z: self.loss.loss(z, labels), outputs)[1]
-            gradient: Array = vjp(weights.astype(outputs.dtype))[0]
-            return gradient
-
-        weight, bias = affine_gradient(params["weight"], params["bias"], x.reshape(len(x), -1), rows, output_gradient)
-        return {"weight": weight, "bias": bias}
+        flat = x.reshape(len(x), -1)
+        inputs = [entry(flat, i) for i in rows]
+        outputs = jnp.stack([params["weight"] @ row for row in inputs]) + params["bias"]
+        g = jax.vjp(lambda z: self.loss.loss(z, labels), outputs)[1](weights.astype(outputs.dtype))[0]
+        products = [g[b][:, None] * row for b, row in enumerate(inputs)]
+        return {"weight": sum(products[1:], products[0]), "bias": sum((g[b] for b in range(1, len(inputs))), g[0])}
 
 
 class MLP(Model):
