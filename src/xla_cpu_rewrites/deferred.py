@@ -46,7 +46,7 @@ def deferred(original: Primitive, rule: Rule, rewrite: Rewrite) -> Primitive:
     is_unknown: Callable[[Any], bool] = ad.is_undefined_primal
     shape: Callable[..., Any] = jax.ShapeDtypeStruct
 
-    def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...], **params: Any) -> tuple[Any, Any]:
+    def jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...], /, **params: Any) -> tuple[Any, Any]:
         moving = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero)]
         call, constants = _function_of(original, primals, moving, params)
 
@@ -57,7 +57,7 @@ def deferred(original: Primitive, rule: Rule, rewrite: Rewrite) -> Primitive:
                                                     [tangents[i] for i in moving])
         return pair
 
-    def transpose(cotangent: Any, *operands: Any, **params: Any) -> list[Any]:
+    def transpose(cotangent: Any, /, *operands: Any, **params: Any) -> list[Any]:
         linear = [i for i, operand in enumerate(operands) if is_unknown(operand)]
         if isinstance(cotangent, ad.Zero):
             return [ad.Zero(operands[i].aval) if i in linear else None for i in range(len(operands))]
@@ -70,7 +70,8 @@ def deferred(original: Primitive, rule: Rule, rewrite: Rewrite) -> Primitive:
         results = dict(zip(linear, rewrite(pull_back)(constants, cotangent), strict=True))
         return [results.get(i) for i in range(len(operands))]
 
-    def batch(operands: tuple[Any, ...], axes: tuple[int | None, ...], **params: Any) -> tuple[Any, int]:
+    # The names of parameters are those of the operation: a reduction has ``axes``.
+    def batch(operands: tuple[Any, ...], axes: tuple[int | None, ...], /, **params: Any) -> tuple[Any, int]:
         return rewrite(jax.vmap(partial(evaluate, **params), axes))(*operands), 0
 
     def lower(*operands: Any, **params: Any) -> Any:

@@ -139,6 +139,20 @@ def test_a_reduction_over_pixels_and_groups_is_two():
         assert not operations(lambda x, reduce=reduce: reduce(x, (3, 4)), x)
 
 
+@pytest.mark.parametrize("reduce", [jnp.sum, jnp.max, jnp.min])
+def test_a_rewritten_reduction_is_transformed_as_the_original(reduce):
+    def f(x):
+        return jnp.sin(reduce(jnp.tanh(x), (1, 2, 4)))
+
+    with jax.enable_x64(True):
+        x, of_two = draw_array(0, (4, 8, 8, 4, 2), np.float64), draw_array(1, (2, 4, 8, 8, 4, 2), np.float64)
+        assert operations(f, x) == {f"reduce_{reduce.__name__}"}
+        for transformed in (lambda f: jax.vmap(f)(of_two), lambda f: jax.jvp(f, (x,), (x,)),
+                            lambda f: jax.vmap(jax.grad(lambda x: jnp.sum(f(x))))(of_two)):
+            jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-11, atol=1e-12), transformed(rewrite(f)),
+                         transformed(f))
+
+
 def normalised(x, scale, shift, *, groups=None, is_stable=False):
     """Batch or group normalisation of images with the features last."""
     divided, axes = (x, (0, 1, 2)) if groups is None else (x.reshape(*x.shape[:-1], groups, -1), (1, 2, 4))
