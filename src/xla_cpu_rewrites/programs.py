@@ -19,12 +19,11 @@ CALLS = ("jit", "pjit")
 
 def trace(closed: ClosedJaxpr, f: Callable[..., Any]) -> ClosedJaxpr:
     """The program of ``f`` for arguments as those of ``closed``."""
-    traced: ClosedJaxpr = jax.make_jaxpr(f)(*map(shape_of, closed.jaxpr.invars))
+    traced: ClosedJaxpr = jax.make_jaxpr(f)(*map(_shape, closed.jaxpr.invars))
     return traced
 
 
-def shape_of(variable: Any) -> Any:
-    """The shape and dtype of a variable, as ``jax.make_jaxpr`` takes them."""
+def _shape(variable: Any) -> Any:
     shape: Callable[..., Any] = jax.ShapeDtypeStruct  # it has no types
     aval = variable.aval
     return shape(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))

@@ -17,9 +17,6 @@ Each module is one technique. Its results are those of the textbook's JAX progra
     Permutations that are evaluated entry by entry, for a length that is known at run time only. On a CPU the rounds are
     a loop, on other devices they are unrolled.
 
-``programs``
-    The parts of a program between marked calls, which several programs can share.
-
 ``known_values``
     What is known of a program before it runs, up to operations that are marked.
 
