@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from resolvent.math.population import population_posterior
+from resolvent.math.population import Strangers, population_posterior
 
 
 def test_precise_measurements_are_kept_and_vague_ones_are_those_of_the_population():
@@ -56,3 +56,57 @@ def test_effects_drawn_from_the_prior_are_covered_and_probabilities_are_frequenc
     for low, high in ((0.0, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 1.0)):
         chosen = (stated > low) & (stated <= high)
         assert gained[chosen].mean() == pytest.approx(stated[chosen].mean(), abs=0.09)
+
+
+def strangers(effects, variances, log_ratio=0.0):
+    return Strangers(0.1, 0.5, np.zeros(len(effects)) + log_ratio, effects, variances)
+
+
+def test_a_stranger_keeps_its_own_effect_and_does_not_widen_the_population():
+    effects = np.array([0.10, 0.11, 0.09, 0.10, 0.12, 0.10, 0.09, -0.5])
+    variances = np.full(8, 0.03**2)
+    posterior = population_posterior(effects, variances, scale=0.1, strangers=strangers(effects, variances))
+    without = population_posterior(effects, variances, scale=0.1)
+    assert posterior.strange[-1] > 0.95 > 0.1 > posterior.strange[:-1].max()
+    assert posterior.mean[-1] == pytest.approx(-0.5, abs=0.02)
+    assert posterior.spread < 0.8 * without.spread
+    assert (posterior.high - posterior.low)[:-1].mean() < (without.high - without.low)[:-1].mean()
+
+
+def test_a_further_measurement_says_who_is_a_stranger():
+    effects, variances = np.array([0.1, 0.1, 0.1, 0.1, -0.2]), np.full(5, 0.15**2)
+    doubted = population_posterior(effects, variances, scale=0.1, strangers=strangers(effects, variances))
+    shown = population_posterior(effects, variances, scale=0.1, strangers=strangers(
+        effects, variances, np.array([-2, -2, -2, -2, 6.0])))
+    assert doubted.mean[-1] > -0.05 > -0.15 > shown.mean[-1]
+    assert shown.strange[-1] > 0.9 > 0.5 > doubted.strange[-1]
+
+
+def test_the_grid_agrees_with_draws_from_the_prior():
+    """Two million draws of everything that is integrated, weighted by their likelihood."""
+    rng, number = np.random.default_rng(0), 2_000_000
+    effects, variances = np.array([0.08, 0.02, -0.25]), np.array([0.05, 0.06, 0.12]) ** 2
+    log_ratio = np.array([-1.0, 0.0, 1.0])
+    share = rng.beta(1, 9, number)[:, None]
+    mean, spread = rng.normal(0, 0.1, number)[:, None], np.abs(rng.normal(0, 0.05, number))[:, None]
+    is_strange = rng.random((number, 3)) < share
+    theta = np.where(is_strange, 0.5, spread) * rng.standard_t(4, (number, 3)) + np.where(is_strange, 0, mean)
+    log_weight = (-0.5 * (effects - theta) ** 2 / variances + is_strange * log_ratio).sum(axis=1)
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    posterior = population_posterior(effects, variances, scale=0.1, margin=0.05,
+                                     strangers=strangers(effects, variances, log_ratio))
+    assert posterior.mean == pytest.approx(weight @ theta, abs=0.004)
+    assert posterior.positive == pytest.approx(weight @ (theta > 0), abs=0.01)
+    assert posterior.strange == pytest.approx(weight @ is_strange, abs=0.015)
+    assert posterior.loss == pytest.approx(weight @ np.maximum(-theta - 0.05, 0), abs=0.003)
+    assert np.sqrt(posterior.variance) == pytest.approx(np.sqrt(weight @ (theta - weight @ theta) ** 2), abs=0.005)
+
+
+def test_what_nothing_measures_widens_the_posterior_by_its_variance():
+    effects, variances, luck = np.array([0.1, 0.0, 0.2]), np.full(3, 0.04**2), np.array([0, 0.03, 0.1]) ** 2
+    without = population_posterior(effects, variances, scale=0.1)
+    posterior = population_posterior(effects, variances, scale=0.1, luck=luck)
+    assert posterior.mean == pytest.approx(without.mean)
+    assert posterior.variance - without.variance == pytest.approx(luck)
+    assert posterior.positive[2] < without.positive[2]

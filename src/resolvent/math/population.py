@@ -92,7 +92,8 @@ class Strangers(NamedTuple):
 
 
 def population_posterior(effects: Array, variances: Array, features: Array | None = None, *, scale: float,
-                         level: float = 0.95, margin: float = 0.0, strangers: Strangers | None = None) -> Posterior:
+                         level: float = 0.95, margin: float = 0.0, strangers: Strangers | None = None,
+                         luck: Array | None = None) -> Posterior:
     """The posterior of each unit's effect.
 
     Args:
@@ -102,6 +103,8 @@ def population_posterior(effects: Array, variances: Array, features: Array | Non
         scale: s, a size that a typical effect will hardly exceed, positive.
         margin: losses up to this size do not count, see ``Posterior.loss``.
         strangers: which units may be strangers; None: all belong to the population.
+        luck: [K] variances of what is added to the effects and measured by nothing; the posterior is of the sum.
+            None: zero.
     """
     features = np.zeros((len(effects), 0)) if features is None else np.asarray(features, dtype=float)
     prior = np.array([1.0, 0.5, *[0.5] * features.shape[1]]) * scale  # standard deviations of mean, spread and slopes
@@ -132,7 +135,8 @@ def population_posterior(effects: Array, variances: Array, features: Array | Non
     of_unit = np.concatenate([belongs, 1 - belongs.sum(axis=0, keepdims=True)])
     weights = of_unit[:, :, None] * np.exp(parts.log_density - np.concatenate(
         [components.of_unit, strange.of_unit])[:, :, None])
-    return _summary(weights, parts.middle, parts.deviation, level, margin, of_unit[-1], float(weight @ nodes[:, 0]),
+    deviation = parts.deviation if luck is None else np.sqrt(parts.deviation**2 + luck[:, None])
+    return _summary(weights, parts.middle, deviation, level, margin, of_unit[-1], float(weight @ nodes[:, 0]),
                     float(weight @ nodes[:, 1]))
 
 

@@ -9,8 +9,12 @@ leaves unexplained. The site also has the slope b of its labels on the shared mo
 the same rows and have a joint covariance (``site_evidence``).
 
 **Variance.** n_k v_k, the variance of a row, is shrunk to the median over the sites with the weight of 8 rows, because
-few rows say little about their own variance. Models of folds share rows, and a refitted model is one more draw: the
-variance of the mean is 1.6 times as large as independent rows would give (measured, see the table).
+few rows say little about their own variance. Models of folds share rows: the variance of the mean is 1.2 times as large
+as independent rows would give. The model that a site will use is trained on its rows, too, and its luck in the draw of
+them is not seen by folds, which measure the mean over such draws (Bates, Hastie, Tibshirani 2024). A regression with p
+coefficients exceeds the smallest loss by c chi^2_p / n, with c = 1/2 for log losses and the variance of the errors for
+squared errors (Wilks), so that the posterior of a gain has in addition the variance (1.25 c sqrt(2 p) / (n B))^2. The
+factor 1.25 is measured: the choice of the strength is luck as well.
 
 **Population.** For the gains of one model at K sites, in skill:
 
@@ -58,11 +62,12 @@ answer is: not with rows of this kind.
 | margin 0.01, scale 0.1 of a typical gain, t_4, 8 rows | as for all decisions of the library |
 | 0.5 and 1.5 for strangers | weak: reversed effects have gains of -0.2 to -2, and slopes about -1 |
 | 0.25 for slopes of one relation | effects that vary by a quarter from site to site |
-| factor 1.6, probability 0.8 | chosen on the worlds of benchmarks/advice.py, and tested on others there |
+| factors 1.2 and 1.25, probability 0.8 | chosen on the worlds of benchmarks/advice.py, and tested on others there |
 
-Source: Gelman et al., *Bayesian Data Analysis*, 3rd edition, 2013, chapters 5, 17; Nadeau, Bengio, *Inference for the
-Generalization Error*, Machine Learning 2003; Senn, *A Note Concerning a Selection "Paradox" of Dawid's*, The American
-Statistician 2008; Smyth 2004, for the shrunk variances.
+Source: Bates, Hastie, Tibshirani, *Cross-Validation: What Does It Estimate and How Well Does It Do It?*, Journal of the
+American Statistical Association 2024; Gelman et al., *Bayesian Data Analysis*, 3rd edition, 2013, chapters 5 and 17;
+Senn, *A Note Concerning a Selection "Paradox" of Dawid's*, The American Statistician 2008; Smyth 2004, for the shrunk
+variances.
 """
 
 import math
@@ -84,7 +89,7 @@ _JOIN = 0.8
 _SCALE, _WIDE, _STRANGERS = 0.1, 0.5, 0.1
 _SLOPE_SPREAD, _STRANGE_SLOPES = 0.25, 1.5
 _OTHER_RELATION, _OWN_EVIDENCE = 0.5, 0.2
-_COMMON_ROWS, _FOLDS, _MIN_SITES = 8.0, 1.6, 8
+_COMMON_ROWS, _FOLDS, _LUCK, _MIN_SITES = 8.0, 1.2, 1.25, 8
 _MOST_ROWS, _FORECAST_MARGINS = 10, 4
 _NOTHING_KNOWN = 1e3  # standard deviation, in typical gains, of a measurement that says nothing
 _Z = 1.959963984540054
@@ -105,6 +110,7 @@ class SiteEvidence(NamedTuple):
         slope: of the labels on the shared model's linear predictor; nan if it is not identified.
         slope_variance: of the slope.
         covariance: of the gain and the slope.
+        luck: standard deviation of the gain between trainings on other rows of the same number; 0 if it is not known.
     """
 
     gain: float
@@ -113,6 +119,7 @@ class SiteEvidence(NamedTuple):
     slope: float = math.nan
     slope_variance: float = math.inf
     covariance: float = 0.0
+    luck: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -184,25 +191,26 @@ class FederationAdvice(NamedTuple):
     not_shared: tuple[bool, ...]
 
 
-def site_evidence(alone: Array, model: Array, base: float, calibration: Calibration | None = None,
-                  rarest: int | None = None) -> SiteEvidence:
+def site_evidence(alone: Array, model: Array, labels: Array, calibration: Calibration | None = None, *,
+                  is_binary: bool, coefficients: int = 0) -> SiteEvidence:
     """The evidence of one site from its held-out rows.
 
     Args:
         alone: [n] loss of the site's own model at each row.
         model: [n] loss of the model in question.
-        base: the loss of the best constant at this site, see ``base_loss``.
+        labels: [n] 0 and 1, with log losses, or numbers, with squared errors.
         calibration: of the shared model on the same rows.
-        rarest: number of rows of the rarest class.
+        coefficients: number of coefficients that the site's own model estimates.
     """
-    n = len(alone)
+    n, base = len(alone), base_loss(labels, is_binary=is_binary)
     if n and not np.isfinite(model).all():
         return SiteEvidence(-math.inf, math.inf, n)
     if n < 2 or not np.isfinite(alone).all() or not base > 0:
         return SiteEvidence(math.nan, math.inf, n)
     gains = (np.asarray(alone, dtype=float) - model) / base
-    rows = n if rarest is None else max(min(n, 2 * rarest), 1)
-    evidence = SiteEvidence(float(gains.mean()), float(gains.var(ddof=1)) / n, rows)
+    rows = int(min(n, 2 * min(np.sum(labels), n - np.sum(labels)))) if is_binary else n
+    luck = (0.5 if is_binary else float(np.mean(alone))) * math.sqrt(2 * coefficients) / (n * base)
+    evidence = SiteEvidence(float(gains.mean()), float(gains.var(ddof=1)) / n, max(rows, 1), luck=luck)
     if calibration is None or not math.isfinite(calibration.slope):
         return evidence
     return evidence._replace(slope=calibration.slope, slope_variance=float(calibration.covariance[1, 1]),
@@ -288,23 +296,24 @@ def _largest_of(number: int) -> float:
     """The expected largest of independent standard normal variables."""
     from scipy.special import ndtr  # here, because its import takes 0.1 s, and a run does not need it
 
-    x = np.linspace(-9, 9, 3601)
-    cdf = ndtr(x) ** number
-    return float(np.trapezoid((x > 0) - cdf, x))
+    x = np.linspace(0, 9, 1801)
+    return float(np.trapezoid(1 - ndtr(x) ** number - ndtr(-x) ** number, x))
 
 
 def _judge(candidate: Candidate, cost: float, margin: float) -> list[_Judged]:
     sites = candidate.sites
-    gain, variance, rows, slope, slope_variance, covariance = np.array(sites, dtype=float).T
+    gain, variance, rows, slope, slope_variance, covariance, luck = np.array(sites, dtype=float).T
     is_known = np.isfinite(gain) & np.isfinite(variance)
     variance = _moderated(np.where(is_known, variance, np.nan), rows) * _FOLDS
     covariance = np.where(is_known, covariance * _FOLDS, 0.0)  # so that the correlation with the slope stays
     slope_variance = slope_variance * _FOLDS
-    posterior = _posterior(np.where(is_known, gain, 0.0), variance, rows, slope, slope_variance, covariance, margin)
+    luck = (_LUCK * luck) ** 2
+    posterior = _posterior(np.where(is_known, gain, 0.0), variance, rows, slope, slope_variance, covariance, luck,
+                           margin)
     is_other = _has_another_relation(slope, slope_variance)
     judged = []
     for k in range(len(sites)):
-        own, own_probability = _own(float(gain[k]), float(variance[k]), int(rows[k]))
+        own, own_probability = _own(float(gain[k]), float(variance[k] + luck[k]), int(rows[k]))
         value = float(posterior.mean[k] - cost * posterior.loss[k])
         answer, reason = _answer(candidate, k, posterior, value, margin, has_other_relation=bool(is_other[k]),
                                  own_is_against=bool(gain[k] < 0 and own_probability < _OWN_EVIDENCE))
@@ -349,7 +358,7 @@ def _moderated(variance: Array, rows: Array) -> Array:
 
 
 def _posterior(gain: Array, variance: Array, rows: Array, slope: Array, slope_variance: Array, covariance: Array,
-               margin: float) -> Posterior:
+               luck: Array, margin: float) -> Posterior:
     variance = np.where(np.isfinite(variance), np.maximum(variance, (1e-3 * _SCALE) ** 2),
                         (_NOTHING_KNOWN * _SCALE) ** 2)
     has_slope = np.isfinite(slope) & np.isfinite(slope_variance)
@@ -364,7 +373,7 @@ def _posterior(gain: Array, variance: Array, rows: Array, slope: Array, slope_va
     members, strangers = conditional
     log_ratio = np.where(has_slope, log_density[1] - log_density[0], 0.0)
     return population_posterior(*members, _features(rows), scale=_SCALE, level=LEVEL, margin=margin,
-                                strangers=Strangers(_STRANGERS, _WIDE, log_ratio, *strangers))
+                                strangers=Strangers(_STRANGERS, _WIDE, log_ratio, *strangers), luck=luck)
 
 
 def _features(rows: Array) -> Array | None:

@@ -1,0 +1,430 @@
+"""How often the advice to sites is right: worlds whose truth is known.
+
+    nice python benchmarks/advice.py --out benchmarks/advice.json --cache FOLDER   # all cells; resumable by cell
+    python benchmarks/advice.py --cells "two of twelve reversed, 100 rows"
+    python benchmarks/advice.py --quick                                            # two worlds, eight draws
+
+A cell is a world with a number of sites and rows. In each draw, every site gets rows; five folds test each row once.
+*alone* is the site's ridge regression, logistic for classes, whose strength is chosen by cross-validation inside the
+training rows from a path that ends with the intercept alone. *FedAvg* is the same on the rows of all sites: the point
+to which it converges with whole-batch steps. *Fed+*, in the cells with personal models, is a site's regression with a
+ridge around the shared model, its strength chosen inside the training rows.
+
+``advise`` sees what the folds measured. The truth is the skill, on 5,000 fresh rows of each site, of the models that
+the site would get: refitted on all rows. Skill is 1 - loss / loss of the site's base rate. Regret is the skill of the
+best model of a site minus the skill of the one that it was told to use, where *unclear* means alone; in points, that is
+in hundredths of skill. References are always FedAvg, always alone, and a mixed-effects regression on the pooled rows:
+fixed effects and normal site effects of every coefficient by penalised quasi-likelihood (Breslow, Clayton 1993), the
+variances by its EM steps.
+
+The cache has the measurements of each draw, on which the rule is applied again.
+"""
+
+import argparse
+import hashlib
+import json
+import resource
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import beta as beta_distribution
+
+from resolvent.comparisons.judgement.advice import Candidate, SiteEvidence, advise, site_evidence
+from resolvent.math.calibration_slope import calibration_slope
+
+FEATURES, FRESH, FOLDS, INNER = 8, 5000, 5, 5
+PATH = np.array([1e8, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.03])  # strengths of the ridge; the first is the intercept
+INTERCEPT = 0.01  # ridge of the intercept, so that rows of one class have a finite model
+LOSES, LARGE, LARGE_ROWS = 0.05, 0.10, 100
+
+
+class Cell(NamedTuple):
+    """A world with its size.
+
+    Attributes:
+        kind: how the odd sites differ: reversed, base rate, feature, noise, unit, clusters, spread, or none.
+        odd: number of odd sites.
+        rows: rows of each site; a pair: from the first to the second, evenly in the logarithm.
+        rate: rate of class 1; None: the label is a number.
+        personal: whether Fed+ is a second method.
+    """
+
+    kind: str
+    sites: int = 12
+    odd: int = 0
+    rows: int | tuple[int, int] = 100
+    size: float = 1.5
+    rate: float | None = 0.5
+    personal: bool = False
+    draws: int = 150
+
+
+CELLS = {
+    **{f"all alike, {n} rows": Cell("alike", rows=n, draws=40) for n in (25, 50, 100, 400)},
+    "all alike, 2000 rows": Cell("alike", rows=2000, draws=25),
+    "all alike, 25 to 2000 rows": Cell("alike", rows=(25, 2000), draws=40),
+    "all alike, 3 sites": Cell("alike", 3, draws=120),
+    "all alike, 5 sites": Cell("alike", 5, draws=80),
+    "all alike, 50 sites": Cell("alike", 50, draws=10),
+    "one of twelve reversed, 100 rows": Cell("reversed", odd=1, draws=300),
+    **{f"two of twelve reversed, {n} rows": Cell("reversed", odd=2, rows=n) for n in (25, 50, 100, 400)},
+    "two of twelve reversed, 2000 rows": Cell("reversed", odd=2, rows=2000, draws=30),
+    "two of twelve reversed, 25 to 2000 rows": Cell("reversed", odd=2, rows=(25, 2000)),
+    "four of twelve reversed, 100 rows": Cell("reversed", odd=4, draws=80),
+    **{f"one of five reversed, {n} rows": Cell("reversed", 5, 1, n, draws=300) for n in (50, 100, 400)},
+    "one of three reversed, 100 rows": Cell("reversed", 3, 1, draws=300),
+    "eight of fifty reversed, 100 rows": Cell("reversed", 50, 8, draws=40),
+    "two of twelve reversed, weak effects, 100 rows": Cell("reversed", odd=2, size=0.7),
+    **{f"two of twelve with another base rate, {n} rows": Cell("base rate", odd=2, rows=n) for n in (100, 400)},
+    "one of five with another base rate, 100 rows": Cell("base rate", 5, 1, draws=300),
+    **{f"two of twelve with a feature reversed, {n} rows": Cell("feature", odd=2, rows=n) for n in (100, 400)},
+    "one of five with a feature reversed, 400 rows": Cell("feature", 5, 1, 400, draws=200),
+    **{f"two of twelve with other noise, {n} rows": Cell("noise", odd=2, rows=n) for n in (100, 400)},
+    **{f"one of twelve with a wrong unit, {n} rows": Cell("unit", odd=1, rows=n, draws=150) for n in (100, 400)},
+    **{f"no signal, {n} rows": Cell("alike", rows=n, size=0.0, draws=40) for n in (50, 100, 400)},
+    "rare positives, alike, 500 rows": Cell("alike", rows=500, rate=0.02, draws=30),
+    "rare positives, alike, 2000 rows": Cell("alike", rows=2000, rate=0.02, draws=25),
+    "rare positives, two of twelve reversed, 2000 rows": Cell("reversed", odd=2, rows=2000, rate=0.02, draws=50),
+    **{f"numbers, alike, {n} rows": Cell("alike", rows=n, rate=None, size=1.0, draws=40) for n in (50, 100)},
+    **{f"numbers, two of twelve reversed, {n} rows": Cell("reversed", odd=2, rows=n, rate=None, size=1.0)
+       for n in (50, 100)},
+    **{f"effects vary, {n} rows": Cell("spread", rows=n, draws=60) for n in (100, 400)},
+    "two of twelve reversed, 100 rows, with Fed+": Cell("reversed", odd=2, personal=True, draws=60),
+    "effects vary, 100 rows, with Fed+": Cell("spread", personal=True, draws=60),
+    "six of twelve reversed, 100 rows": Cell("reversed", odd=6, draws=50),
+}
+NOT_BUILT = {"label skew on images": "fresh rows need a generator of images; the cell is not written"}
+QUICK = ("all alike, 100 rows", "two of twelve reversed, 100 rows")
+
+
+# Worlds
+
+
+def world(rng, cell):
+    """For each site a function n -> (x, y), whether the site is odd, and its number of rows."""
+    direction = rng.standard_normal(FEATURES)
+    common = cell.size * direction / np.linalg.norm(direction)
+    rows = (np.full(cell.sites, cell.rows) if isinstance(cell.rows, int) else
+            np.exp(rng.permutation(np.linspace(*np.log(cell.rows), cell.sites))).astype(int))
+    odd = np.zeros(cell.sites, dtype=bool)
+    odd[rng.permutation(cell.sites)[:cell.odd]] = True
+    middle = 0.0 if cell.rate is None else offset(cell.rate, cell.size)
+    samplers = []
+    for k in range(cell.sites):
+        weights, intercept, scale, blur = common.copy(), middle + 0.3 * rng.standard_normal(), np.ones(FEATURES), 0.0
+        strongest = int(np.abs(common).argmax())
+        if cell.kind == "spread":
+            weights = weights + 0.5 * cell.size / np.sqrt(FEATURES) * rng.standard_normal(FEATURES) * 1.5
+        if odd[k] and cell.kind == "reversed":
+            weights = -weights
+        elif odd[k] and cell.kind == "base rate":
+            intercept += 2.0
+        elif odd[k] and cell.kind == "feature":
+            weights[strongest] *= -1
+        elif odd[k] and cell.kind == "noise":
+            blur = 2.0
+        elif odd[k] and cell.kind == "unit":
+            scale[strongest] = 10.0
+        samplers.append(sampler(rng, weights, intercept, scale, blur, is_number=cell.rate is None))
+    return samplers, odd, rows
+
+
+def offset(rate, size):
+    """The intercept with which class 1 has this rate."""
+    noise = np.random.default_rng(0).standard_normal(20_000) * size
+    low, high = -12.0, 12.0
+    for _ in range(50):
+        low, high = ((low + high) / 2, high) if expit(noise + (low + high) / 2).mean() < rate else (
+            low, (low + high) / 2)
+    return low
+
+
+def sampler(rng, weights, intercept, scale, blur, *, is_number):
+    """n -> (x, y) of a site; ``blur`` is the noise of its measurements of x, ``scale`` their unit."""
+    def draw(n):
+        x = rng.standard_normal((n, FEATURES))
+        eta = x @ weights + intercept
+        y = eta + 1.5 * rng.standard_normal(n) if is_number else (rng.random(n) < expit(eta)).astype(float)
+        if not is_number:
+            for c in (0, 1):  # a site has two rows of each class, as a table that can be split
+                while n < FRESH and (y == c).sum() < 2:
+                    y[rng.integers(n)] = c
+        return (x + blur * rng.standard_normal(x.shape)) * scale, y
+    return draw
+
+
+# Fits: many ridge regressions on the same rows with different weights of the rows
+
+
+def losses(eta, y, is_number):
+    return (y - eta) ** 2 if is_number else np.log1p(np.exp(-np.abs(eta))) + np.maximum(eta, 0) - y * eta
+
+
+def fits(x, y, weights, strengths, *, is_number, centre=None, tolerance=1e-7):
+    """[J, d + 1] minimisers of sum_i weights_ji loss_i + strength_j |w - centre|^2 / 2, by Newton's method.
+
+    Args:
+        weights: [J, n] of the rows.
+        strengths: [J].
+        centre: [J, d + 1]; None: zero.
+    """
+    x = np.hstack([x, np.ones((len(x), 1))])
+    n, d = x.shape
+    products = (x[:, :, None] * x[:, None, :]).reshape(n, d * d)
+    ridge = np.repeat(np.asarray(strengths, dtype=float)[:, None], d, axis=1)
+    ridge[:, -1] = INTERCEPT if centre is None else strengths
+    centre = np.zeros((len(weights), d)) if centre is None else centre
+    w = centre.copy()
+    for _ in range(30):
+        eta = w @ x.T
+        p = eta if is_number else expit(eta)
+        curvature = weights if is_number else weights * p * (1 - p)
+        gradient = (weights * (p - y)) @ x + ridge * (w - centre)
+        hessian = (curvature @ products).reshape(-1, d, d)
+        hessian[:, np.arange(d), np.arange(d)] += ridge
+        step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
+        if not is_number:  # separated rows: a bounded change of the log-odds
+            step *= np.minimum(1.0, 6.0 / np.maximum(np.abs(step).sum(axis=1), 1e-300))[:, None]
+        w = w - step
+        if is_number or np.abs(step).max() < tolerance:
+            break
+    return w
+
+
+def tuned(x, y, outer, inner, *, is_number, path=PATH, centre=None):
+    """[F + 1, d + 1] the models without each fold, and of all rows, each with its own choice of the strength.
+
+    Args:
+        outer: [n] the fold that tests a row.
+        inner: [n] the fold that validates a row inside the training rows.
+        centre: [F + 1, d + 1] of the ridge; None: zero.
+    """
+    train = np.stack([*(outer != f for f in range(FOLDS)), np.ones(len(y), dtype=bool)]).astype(float)
+    fold = np.stack([inner == i for i in range(INNER)]).astype(float)
+    shape = (FOLDS + 1, INNER, len(path))
+    weights = np.broadcast_to((train[:, None] * (1 - fold))[:, :, None], (*shape, len(y))).reshape(-1, len(y))
+    strengths = np.broadcast_to(path, shape).ravel()
+    start = None if centre is None else np.repeat(centre, INNER * len(path), axis=0)
+    w = fits(x, y, weights, strengths, is_number=is_number, centre=start, tolerance=1e-3).reshape(*shape, -1)
+    value = losses(w @ np.hstack([x, np.ones((len(x), 1))]).T, y, is_number)
+    validation = np.einsum("oipn,oin->op", value, train[:, None] * fold)
+    return fits(x, y, train, path[validation.argmin(axis=1)], is_number=is_number, centre=centre)
+
+
+def mixed_effects(xs, ys, *, is_number, steps=15):
+    """[K, d + 1] the fixed effects plus each site's normal effects, by penalised quasi-likelihood."""
+    xs = [np.hstack([x, np.ones((len(x), 1))]) for x in xs]
+    d = xs[0].shape[1]
+    fixed, own, variance, noise = np.zeros(d), np.zeros((len(xs), d)), np.full(d, 0.3), 1.0
+    for _ in range(steps):
+        information, gradient, spread, residuals = 1e-6 * np.eye(d), np.zeros(d), np.zeros((len(xs), d)), []
+        for k, (x, y) in enumerate(zip(xs, ys, strict=True)):
+            eta = x @ (fixed + own[k])
+            p = eta if is_number else expit(eta)
+            curvature = np.full(len(y), 1 / noise) if is_number else p * (1 - p)
+            hessian = (x * curvature[:, None]).T @ x
+            slope = x.T @ (y - p) / (noise if is_number else 1.0)
+            inverse = np.linalg.inv(hessian + np.diag(1 / variance))
+            own[k] += np.clip(inverse @ (slope - own[k] / variance), -3, 3)
+            spread[k] = np.diag(inverse)
+            eta = x @ (fixed + own[k])
+            information += hessian
+            gradient += x.T @ (y - (eta if is_number else expit(eta))) / (noise if is_number else 1.0)
+            residuals.append(np.mean((y - eta) ** 2))
+        fixed = fixed + np.clip(np.linalg.solve(information, gradient), -1, 1)
+        fixed, own = fixed + own.mean(axis=0), own - own.mean(axis=0)
+        variance = np.maximum(np.mean(own**2 + spread, axis=0), 1e-4)
+        noise = float(np.mean(residuals))
+    return fixed + own
+
+
+# One draw
+
+
+def draw(name, index):
+    """The evidence and the truth of every site of a draw, as lists for a JSON file."""
+    cell = CELLS[name]
+    rng = np.random.default_rng([int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big"), index])
+    is_number = cell.rate is None
+    samplers, odd, rows = world(rng, cell)
+    data = [sample(int(n)) for sample, n in zip(samplers, rows, strict=True)]
+    outer = [folds_of(rng, y, FOLDS, is_number) for _, y in data]
+    inner = [folds_of(rng, y, INNER, is_number) for _, y in data]
+    pooled = np.concatenate([x for x, _ in data])
+    middle, spread = pooled.mean(axis=0), pooled.std(axis=0)
+    labels = np.concatenate([y for _, y in data])
+    shared = tuned((pooled - middle) / spread, labels, np.concatenate(outer), np.concatenate(inner),
+                   is_number=is_number, path=PATH[[0, 1, 3, 5, 7]])
+    mixed = mixed_effects([(x - middle) / spread for x, _ in data], [y for _, y in data], is_number=is_number)
+    sites = []
+    for k, (x, y) in enumerate(data):
+        own_middle, own_spread = x.mean(axis=0), x.std(axis=0)
+        own_scaled, scaled = (x - own_middle) / own_spread, (x - middle) / spread
+        models = {"alone": (tuned(own_scaled, y, outer[k], inner[k], is_number=is_number), own_middle, own_spread),
+                  "FedAvg": (shared, middle, spread)}
+        if cell.personal:
+            models["Fed+"] = (tuned(scaled, y, outer[k], inner[k], is_number=is_number, centre=shared), middle, spread)
+        fresh_x, fresh_y = samplers[k](FRESH)
+        base = float(np.var(fresh_y)) if is_number else entropy(fresh_y.mean())
+        held_out, truth = {}, {}
+        for label, (w, centre, scale) in models.items():
+            eta = np.einsum("nd,nd->n", with_one((x - centre) / scale), w[outer[k]])
+            held_out[label] = eta
+            truth[label] = 1 - losses(with_one((fresh_x - centre) / scale) @ w[-1], fresh_y, is_number).mean() / base
+        truth["mixed"] = 1 - losses(with_one((fresh_x - middle) / spread) @ mixed[k], fresh_y, is_number).mean() / base
+        calibration = calibration_slope(y, held_out["FedAvg"], is_binary=not is_number)
+        alone = losses(held_out["alone"], y, is_number)
+        sites.append({"odd": bool(odd[k]), "rows": len(y), "truth": truth, "evidence": {
+            label: site_evidence(alone, losses(held_out[label], y, is_number), y,
+                                 calibration if label == "FedAvg" else None, is_binary=not is_number,
+                                 coefficients=FEATURES + 1) for label in models if label != "alone"}})
+    return sites
+
+
+def with_one(x):
+    return np.hstack([x, np.ones((len(x), 1))])
+
+
+def entropy(p):
+    return float(-(p * np.log(p) + (1 - p) * np.log1p(-p)))
+
+
+def folds_of(rng, y, number, is_number):
+    """[n] the fold of each row, the rows of each class evenly."""
+    order = rng.permutation(len(y))
+    if not is_number:
+        order = order[np.argsort(y[order], kind="stable")]
+    folds = np.empty(len(y), dtype=int)
+    folds[order] = np.arange(len(y)) % number
+    return folds
+
+
+# The table
+
+
+def decisions(name, sites):
+    """One row per site of a draw: what was said, and what is true."""
+    cell = CELLS[name]
+    labels = ["FedAvg", "Fed+"][:1 + cell.personal]
+    advice = advise([Candidate(label, [SiteEvidence(*site["evidence"][label]) for site in sites],
+                               "shared" if label == "FedAvg" else "personal") for label in labels])
+    rows = []
+    for site, said in zip(sites, advice.sites, strict=True):
+        truth = site["truth"]
+        method = advice.method or max(advice.values, key=lambda m: advice.values[m])
+        used = method if said.answer == "join" else "alone"
+        best = max(truth["alone"], *(truth[label] for label in labels))
+        rows.append({"odd": site["odd"], "rows": site["rows"], "answer": said.answer, "reason": said.reason,
+                     "gain": truth[method] - truth["alone"], "probability": said.probability,
+                     "covered": said.expected.low <= truth[method] - truth["alone"] <= said.expected.high,
+                     "own_covered": said.own.low <= truth[method] - truth["alone"] <= said.own.high,
+                     "bias": said.own.value - (truth[method] - truth["alone"]),
+                     "regret": best - truth[used], "regret_fedavg": best - truth["FedAvg"],
+                     "regret_alone": best - truth["alone"], "regret_mixed": best - truth["mixed"]})
+    return rows
+
+
+def summary(name, draws):
+    """The rates of a cell."""
+    import pandas as pd
+
+    table = pd.DataFrame([row for sites in draws for row in decisions(name, sites)])
+    loses, gains = table["gain"] < -LOSES, table["gain"] > LOSES
+    large = (table["gain"].abs() > LARGE) & (table["rows"] >= LARGE_ROWS)
+    joins, stays, unclear = (table["answer"] == a for a in ("join", "stay alone", "unclear"))
+    right = (joins & (table["gain"] > 0)) | (stays & (table["gain"] < 0))
+    harmed, number = int((joins & loses).sum()), int(loses.sum())
+    stated = [[int(of.size), round(float(of.mean()), 3), round(float((table.loc[of.index, "gain"] > 0).mean()), 3)]
+              for _, of in table["probability"].groupby(pd.cut(table["probability"], [-.01, .05, .2, .5, .8, .95, 1.0]),
+                                                        observed=True)]
+    return {"cell": name, "draws": len(draws), "sites": len(table), "lose": number, "lose_joined": harmed,
+            "lose_joined_upper": rounded(beta_distribution.ppf(0.975, harmed + 1, number - harmed)
+                                         if number > harmed else None),
+            "gain": int(gains.sum()), "gain_joined": share(joins[gains]), "gain_stay": share(stays[gains]),
+            "join": share(joins), "stay": share(stays), "unclear": share(unclear),
+            "large": int(large.sum()), "large_unclear": share(unclear[large]), "large_right": share(right[large]),
+            "odd_joined": share(joins[table["odd"]]), "stated": stated,
+            "stated_error": max((abs(p - q) for n, p, q in stated if n >= 100), default=None),
+            "covered": share(table["covered"]), "own_covered": share(table["own_covered"]),
+            **{key: round(100 * float(table[key].mean()), 3) for key in (
+                "bias", "regret", "regret_fedavg", "regret_alone", "regret_mixed")}}
+
+
+def share(values):
+    return round(float(values.mean()), 4) if len(values) else None
+
+
+def rounded(value):
+    return None if value is None else round(float(value), 4)
+
+
+def failures(row):
+    """The aims that a cell misses, as short names."""
+    cell, missed = CELLS[row["cell"]], []
+    if row["lose_joined_upper"] is not None and row["lose"] >= 100 and row["lose_joined_upper"] > 0.03:
+        missed.append("losers told to join")
+    if row["large"] >= 100 and (row["large_unclear"] > 0.15 or row["large_right"] < 0.85):
+        missed.append("large gains unclear or wrong")
+    if cell.odd and row["regret"] > min(row["regret_fedavg"], row["regret_alone"]) / 3:
+        missed.append("regret above a third")
+    if cell.kind == "alike" and row["regret"] > row["regret_fedavg"] + 0.5:
+        missed.append("regret above always FedAvg")
+    if row["stated_error"] is not None and row["stated_error"] > 0.05:
+        missed.append("stated probabilities")
+    smallest = cell.rows if isinstance(cell.rows, int) else cell.rows[0]
+    if not (0.90 if smallest < 100 else 0.93) <= row["covered"] <= (1.0 if smallest < 100 else 0.97):
+        missed.append("coverage")
+    return missed
+
+
+def draws_of(name, number, cache):
+    """The draws of a cell; those in the cache are read."""
+    file = None if cache is None else cache / f"{hashlib.sha256(name.encode()).hexdigest()[:12]}.jsonl"
+    done = [json.loads(line) for line in file.read_text().splitlines()][:number] if file and file.exists() else []
+    for index in range(len(done), number):
+        done.append(draw(name, index))
+        if file is not None:
+            with file.open("a") as lines:
+                lines.write(json.dumps(done[-1]) + "\n")
+    return done
+
+
+def write(path, rows):
+    """A line for each cell, in the order of the list."""
+    ordered = [rows[name] for name in CELLS if name in rows]
+    lines = ",\n".join(json.dumps(row) for row in ordered)
+    missing = {**{name: "not run" for name in CELLS if name not in rows}, **NOT_BUILT}
+    path.write_text(f'{{"command": "python benchmarks/advice.py --out benchmarks/advice.json",\n"not_run": '
+                    f'{json.dumps(missing)},\n"cells": [\n{lines}\n]}}\n')
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=list(CELLS), metavar="CELL")
+    parser.add_argument("--draws", type=int, help="at most this number of draws of each cell")
+    parser.add_argument("--quick", action="store_true", help="two worlds, eight draws")
+    parser.add_argument("--again", action="store_true", help="apply the rule again to cells that are in the file")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--cache", type=Path, help="folder for the measurements of each draw")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.cells, arguments.draws = QUICK, 8
+    if arguments.cache:
+        arguments.cache.mkdir(parents=True, exist_ok=True)
+    out = arguments.out
+    rows = {row["cell"]: row for row in json.loads(out.read_text())["cells"]} if out and out.exists() else {}
+    for name in arguments.cells:
+        number = min(CELLS[name].draws, arguments.draws or CELLS[name].draws)
+        if name in rows and rows[name]["draws"] >= number and not arguments.again:
+            continue
+        rows[name] = summary(name, draws_of(name, number, arguments.cache))
+        rows[name]["missed"] = failures(rows[name])
+        print(json.dumps(rows[name]), f"{resource.getrusage(resource.RUSAGE_SELF).ru_utime:.0f} s", flush=True)
+        if out:
+            write(out, rows)
+
+
+if __name__ == "__main__":
+    main()

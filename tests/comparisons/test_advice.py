@@ -1,0 +1,184 @@
+"""The advice to sites: evidence in, advice out. Worlds of known truth are in benchmarks/advice.py."""
+
+import math
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resolvent.comparisons.judgement.advice import Candidate, SiteEvidence, advise, base_loss, site_evidence
+from resolvent.errors import InputError
+from resolvent.math.calibration_slope import calibration_slope
+
+GOOD = SiteEvidence(0.10, 0.02**2, 200, 1.0, 0.2**2)
+LITTLE = SiteEvidence(0.002, 0.003**2, 5000, 1.0, 0.05**2)
+
+
+def answers(*sites, **options):
+    advice = advise([Candidate("FedAvg", sites, **options)])
+    return [site.answer for site in advice.sites], [site.reason for site in advice.sites]
+
+
+def test_sites_alike_join_and_a_reversed_one_stays_alone():
+    said, reasons = answers(*[GOOD] * 10, SiteEvidence(-0.6, 0.1**2, 100, -0.9, 0.25**2))
+    assert said == ["join"] * 10 + ["stay alone"]
+    assert reasons[-1] == "another relation"
+
+
+def test_the_evidence_of_a_site_is_never_outvoted():
+    """By the population of forty sites it would gain; its own rows are against it, or have another relation."""
+    many = [GOOD] * 40
+    against = SiteEvidence(-0.04, 0.04**2, 200, 1.0, 0.3**2)
+    outvoted = SiteEvidence(-0.02, 0.04**2, 200, 1.0, 0.3**2)  # P(gain > 0) is above 0.2
+    other = SiteEvidence(0.1, 0.02**2, 200, -0.2, 0.2**2)
+    overfitted = SiteEvidence(0.1, 0.02**2, 200, 0.4, 0.3**2)  # the interval of its slope reaches above 1/2
+    said, reasons = answers(*many, against, outvoted, other, overfitted)
+    assert said[40:] == ["unclear", "join", "unclear", "join"]
+    assert (reasons[40], reasons[42]) == ("own evidence", "another relation")
+
+
+def test_a_low_slope_that_all_sites_have_is_no_other_relation():
+    overfitted = SiteEvidence(0.10, 0.02**2, 200, 0.3, 0.05**2)
+    assert answers(*[overfitted] * 8)[0] == ["join"] * 8
+
+
+def test_two_of_five_reversed_do_not_move_the_common_slope():
+    strange = SiteEvidence(-0.5, 0.1**2, 100, -1.0, 0.3**2)
+    assert answers(GOOD, strange, GOOD, strange, GOOD)[0] == ["join", "stay alone", "join", "stay alone", "join"]
+
+
+def test_without_converged_training_or_evidence_there_is_no_advice_to_join():
+    assert answers(GOOD, GOOD, has_converged=False) == (["unclear"] * 2, ["not converged"] * 2)
+    said, reasons = answers(GOOD, GOOD, SiteEvidence(math.nan, math.inf, 0), SiteEvidence(-math.inf, math.inf, 50))
+    assert said == ["join", "join", "unclear", "stay alone"]
+    assert reasons[2:] == ["no evidence", "diverged"]
+    assert answers(SiteEvidence(math.nan, math.inf, 0))[1] == ["no evidence"]
+
+
+def test_no_difference_only_if_the_interval_lies_inside_the_margin():
+    said, reasons = answers(*[LITTLE] * 5)
+    assert (said[0], reasons[0]) == ("stay alone", "no difference")
+    assert answers(*[LITTLE._replace(variance=0.03**2)] * 5)[1][0] == "few rows"
+
+
+def test_what_would_settle_it_is_capped_at_ten_times_the_rows():
+    unclear = advise([Candidate("FedAvg", [SiteEvidence(0.03, 0.04**2, 100, 1.0, 0.3**2)])]).sites[0]
+    hopeless = advise([Candidate("FedAvg", [SiteEvidence(0.01, 0.3**2, 100, 1.0, 0.3**2)])]).sites[0]
+    assert unclear.answer == hopeless.answer == "unclear"
+    assert 100 < unclear.further_rows <= 1000
+    assert unclear.settled_by == f"about {unclear.further_rows:,} more rows"
+    assert hopeless.further_rows is None
+    assert hopeless.settled_by == "not with rows of this kind"
+
+
+def random_sites(rng, number):
+    gain, variance = rng.normal(0.03, 0.1, number), rng.uniform(0.01, 0.15, number) ** 2
+    slope, slope_variance = rng.normal(0.8, 0.8, number), rng.uniform(0.1, 0.6, number) ** 2
+    covariance = rng.uniform(-0.5, 0.8, number) * np.sqrt(variance * slope_variance)
+    return [SiteEvidence(*map(float, parts)) for parts in zip(
+        gain, variance, rng.integers(20, 2000, number), slope, slope_variance, covariance,
+        rng.uniform(0, 0.05, number), strict=True)]
+
+
+def test_joining_needs_a_probable_gain_in_all_of_many_federations():
+    rng = np.random.default_rng(0)
+    said = []
+    for number in (1, 2, 3, 5, 12, 30) * 3:
+        advice = advise([Candidate("FedAvg", random_sites(rng, number))])
+        for site in advice.sites:
+            said.append(site.answer)
+            assert 0 <= site.probability <= 1
+            assert site.expected.low <= site.expected.value <= site.expected.high
+            assert (site.model == "alone") == (site.answer != "join")
+            if site.answer == "join":
+                assert site.probability > 0.5
+                assert site.expected.value > 0.01
+            elif site.answer == "stay alone" and site.reason != "no difference":
+                assert site.expected.value < 0
+        assert (advice.method is None) == all(site.answer != "join" for site in advice.sites)
+        assert advice.not_shared == tuple(site.answer != "join" for site in advice.sites)
+    assert set(said) == {"join", "stay alone", "unclear"}
+
+
+def test_the_order_of_the_sites_does_not_matter():
+    rng = np.random.default_rng(1)
+    sites, order = random_sites(rng, 12), rng.permutation(12)
+    first = advise([Candidate("FedAvg", sites)])
+    second = advise([Candidate("FedAvg", [sites[k] for k in order])])
+    assert [first.sites[k].answer for k in order] == [site.answer for site in second.sites]
+    assert [first.sites[k].expected for k in order] == [pytest.approx(site.expected) for site in second.sites]
+
+
+def test_rows_that_are_lucky_for_the_slope_are_lucky_for_the_gain():
+    """Where both vary together, a slope that is above the others' by chance lowers the gain that is to be expected."""
+    steep = SiteEvidence(0.10, 0.05**2, 100, 1.8, 0.6**2)
+    together = steep._replace(covariance=0.9 * 0.05 * 0.6)
+    gains = [advise([Candidate("FedAvg", [GOOD] * 5 + [site])]).sites[-1].expected.value for site in (steep, together)]
+    assert gains[1] < gains[0] - 0.01
+
+
+HARMED = SiteEvidence(-0.3, 0.05**2, 200, -0.8, 0.2**2)
+
+
+def test_the_method_that_harms_nobody_is_run_and_each_site_takes_its_best_model():
+    shared = Candidate("Fed+", [*[GOOD._replace(gain=0.09)] * 6, HARMED])
+    personal = Candidate("Fed+", [SiteEvidence(0.12, 0.01**2, 200)] * 7, "personal")
+    fedavg = Candidate("FedAvg", [*[GOOD] * 6, HARMED])
+    advice = advise([fedavg, shared, personal])
+    assert advice.method == "Fed+"
+    assert [site.answer for site in advice.sites] == ["join"] * 7
+    assert advice.sites[-1].model == "personal"
+    assert advice.not_shared == (False,) * 6 + (True,)
+    assert advice.values["Fed+"] > advice.values["FedAvg"] + 0.01
+
+
+def test_a_tie_goes_to_the_simpler_method_and_the_choice_is_paid_for():
+    better = [GOOD._replace(gain=0.104)] * 6
+    advice = advise([Candidate("FedAvg", [GOOD] * 6), Candidate("FedProx", better)])
+    assert advice.method == "FedAvg"
+    single = advise([Candidate("FedAvg", [GOOD] * 6)])
+    assert single.gain == pytest.approx(np.mean([site.expected.value for site in single.sites]))
+    assert advice.gain < single.gain - 0.001
+    clearly_better = [GOOD._replace(gain=0.25)] * 6
+    assert advise([Candidate("FedAvg", [GOOD] * 6), Candidate("FedProx", clearly_better)]).method == "FedProx"
+
+
+def test_evidence_from_rows():
+    rng = np.random.default_rng(0)
+    eta = rng.normal(0, 1.5, 300)
+    labels = (rng.random(300) < 1 / (1 + np.exp(-eta))).astype(float)
+    model, alone = (np.logaddexp(0, x) - labels * x for x in (eta, 0.6 * eta + rng.normal(0, 0.5, 300)))
+    calibration = calibration_slope(labels, eta, is_binary=True)
+    found = site_evidence(alone, model, labels, calibration, is_binary=True, coefficients=9)
+    gains = (alone - model) / base_loss(labels, is_binary=True)
+    assert found[:3] == (pytest.approx(gains.mean()), pytest.approx(gains.var(ddof=1) / 300),
+                         2 * min(labels.sum(), 300 - labels.sum()))
+    assert (found.slope, found.slope_variance) == (calibration.slope, calibration.covariance[1, 1])
+    samples = [rng.integers(0, 300, 300) for _ in range(400)]
+    pairs = [[gains[rows].mean(), calibration_slope(labels[rows], eta[rows], is_binary=True).slope] for rows in samples]
+    assert found.covariance == pytest.approx(np.cov(np.transpose(pairs))[0, 1], rel=0.35)
+    assert found.luck == pytest.approx(0.5 * math.sqrt(18) / 300 / base_loss(labels, is_binary=True))
+    assert site_evidence(alone, model + np.inf, labels, is_binary=True).gain == -math.inf
+    assert math.isnan(site_evidence(alone[:1], model[:1], labels[:1], is_binary=True).gain)
+
+
+def test_candidates_of_different_sites_are_refused():
+    for candidates in ([], [Candidate("FedAvg", [])], [Candidate("a", [GOOD]), Candidate("b", [GOOD] * 2)]):
+        with pytest.raises(InputError, match="same sites"):
+            advise(candidates)
+
+
+def test_in_worlds_of_known_truth_reversed_sites_are_not_told_to_join():
+    """The quick form of benchmarks/advice.py: eight draws of two worlds."""
+    spec = spec_from_file_location("advice_worlds", Path(__file__).parents[2] / "benchmarks" / "advice.py")
+    worlds = module_from_spec(spec)
+    spec.loader.exec_module(worlds)
+    alike, mixed = ([row for sites in worlds.draws_of(name, 8, None) for row in worlds.decisions(name, sites)]
+                    for name in worlds.QUICK)
+    reversed_sites = [row for row in mixed if row["odd"]]
+    assert len(reversed_sites) == 16
+    assert all(row["gain"] < -0.05 for row in reversed_sites)
+    assert sum(row["answer"] == "join" for row in reversed_sites) <= 1
+    assert np.mean([row["answer"] == "join" for row in alike]) > 0.7  # where all gain, advice to nobody is no advice
+    assert np.mean([row["regret"] for row in alike]) < np.mean([row["regret_alone"] for row in alike]) / 2
