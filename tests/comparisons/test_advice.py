@@ -63,7 +63,7 @@ def test_no_difference_only_if_the_interval_lies_inside_the_margin():
 
 
 def test_what_would_settle_it_is_capped_at_ten_times_the_rows():
-    unclear = advise([Candidate("FedAvg", [SiteEvidence(0.03, 0.04**2, 100, 1.0, 0.3**2)])]).sites[0]
+    unclear = advise([Candidate("FedAvg", [SiteEvidence(0.02, 0.04**2, 100, 1.0, 0.3**2)])]).sites[0]
     hopeless = advise([Candidate("FedAvg", [SiteEvidence(0.01, 0.3**2, 100, 1.0, 0.3**2)])]).sites[0]
     assert unclear.answer == hopeless.answer == "unclear"
     assert 100 < unclear.further_rows <= 1000
