@@ -110,7 +110,7 @@ def _separates(y: Array, eta: Array) -> bool:
 
 def _logistic(y: Array, design: Array, *, is_firth: bool) -> tuple[Array, Array, Array]:
     """Coefficients, covariance and influences, by Newton's method with steps that are halved until h falls."""
-    w, value = np.zeros(2), np.inf
+    w: Array = np.zeros(2)
     for _ in range(_STEPS):
         gradient, information = _score(y, design, w, is_firth=is_firth)
         step = np.linalg.solve(information, gradient)
@@ -122,7 +122,7 @@ def _logistic(y: Array, design: Array, *, is_firth: bool) -> tuple[Array, Array,
         if gradient @ step <= _TOLERANCE * len(y):
             break
     _, information = _score(y, design, w, is_firth=is_firth)
-    covariance = np.linalg.inv(information)
+    covariance: Array = np.linalg.inv(information)
     return w, covariance, (y - _sigmoid(design @ w))[:, None] * (design @ covariance)
 
 

@@ -158,8 +158,9 @@ def _log_likelihoods(of_members: Array, of_strangers: Array, share: Array) -> Ar
     """[G, J] of all units together, for every node and every share of strangers."""
     largest = np.maximum(of_members, of_strangers)
     members, strangers = np.exp(of_members - largest), np.exp(of_strangers - largest)
-    return np.stack([np.log(np.maximum(q * strangers + (1 - q) * members, 1e-300)).sum(axis=1) for q in share],
-                    axis=1) + largest.sum(axis=1, keepdims=True)
+    of_shares = np.stack([np.log(np.maximum(q * strangers + (1 - q) * members, 1e-300)).sum(axis=1) for q in share],
+                         axis=1)
+    return np.asarray(of_shares + largest.sum(axis=1, keepdims=True))
 
 
 def _belongs(of_members: Array, of_strangers: Array, share: Array, of_shares: Array) -> Array:
