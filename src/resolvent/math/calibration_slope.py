@@ -122,7 +122,7 @@ def _logistic(y: Array, design: Array, *, is_firth: bool) -> tuple[Array, Array,
         if gradient @ step <= _TOLERANCE * len(y):
             break
     _, information = _score(y, design, w, is_firth=is_firth)
-    covariance: Array = np.linalg.inv(information)
+    covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
     return w, covariance, (y - _sigmoid(design @ w))[:, None] * (design @ covariance)
 
 
