@@ -111,6 +111,9 @@ def test_users_are_parties_by_name():
     (lambda: Dirichlet(concentration=float("nan")), r"concentration=nan\) must be a finite number"),
     (lambda: ByUser(31)(LABELS, 0, USERS), r"only 30 users have 1 samples or more"),
     (lambda: divide(LABELS[:, None], LABELS, IID(), seed=-1), r"seed=-1\) must be an integer of at least 0"),
+    (lambda: divide(LABELS[:, None], LABELS, IID(), classes=list("abc")), r"the label \d, and classes has 3 names"),
+    (lambda: divide(LABELS[:, None], LABELS / 2, IID(), classes=list("abc")), "labels of type float64"),
+    (lambda: divide(LABELS[:, None], [None, *LABELS[1:]], IID()), "row 0: the label is missing"),
     (lambda: Negative(1.5), r"share=1.5\) must lie in \[0, 1\]"),
     (lambda: LaplaceNoise(-1), r"classes=-1\) must lie in"),
     (lambda: LaplaceNoise(11)(divide(LABELS[:, None], LABELS, IID()), 0), r"at least 11 classes, the data have 10"),
@@ -118,6 +121,18 @@ def test_users_are_parties_by_name():
 def test_impossible_partitions_and_shifts_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("labels", [
+    np.where(LABELS < 5, -1, 1), np.where(LABELS < 5, 0.1, 0.9), np.where(LABELS < 5, "no", "yes"), LABELS > 4,
+    np.where(LABELS < 5, 0, 3_000_000)], ids=["-1 and 1", "real", "texts", "booleans", "large"])
+def test_labels_are_read_as_of_parties_with_arrays(labels):
+    divided = divide(LABELS[:, None], labels, IID(3), test=0.5)
+    whole = datasets.FederatedData.from_arrays([LABELS[:, None]], [labels], test=0.5)
+    assert (divided.task, divided.classes) == (whole.task, whole.classes)
+    read, expected = ({(x.item(), y.item()) for k in range(len(data)) for split in ("train", "test")
+                       for x, y in zip(*data.party(k, split), strict=True)} for data in (divided, whole))
+    assert read == expected
 
 
 def test_shifts_change_the_parties_of_their_notes_only():

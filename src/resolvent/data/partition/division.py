@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.data import sample_trees as trees
 from resolvent.data.federated import FederatedData, Task
-from resolvent.errors import InputError
+from resolvent.errors import InputError, shorten
 from resolvent.math.tree import count_rows
 from resolvent.math.tree import rows as rows_of_tree
 
@@ -54,23 +54,25 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
 
     Args:
         x: inputs, an array [n, ...] or a structure of them; they are copied once, in the order of the parties.
-        y: labels; for classification [n], the numbers 0, 1, ... of ``classes``; otherwise targets, a structure or None.
+        y: labels as in ``FederatedData.from_arrays``; with ``classes`` and one label per sample, the numbers 0, 1, ...
+            of these names.
         partition: how samples are distributed over parties.
         by: what the partition reads as labels: the name of an array, such as ``image`` or ``y.kind``, or a function
             (x, y) -> [n]; default: y, if it is one number per sample.
         users: [n] the user whom each sample is from, if the data have users.
         names: names of the users 0, 1, ..., if ``users`` are numbers.
         seed: seed of the partition and the split.
-        task: classification, regression or structured; default: classification if labels are one array [n], and
-            otherwise as ``FederatedData.from_arrays`` finds it.
-        classes: the classes' names; default: the numbers 0, ..., max(y).
+        task: classification, regression or structured; default: as ``FederatedData.from_arrays`` finds it, regression
+            for floating numbers.
+        classes: the classes' names; default: the labels that occur, sorted.
         validation: share of each party's samples for validation.
         test: share of each party's samples for testing.
         name: the name of the data set, for reports.
         vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
 
     Raises:
-        InputError: the partition cannot distribute these samples, or reads labels and there is not one per sample.
+        InputError: the partition cannot distribute these samples, or reads labels and there is not one per sample; a
+            label is missing, or is not the number of a class.
 
     Example:
         >>> data = rv.partitions.divide(np.eye(60), np.arange(60) % 3, rv.partitions.IID(parties=4))
@@ -87,17 +89,26 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
     parties = None
     if users is not None and partition.parties_are_users:
         parties = [str(users[r[0]] if names is None else names[users[r[0]]]) for r in rows]
-    # Row numbers are split first, so that inputs are copied once only.
-    if task in (None, "classification") and isinstance(y, np.ndarray) and y.ndim == 1:
-        packed = y.astype(np.int32)
-        kind: Task = "classification"
-        class_names = tuple(classes) if classes is not None else tuple(str(c) for c in range(int(y.max()) + 1))
+    kind: Task = "classification"
+    if classes is not None and task in (None, "classification") and isinstance(y, np.ndarray) and y.ndim == 1:
+        packed, class_names = _numbers_of(y, classes), tuple(map(str, classes))
     else:
         packed, kind, class_names = trees.label_arrays([y], task or "auto", classes, (name,))
     # Row numbers are split first, so that inputs are copied once only.
     order = FederatedData.from_arrays(rows, parties=parties, validation=validation, test=test, seed=seed, name=name)
     x, y = rows_of_tree((x, packed), order.x)
     return replace(order, x=x, y=y, task=kind, classes=class_names, vocabulary=vocabulary)
+
+
+def _numbers_of(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[np.int32]:
+    """The labels, which are the numbers of these classes."""
+    if labels.dtype.kind not in "iu":
+        raise InputError(f"divide(y=...) has labels of type {shorten(labels.dtype)}: with classes, labels are the "
+                         "numbers 0, 1, ... of these names")
+    if (wrong := labels[(labels < 0) | (labels >= len(classes))]).size:
+        raise InputError(f"divide(y=...) has the label {wrong[0]}, and classes has {len(classes)} names, with the "
+                         f"numbers 0 to {len(classes) - 1}: correct the label, or name all classes")
+    return labels.astype(np.int32)
 
 
 def cut_points(sizes: NDArray[Any], samples: int) -> NDArray[np.intp]:
