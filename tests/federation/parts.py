@@ -12,9 +12,12 @@ import resolvent as rv
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import RoundRules
 from resolvent.federation.protocol.limits import NO_LIMITS
+from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.server.coordinator import Coordinator
 from resolvent.federation.site.party import Party
+from resolvent.simulator.engine.states import Federation as States
+from resolvent.testing import assert_close, python_rounds
 
 SEED, ROUNDS = 7, 3
 
@@ -109,3 +112,21 @@ class Federation:
 
     def __exit__(self, *error):
         self.close()
+
+
+def check_trajectory(algorithm, problem, participation, folder):
+    """The server's state and all party states after every round are those of the plain Python loop."""
+    states = []
+
+    def observe(report):
+        if isinstance(report, PhaseReport) and federation.store.records[-1].phase == 0:
+            record = federation.store.records[-1]
+            states.append(States(jax.tree.map(np.asarray, record.state), federation.party_states(record)))
+
+    with Federation(algorithm, problem, folder, participation=participation) as federation:
+        federation.run(observe)
+    expected = python_rounds(algorithm, problem, participation, SEED, ROUNDS)[1:]
+    assert len(states) == len(expected)
+    for state, like in zip(states, expected, strict=True):
+        assert jax.tree.structure(state) == jax.tree.structure(like)
+        assert_close(state, like, 1e-11)

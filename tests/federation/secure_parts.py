@@ -1,11 +1,18 @@
 """Sites with certificates that a test makes, and one phase of a secure sum between them."""
 
+from typing import ClassVar
+
+import jax
 import numpy as np
 
+from federation.harness import EXPERIMENT, SITES, Consortium, lead_of
+from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.wire import decode
 from resolvent.federation.secure.local import local_identities
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
 from resolvent.federation.secure.site import SecureSite
+from resolvent.federation.site.site import Site
 
 RUN = "run/0/digest of the plan"
 NAMES = ("Aarhus", "Basel", "Cork", "Delft", "Evora")
@@ -67,3 +74,41 @@ def secure_sum(sites, position, vectors, *, asked=None, message="w0", silent=(()
         return total.listed, total.unmask(revealed)
     except VoidSumError:
         return total.listed, None
+
+
+SECURE = EXPERIMENT.replace("label: ill", "label: ill, levels: {ill: [no, yes], ward: [east, west]}") + """
+privacy: {secure_sums: true, min_sites: 2, threshold: 0.5}
+"""
+
+
+class Certified(Consortium):
+    """A consortium whose sites have certificates."""
+
+    def site(self, name):
+        return Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal,
+                    identity=local_identities(SITES)[name])
+
+
+def same(a, b):
+    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes()
+               for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+class Recorder(InProcess):
+    """A transport that keeps what passes, loses the messages of a kind to some sites, and can end the server."""
+
+    messages: ClassVar[list] = []
+    lost: ClassVar[dict] = {}
+    end_at = None
+
+    def broadcast(self, messages, **times):
+        replies = {}
+        for name, message in ((name, bytes(message)) for name, message in messages.items()):
+            head = decode(message)
+            if (head.kind, head.round) in self.lost.get(name, ()):
+                continue
+            replies[name] = self.handlers[name](message)
+            Recorder.messages.append((name, head, decode(replies[name])))
+            if self.end_at is not None and len(Recorder.messages) == self.end_at:
+                raise KeyboardInterrupt
+        return replies

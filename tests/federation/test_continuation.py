@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 import nightly
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, lead_note, limits, signed
+from federation.harness import EXPERIMENT, SITES, Consortium, lead_note, limits, signed
 from resolvent.cli import federation as commands
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.errors import InputError

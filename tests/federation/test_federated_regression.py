@@ -11,7 +11,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from federation.test_federation_cli import lead_of, signed
+from federation.harness import lead_of, signed
 from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import read_rows

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
 from resolvent.cli import federation as commands
 from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
@@ -25,9 +25,7 @@ from resolvent.data.tables.party_tables import from_frame
 from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError
 from resolvent.federation.engines import processes
-from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.engines.nvflare.jobs import job_text, read_job_text, write_job
-from resolvent.federation.engines.nvflare.lead import JobState
 from resolvent.federation.engines.processes import EngineProcess
 from resolvent.federation.lead import engines as federation_engines
 from resolvent.federation.lead import watchdog as federation_watchdog
@@ -41,97 +39,18 @@ from resolvent.federation.lead.lead import (
     write_sites,
 )
 from resolvent.federation.lead.rehearsal import prepare_rehearsal, shipped_changes
-from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
-from resolvent.federation.protocol.files import SiteFile, read_consortium, read_site
+from resolvent.federation.protocol.experiment import experiment_from_text
+from resolvent.federation.protocol.files import read_consortium, read_site
 from resolvent.federation.protocol.job import FederationJob
-from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import ALLOWED_CLASSES
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.requests import check_run_name, read_request, request_bytes, run_of_method
 from resolvent.federation.protocol.stores import PartyStore, append_to_log
 from resolvent.federation.protocol.wire import Message, encode, run_of_message
-from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site import site_run
 from resolvent.federation.site.check import check_site
-from resolvent.federation.site.site import Site
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
-
-SITES = ("aachen", "berlin")
-EXPERIMENT = """
-data: {label: ill, test: 0.3}
-model: logistic
-solver: {name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}
-algorithms: {alone: local, FedAvg: fedavg}
-rounds: 3
-evaluate_every: 3
-"""
-
-LIMITS = Limits(min_rows=10, min_sites=2, min_cell=2)  # the tables are small
-
-
-def limits(**changes):
-    return replace(LIMITS, **changes)
-
-
-def lead_of(content, signature):
-    """Checks a signature as a kit does; the tests of signatures have real ones."""
-    if signature != {"signature": content.decode()}:
-        raise InputError("the plan is not signed")
-    return "lead@example.org"
-
-
-def signed(job):
-    return replace(job, signature={"signature": job.signed_content.decode()})
-
-
-def lead_note(**facts):
-    """The kit of a lead, without files."""
-    return SimpleNamespace(**{"name": "lead", "sign": lambda content: {"signature": content.decode()}} | facts)
-
-
-def pooled_table():
-    rng = np.random.default_rng(0)
-    age = rng.normal(50, 12, 70)
-    return pd.DataFrame({"site": np.repeat(SITES, [30, 40]), "age": age, "ward": rng.choice(["east", "west"], 70),
-                         "ill": np.where(age + rng.normal(0, 5, 70) > 50, "yes", "no")})
-
-
-class Consortium:
-    """Sites with folders of their own, and a server; all can be started again."""
-
-    def __init__(self, folder, files=None, text=EXPERIMENT, *, is_rehearsal=False):
-        self.folder, self.frame, self.is_rehearsal = folder, pooled_table(), is_rehearsal
-        (folder / "mine.yaml").write_text(text)
-        self.experiment = experiment_of_file(str(folder / "mine.yaml"))
-        self.files = {}
-        for site in SITES:
-            table = folder / f"{site}.csv"
-            self.frame[self.frame["site"] == site].drop(columns="site").to_csv(table, index=False)
-            self.files[site] = SiteFile(table=str(table), **{
-                "test": 0.3, "limits": NO_LIMITS if is_rehearsal else LIMITS, **(files or {}).get(site, {})})
-
-    def site(self, name):
-        return Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal)
-
-    def job(self, **changes):
-        return FederationJob(**{"run": "mine-1", "experiment": self.experiment.text, "sites": SITES, **changes})
-
-    def serve(self, job=None, observe=lambda event: None, results="out", transport=InProcess):
-        job = signed(self.job() if job is None else job)
-        sites = {site: self.site(site) for site in job.sites}
-        handlers = {name: site.handle for name, site in sites.items()}
-        try:
-            experiment = experiment_from_text(job.experiment, job.run)
-            return serve_federation(job, experiment, transport(handlers), self.folder / "server",
-                                    self.folder / results, observe)
-        finally:
-            for site in sites.values():
-                site.close()
-
-
-    def metrics(self):
-        return pd.read_parquet(self.folder / "out" / "metrics.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -404,40 +323,6 @@ def test_a_job_has_no_code_and_names_two_classes(tmp_path):
     files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert files == {"meta.json", "app/config/config_fed_server.json", "app/config/config_fed_client.json"}
     assert json.loads((folder / "meta.json").read_text())["mandatory_clients"] == ["a", "b"]
-
-
-class FakeSession:
-    """A server of the engine that loses the first job, stops further ones, and loses the connection once."""
-
-    def __init__(self, consortium, failures):
-        self.consortium, self.failures, self.jobs = consortium, failures, []
-
-    @contextlib.contextmanager
-    def open(self, note):
-        yield self
-
-    def connected_sites(self):
-        return set(SITES)
-
-    def submit(self, name, job, *classes):
-        self.jobs.append(FederationJob.from_plain(job))
-        return f"job {len(self.jobs)}"
-
-    def state(self, job):
-        if self.failures.pop("lost", False):
-            raise ConnectionError("the server has ended")
-        return JobState("the server does not have it", False, is_known=False) if job == "job 1" else JobState(
-            "FINISHED:ABORTED", True)
-
-    def progress(self, job, since):
-        return [], since, {}
-
-    def fetch(self, job, target):
-        if len(self.jobs) <= self.failures["stops"]:
-            return None
-        events = []
-        outcome = self.consortium.serve(self.jobs[-1], events.append, results=target)
-        return {**outcome, "events": events}
 
 
 def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import nightly
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
+from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
 from resolvent import load
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
+from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, Growing, lead_note, limits
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.held_out_rows import HeldOutRows
@@ -24,7 +24,6 @@ from resolvent.federation.lead import lead as federation_lead
 from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.protocol.experiment import experiment_of_file
-from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.judgement import read_judgement
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.transport import TransportError
@@ -131,31 +130,6 @@ def test_a_judgement_that_is_none_is_refused(judged, change):
     assert plain_site(read_judgement(valid, 0, "aachen", ["alone", "FedAvg"])) == {**valid, "decision": None}
     with pytest.raises(InputError, match="the site sent no judgement"):
         read_judgement({**valid, **change}, 0, "aachen", ["alone", "FedAvg"])
-
-
-class Growing(Consortium):
-    """A consortium with a third site, which joins later; its name is sorted between those of the others."""
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        rows = self.frame[self.frame["site"] == "berlin"].drop(columns="site").head(25)
-        rows.assign(age=rows["age"] + 3).to_csv(folder / "baden.csv", index=False)
-        self.files["baden"] = SiteFile(table=str(folder / "baden.csv"), test=0.3,
-                                      limits=limits(max_parameters_per_row=0.5))
-
-    def serve_until(self, sites, method=None, round_=None):
-        """Serve until the process ends after a round; returns the outcome and the events."""
-        events = []
-
-        def observe(event):
-            events.append(event)
-            if event["event"] == "round" and (event["method"], event["round"]) == (method, round_):
-                raise KeyboardInterrupt
-
-        try:
-            return self.serve(self.job().with_sites(sites), observe), events
-        except KeyboardInterrupt:
-            return None, events
 
 
 def test_a_site_joins_an_unfinished_run(tmp_path):

@@ -11,15 +11,13 @@ import nightly
 import resolvent as rv
 from algorithms.compositions import sample
 from algorithms.test_contract import COMBINED, ROWS
-from federation.parts import ROUNDS, SEED, Federation, classification, quadratic
+from federation.parts import ROUNDS, SEED, Federation, check_trajectory, classification, quadratic
 from resolvent.algorithms.algorithm import Phase, SharedModelMethod, local_work
 from resolvent.federation.engines.in_process import run_in_process
-from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.wire import decode
 from resolvent.math import tree
 from resolvent.problem.subproblem import Subproblem
-from resolvent.simulator.engine.states import Federation as States
-from resolvent.testing import assert_close, example_participation, example_problem, example_solver, python_rounds
+from resolvent.testing import example_participation, example_problem, example_solver
 
 GD = rv.solvers.GD(0.05, steps=3)
 STRAGGLERS = example_participation(parties=5)
@@ -36,24 +34,6 @@ KINDS = {
     "memory of the solver": lambda: rv.fedavg(rv.solvers.adam(0.05, batch_size=4, keep=True), stragglers="drop"),
 }
 EVERY_COMMIT = ["two phases, compressed", "personal models, robust, refused replies"]
-
-
-def check_trajectory(algorithm, problem, participation, folder):
-    """The server's state and all party states after every round are those of the plain Python loop."""
-    states = []
-
-    def observe(report):
-        if isinstance(report, PhaseReport) and federation.store.records[-1].phase == 0:
-            record = federation.store.records[-1]
-            states.append(States(jax.tree.map(np.asarray, record.state), federation.party_states(record)))
-
-    with Federation(algorithm, problem, folder, participation=participation) as federation:
-        federation.run(observe)
-    expected = python_rounds(algorithm, problem, participation, SEED, ROUNDS)[1:]
-    assert len(states) == len(expected)
-    for state, like in zip(states, expected, strict=True):
-        assert jax.tree.structure(state) == jax.tree.structure(like)
-        assert_close(state, like, 1e-11)
 
 
 @nightly.parametrize("kind", sorted(KINDS, key=EVERY_COMMIT.__contains__, reverse=True), per_commit=len(EVERY_COMMIT))

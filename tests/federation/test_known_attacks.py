@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT
+from federation.harness import EXPERIMENT
 from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import to_plain

@@ -12,8 +12,8 @@ import pytest
 
 import nightly
 import resolvent as rv
+from federation.harness import EXPERIMENT, LIMITS, Consortium
 from federation.parts import Federation, limits, quadratic
-from federation.test_federation_cli import EXPERIMENT, LIMITS, Consortium
 from resolvent.cli.site_records import show_ledger
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import DamagedFileError

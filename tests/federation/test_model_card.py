@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from federation.test_federation_cli import SITES, Consortium, lead_note, lead_of
+from federation.harness import SITES, Consortium, lead_note, lead_of
 from resolvent.cli import federation as commands
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import DamagedFileError

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT
+from federation.harness import EXPERIMENT
 from resolvent.cli import federation as commands
 from resolvent.comparisons.experiment.docstrings import help_of
 from resolvent.errors import InputError

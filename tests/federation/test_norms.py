@@ -9,10 +9,8 @@ import pytest
 
 import resolvent as rv
 from algorithms.test_admission import HUGE, Huge
-from federation.parts import Federation, quadratic
-from federation.test_federation_cli import EXPERIMENT, signed
-from federation.test_federation_sites import Growing
-from federation.test_in_process import check_trajectory
+from federation.harness import EXPERIMENT, Growing, signed
+from federation.parts import Federation, check_trajectory, quadratic
 from resolvent.algorithms.participation import Full
 from resolvent.comparisons.runs.report import write_report
 from resolvent.comparisons.runs.summary import read_summary

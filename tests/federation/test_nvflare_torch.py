@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("nvflare")
 pytest.importorskip("torch")
 
-from federation.test_torch_party import SITES, check_models, make_folder
+from federation.torch_sites import SITES, check_models, make_folder
 from resolvent.federation.engines.nvflare.provisioning import make_kits
 from resolvent.federation.engines.processes import free_port, running
 from resolvent.federation.lead.engines import start_participant

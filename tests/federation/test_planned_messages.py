@@ -11,7 +11,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from federation.test_federation_cli import EXPERIMENT, LIMITS, SITES, Consortium, signed
+from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, signed
 from resolvent.algorithms import keys
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.federation.engines.in_process import InProcess

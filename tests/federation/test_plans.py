@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, LIMITS, SITES, Consortium, signed
+from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, signed
 from resolvent.cli import federation as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits, pooled_table, signed
+from federation.harness import EXPERIMENT, SITES, Consortium, limits, pooled_table, signed
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.tables.encoding_files import to_plain
 from resolvent.data.tables.table_settings import TableSettings

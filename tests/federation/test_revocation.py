@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from federation.test_federation_cli import SITES, Consortium, signed
+from federation.harness import SITES, Consortium, signed
 from resolvent.cli import federation as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from federation.test_federation_cli import SITES, Consortium, limits
+from federation.harness import SITES, Consortium, limits
 from resolvent.federation.protocol.requests import refusal_code, reply_bytes
 from resolvent.federation.protocol.run_status import STATUS_FILE, RunStatus, SiteStatus, newest_status, read_status
 from resolvent.federation.protocol.wire import Message, encode

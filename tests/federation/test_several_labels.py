@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nightly
-from federation.test_federation_cli import EXPERIMENT, SITES, Consortium, limits
+from federation.harness import EXPERIMENT, SITES, Consortium, limits
 from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.data.tables.encoding_files import read_encoding

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from test_schema import SETTINGS, SITES, agreed, pooled_table, site_tables
 
+from federation.schema_tables import SETTINGS, SITES, agreed, pooled_table, site_tables
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.refusals import Refusal

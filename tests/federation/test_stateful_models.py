@@ -5,7 +5,7 @@ import pytest
 
 import resolvent as rv
 from algorithms.test_model_state import SMALL, problem
-from federation.test_in_process import check_trajectory
+from federation.parts import check_trajectory
 
 PARTICIPATION = rv.participation.Stragglers(rv.participation.Uniform(3), share=0.4)
 

@@ -9,7 +9,7 @@ import pytest
 
 import resolvent as rv
 from federation.parts import SEED, classification, limits
-from federation.secure.test_secure_federation import recorder, same  # noqa: F401
+from federation.secure_parts import same
 from resolvent.algorithms.combinators.private_parties import ClippedUpdate
 from resolvent.algorithms.privacy.parties import unknown_noise
 from resolvent.federation.engines.in_process import run_in_process
@@ -47,7 +47,7 @@ def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(quantile):
     assert not same(without.server_model, secure.shared)
 
 
-def test_no_sum_has_less_noise_than_stated_whoever_drops_out(recorder, tmp_path):  # noqa: F811
+def test_no_sum_has_less_noise_than_stated_whoever_drops_out(recorder, tmp_path):
     """Four of five sites have the stated noise; with three there is no sum, although the plan's rules allow it."""
     algorithm, problem = private(), classification(double=False)
     settings = {"seed": SEED, "secure": RULES, "participation": FULL,
@@ -124,7 +124,7 @@ def test_epsilon_is_that_of_central_noise():
 
 
 @pytest.mark.parametrize("colluding", [1, 3])
-def test_sites_that_subtract_their_own_noise_leave_what_epsilon_counts(colluding, recorder):  # noqa: F811
+def test_sites_that_subtract_their_own_noise_leave_what_epsilon_counts(colluding, recorder):
     """All updates are zero, so the model is noise. Sites know what they have sent, and the models, as every site does.
 
     Two rounds of 300 numbers: the standard deviation of what remains, to four standard errors.

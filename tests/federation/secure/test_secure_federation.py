@@ -1,15 +1,14 @@
 """Federations with secure sums: the simulation's numbers to the bit, absent sites, kills, and what the server has."""
 
 from dataclasses import replace
-from typing import ClassVar
 
-import jax
 import numpy as np
 import pytest
 
 import nightly
 import resolvent as rv
 from federation.parts import SEED, Federation, classification, limits
+from federation.secure_parts import Recorder, same
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess, run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
@@ -35,11 +34,6 @@ METHODS = {
 }
 
 
-def same(a, b):
-    return all(np.asarray(x).tobytes() == np.asarray(y).tobytes()
-               for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-
 @nightly.parametrize("name", METHODS, per_commit=2)
 def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_path):
     algorithm, problem = FixedPointSums(METHODS[name]()), classification(double=False)
@@ -51,35 +45,6 @@ def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_p
     assert same(secure.shared, simulated.server_model)
     reports = [report for report in secure.reports if isinstance(report, PhaseReport)]
     assert all(report.counted == (0, 1, 2, 3, 4) and not report.absent for report in reports)
-
-
-class Recorder(InProcess):
-    """A transport that keeps what passes, loses the messages of a kind to some sites, and can end the server."""
-
-    messages: ClassVar[list] = []
-    lost: ClassVar[dict] = {}
-    end_at = None
-
-    def broadcast(self, messages, **times):
-        replies = {}
-        for name, message in ((name, bytes(message)) for name, message in messages.items()):
-            head = decode(message)
-            if (head.kind, head.round) in self.lost.get(name, ()):
-                continue
-            replies[name] = self.handlers[name](message)
-            Recorder.messages.append((name, head, decode(replies[name])))
-            if self.end_at is not None and len(Recorder.messages) == self.end_at:
-                raise KeyboardInterrupt
-        return replies
-
-
-@pytest.fixture
-def recorder(monkeypatch):
-    monkeypatch.setattr("resolvent.federation.engines.in_process.InProcess", Recorder)
-    monkeypatch.setattr(Recorder, "messages", [])
-    monkeypatch.setattr(Recorder, "lost", {})
-    monkeypatch.setattr(Recorder, "end_at", None)
-    return Recorder
 
 
 def test_absent_sites_are_left_out_or_the_phase_has_no_effect(recorder, tmp_path):

@@ -7,38 +7,26 @@ import numpy as np
 import pytest
 
 import nightly
-from federation.test_federation_cli import EXPERIMENT, LIMITS, SITES, Consortium, lead_of
+from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium
+from federation.secure_parts import SECURE, Certified
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import experiment_from_text
-from resolvent.federation.secure.local import local_identities
 from resolvent.federation.secure.visibility import visibility
 from resolvent.federation.site.check import check_site
-from resolvent.federation.site.site import Site
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
 
-SECURE = EXPERIMENT.replace("label: ill", "label: ill, levels: {ill: [no, yes], ward: [east, west]}") + """
-privacy: {secure_sums: true, min_sites: 2, threshold: 0.5}
-"""
 ALL_SITES = SECURE.replace("threshold: 0.5", "threshold: 1")
 PRIVATE = ALL_SITES.replace("FedAvg: fedavg", """FedAvg: {name: PrivateParties, noise: parties, cohort: 2, clip: 0.5,
     noise_multiplier: 0.5, inner: {name: fedavg_plus, sigma: 0.5}}""") + """
 participation: {name: Full, weighting: uniform}
 """
-
-
-class Certified(Consortium):
-    """A consortium whose sites have certificates."""
-
-    def site(self, name):
-        return Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal,
-                    identity=local_identities(SITES)[name])
 
 
 @nightly.parametrize("text", [SECURE, PRIVATE], ids=["FedAvg", "private Fed+"])

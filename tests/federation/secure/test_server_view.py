@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.secure.test_secure_sites import SECURE, Certified
-from federation.test_federation_cli import EXPERIMENT, SITES
-from federation.test_schema import SETTINGS, pooled_table, site_tables
+from federation.harness import EXPERIMENT, SITES
+from federation.schema_tables import SETTINGS, pooled_table, site_tables
+from federation.secure_parts import SECURE, Certified
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.errors import InputError
