@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from federation.parts import SEED, classification, limits
+from federation.parts import SEED, limits, quadratic
 from federation.secure_parts import same
 from resolvent.algorithms.combinators.private_parties import ClippedUpdate
 from resolvent.algorithms.privacy.parties import unknown_noise
@@ -36,7 +36,7 @@ def private(**changes):
 
 @pytest.mark.parametrize("quantile", [None, 0.5])
 def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(quantile):
-    algorithm, problem = private(quantile=quantile), classification(double=False)
+    algorithm, problem = private(quantile=quantile), quadratic(double=False)
     secure = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=RULES, participation=FULL)
     plain = run_in_process(algorithm, problem, rounds=2, seed=SEED, participation=FULL)
     simulated = rv.simulate(algorithm, problem, rounds=2, seed=SEED, participation=FULL, progress=False)
@@ -49,7 +49,7 @@ def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(quantile):
 
 def test_no_sum_has_less_noise_than_stated_whoever_drops_out(recorder, tmp_path):
     """Four of five sites have the stated noise; with three there is no sum, although the plan's rules allow it."""
-    algorithm, problem = private(), classification(double=False)
+    algorithm, problem = private(), quadratic(double=False)
     settings = {"seed": SEED, "secure": RULES, "participation": FULL,
                 "rules": RoundRules(quorum=3, grace=0, deadline=5, retries=0)}
     recorder.lost = {"party 1": {("work", 0)}}

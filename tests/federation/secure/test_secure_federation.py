@@ -7,7 +7,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from federation.parts import SEED, Federation, classification, limits
+from federation.parts import SEED, Federation, limits, quadratic
 from federation.secure_parts import Recorder, same
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess, run_in_process
@@ -36,7 +36,7 @@ METHODS = {
 
 @nightly.parametrize("name", METHODS, per_commit=2)
 def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_path):
-    algorithm, problem = FixedPointSums(METHODS[name]()), classification(double=False)
+    algorithm, problem = FixedPointSums(METHODS[name]()), quadratic(double=False)
     rules = SumRules(threshold=1) if name == "fedavg" else RULES
     secure = run_in_process(algorithm, problem, rounds=3, folder=tmp_path, seed=SEED, secure=rules)
     plain = run_in_process(algorithm, problem, rounds=3, seed=SEED)
@@ -48,7 +48,7 @@ def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_p
 
 
 def test_absent_sites_are_left_out_or_the_phase_has_no_effect(recorder, tmp_path):
-    algorithm, problem = FixedPointSums(rv.fedavg(GD)), classification(double=False)
+    algorithm, problem = FixedPointSums(rv.fedavg(GD)), quadratic(double=False)
     recorder.lost = {"party 1": {("work", 0)}, "party 2": {("reveal", 1)},
                      "party 3": {("work", 2)}, "party 4": {("reveal", 2)}}
     result = run_in_process(algorithm, problem, rounds=5, folder=tmp_path, seed=SEED, secure=RULES,
@@ -66,7 +66,7 @@ def test_absent_sites_are_left_out_or_the_phase_has_no_effect(recorder, tmp_path
 
 
 def test_sums_of_all_sites_wait_for_all_sites_and_need_no_further_step(recorder, tmp_path):
-    algorithm, problem = FixedPointSums(rv.fedavg(GD)), classification(double=False)
+    algorithm, problem = FixedPointSums(rv.fedavg(GD)), quadratic(double=False)
     settings = {"rounds": 2, "seed": SEED, "secure": SumRules(threshold=1),
                 "rules": RoundRules(quorum=4, grace=0, deadline=5, retries=0)}
     recorder.lost = {"party 1": {("work", 1)}}
@@ -81,7 +81,7 @@ def test_sums_of_all_sites_wait_for_all_sites_and_need_no_further_step(recorder,
 @nightly.parametrize("ends", [[9, 17, 24, 33], [*range(6, 56)]])
 def test_a_server_that_is_killed_at_any_message_continues_with_the_same_sums(ends, recorder, tmp_path):
     """The parties start again, too, from their folders."""
-    algorithm, problem = FixedPointSums(rv.fedavg(GD)), classification(double=False)
+    algorithm, problem = FixedPointSums(rv.fedavg(GD)), quadratic(double=False)
     expected = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=RULES).state
     recorder.messages.clear()
     for end in ends:
@@ -96,7 +96,7 @@ def test_a_server_that_is_killed_at_any_message_continues_with_the_same_sums(end
 
 
 def test_the_server_gets_masked_integers_and_no_number_of_a_reply(recorder, tmp_path):
-    algorithm, problem = FixedPointSums(rv.fedavg(GD)), classification(double=False)
+    algorithm, problem = FixedPointSums(rv.fedavg(GD)), quadratic(double=False)
     run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "plain", seed=SEED)
     plain = {name: reply for name, head, reply in recorder.messages if head.kind == "work"}
     recorder.messages.clear()
@@ -117,7 +117,7 @@ def test_no_two_answers_have_the_same_mask(first, recorder, tmp_path):
     With the same mask the difference of both answers would be that of the reply and of the scores, which are few
     numbers of three digits.
     """
-    algorithm, problem, evaluations, asked = FixedPointSums(rv.fedavg(GD)), classification(double=False), {}, []
+    algorithm, problem, evaluations, asked = FixedPointSums(rv.fedavg(GD)), quadratic(double=False), {}, []
 
     class Lying(Recorder):
         def broadcast(self, messages, **times):
@@ -149,7 +149,7 @@ def test_a_server_that_leaves_a_site_out_has_its_reply_unless_the_sites_know_the
     To sites without a plan both messages are different, and the difference of both sums is the fifth reply.
     """
     names, rules, sums, answers = tuple(f"site {k}" for k in range(5)), SumRules(threshold=1), [], []
-    algorithm, problem = FixedPointSums(rv.fedavg(GD), weighting="uniform"), classification(double=False)
+    algorithm, problem = FixedPointSums(rv.fedavg(GD), weighting="uniform"), quadratic(double=False)
     full, identities, first = rv.participation.Full("uniform"), local_identities(names), {}
 
     def changed(name, head):
@@ -191,11 +191,11 @@ def test_a_server_that_leaves_a_site_out_has_its_reply_unless_the_sites_know_the
 def test_a_reply_out_of_range_leaves_no_site(tmp_path):
     algorithm = FixedPointSums(rv.fedavg(GD), largest=2.0**-20)
     with pytest.raises(FederationStoppedError, match="out of range"):
-        run_in_process(algorithm, classification(double=False), rounds=1, folder=tmp_path, secure=RULES)
+        run_in_process(algorithm, quadratic(double=False), rounds=1, folder=tmp_path, secure=RULES)
 
 
 def test_what_secure_sums_need_is_checked_at_once(tmp_path):
-    problem = classification(double=False)
+    problem = quadratic(double=False)
     with pytest.raises(InputError, match="FixedPointSums"):
         run_in_process(rv.fedavg(GD), problem, rounds=1, secure=RULES)
     with pytest.raises(InputError, match="do not fit together"):
