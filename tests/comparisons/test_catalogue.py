@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import resolvent as rv
-from docs.test_names import HOOKS
+from docs.outside_modules import HOOKS
 from resolvent.algorithms import presets, traits
 from resolvent.comparisons.experiment import catalogue as c
 from resolvent.comparisons.experiment.binding import parameters

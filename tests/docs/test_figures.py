@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_names import HOOKS, load, plain
 
 import resolvent
+from docs.outside_modules import HOOKS, load, plain
 
 ROOT = Path(__file__).parents[2]
 figures = load("benchmarks/figures.py")

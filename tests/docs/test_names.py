@@ -1,6 +1,5 @@
 """Names in the documentation exist, and every part of the library is on a reference page."""
 
-import importlib.util
 import re
 from collections import Counter
 from functools import cache, reduce
@@ -10,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import resolvent as rv
+from docs.outside_modules import HOOKS, plain
 from experiments import portfolio
 from resolvent.algorithms import presets
 from resolvent.comparisons.experiment.binding import parameters
@@ -30,17 +30,6 @@ WORDS = {"list", "report", "reproduce", "run", "show", "RESOLVENT_BASE", "RESOLV
          "ModelAggregation", "FedPlus", "Oracle", "measured", "resolvent"}
 
 
-def load(path):
-    """A Python file outside the package, as a module."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-HOOKS = load("docs/hooks.py")
-
-
 def spans(page):
     """Code in backticks; fenced blocks are left out."""
     text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -57,11 +46,6 @@ def known():
     names |= {name for public in (*rv.__all__, "errors") if isinstance(getattr(rv, public), ModuleType)
               for name in getattr(rv, public).__all__}
     return WORDS | settings | names | {plain(name) for name in names} | set(experiments())
-
-
-def plain(name):
-    """A name as files may write it: ``geometric_median`` for ``GeometricMedian``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda p: p.name)

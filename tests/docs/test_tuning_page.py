@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from docs.test_predict_page import visits
+from docs.visits import visits
 from resolvent import cli
 from resolvent.comparisons.runs.summary import read_summary
 
