@@ -16,6 +16,7 @@ ROOMS = [INDEPENDENT, *CORE, "federation", "cli"]
 FLOORS = [{"protocol"}, {"secure"}, {"server", "site"}, {"engines"}, {"lead"}]
 ROOT = Path(resolvent.__file__).parent
 PACKAGE = ROOT.with_name("xla_cpu_rewrites")
+REPOSITORY = Path(__file__).parents[1]
 FILES = sorted(p for p in ROOT.rglob("*.py") if len(p.relative_to(ROOT).parts) > 1)
 
 
@@ -153,3 +154,31 @@ def test_files_import_each_other_in_one_direction():
 
 def test_the_check_sees_a_circle():
     assert files_in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}) == ["b", "c"]
+
+
+IMPORTED_TESTS = {"test_contract", "test_admission"}  # what others use of them is to be moved
+
+
+def test_no_test_imports_another_one():
+    """What several tests use is in a module without tests: a test can be moved, and none is imported twice."""
+    wrong = []
+    for path in sorted(p for folder in ("tests", "experiments/tests") for p in (REPOSITORY / folder).rglob("*.py")):
+        names = [name for node in imports_of(path) for name in imported_modules(node)]
+        wrong += [f"{path.relative_to(REPOSITORY)} imports {name}" for name in names
+                  if any(part.startswith("test_") and part not in IMPORTED_TESTS for part in name.split("."))]
+    assert wrong == []
+
+
+def imported_modules(node):
+    """What an import names: modules, and what it takes from them, which can be modules."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{node.module or ''}.{alias.name}" for alias in node.names]
+
+
+@pytest.mark.parametrize(("line", "names"), [
+    ("import algorithms.test_robust", ["algorithms.test_robust"]), ("from test_robust import f", ["test_robust.f"]),
+    ("from . import test_robust", [".test_robust"])])
+def test_the_check_sees_an_import_of_a_test(line, names):
+    (node,) = ast.parse(line).body
+    assert imported_modules(node) == names

@@ -1,6 +1,6 @@
 """Models with a state: BatchNorm's statistics against plain loops, under every policy, and where a state cannot be."""
 
-from functools import cache, partial
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 from helpers import SEED, classification, equal, personal_models, trajectory
+from stateful_network import MOMENTUM, RATE, SMALL, Network, problem
 
 import nightly
 import resolvent as rv
@@ -18,35 +19,9 @@ from resolvent.problem.models.stateful import ParamsAndState
 from resolvent.problem.oracle import PartyMemory, remembering
 from resolvent.testing import assert_close, python_rounds
 
-RATE, MOMENTUM, EPS, ROUNDS = 0.2, 0.9, 1e-5, 3
+EPS, ROUNDS = 1e-5, 3
 SGD = rv.SGD(RATE, batch_size=8, epochs=2)  # each minibatch has all eight samples of a party
-SMALL = rv.SGD(RATE, batch_size=3, epochs=1)
 ModelState = rv.combinators.ModelState
-
-
-class Network(eqx.Module):
-    body: eqx.nn.Linear
-    norm: eqx.nn.BatchNorm
-    head: eqx.nn.Linear
-
-    def __init__(self, key):
-        keys = jax.random.split(key)
-        self.body, self.head = eqx.nn.Linear(3, 4, key=keys[0]), eqx.nn.Linear(4, 3, key=keys[1])
-        self.norm = eqx.nn.BatchNorm(4, "batch", mode="batch", momentum=MOMENTUM)
-
-    def __call__(self, x, state):
-        h, state = self.norm(self.body(x), state)
-        features = jnp.tanh(h)
-        return (self.head(features), features), state
-
-
-@cache
-def problem(sizes=(8, 8, 8)):
-    rng = np.random.default_rng(6)
-    x = [rng.normal(3 * rng.normal(size=3), 1 + k, size=(n, 3)) for k, n in enumerate(sizes)]
-    y = [rng.integers(0, 3, n) for n in sizes]
-    data = rv.FederatedData.from_arrays(x, y, validation=0, test=0, classes=["0", "1", "2"])
-    return rv.problems.LearningProblem(rv.models.from_equinox(Network, returns_features=True), data)
 
 
 def arrays(params):

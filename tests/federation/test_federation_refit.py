@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import nightly
-from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
+from federation.harness import EXPERIMENT, SITES, SOLVER, Consortium, FakeSession, lead_note, limits
 from resolvent import load
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
@@ -112,8 +112,7 @@ def test_a_site_without_the_run_and_wrong_orders_are_refused(consortium):
     for wrong in ({"FedAvg": 4}, {"other": 1}, {"FedAvg": "2"}, {}, ["FedAvg"]):
         with pytest.raises(InputError, match="refit: give methods of the experiment"):
             order.experiment.with_refit(None, False).with_refit(wrong, False)
-    private = TEXT.replace("{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}",
-                           "{name: DPSGD, learning_rate: 0.1, batch_size: 5, steps: 2}")
+    private = TEXT.replace(SOLVER, "{name: DPSGD, learning_rate: 0.1, batch_size: 5, steps: 2}")
     experiment = Consortium(consortium.folder, text=private).experiment
     with pytest.raises(InputError, match="FedAvg is differentially private"):
         experiment.with_refit({"FedAvg": 2}, False)

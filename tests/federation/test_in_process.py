@@ -30,6 +30,8 @@ KINDS = {
     "splitting with Anderson at the server": lambda: rv.combinators.Anderson(rv.fedpi(GD, eta=0.5)),
     "Anderson at the parties": lambda: rv.combinators.DecentralisedAnderson(rv.fedpi(GD, eta=0.5, decentralised=True)),
     "personal models, robust, refused replies": lambda: rv.attacked(
+        rv.fedcomed_plus(GD, sigma=0.5, delta=0.1), rv.attacks.NaN(), share=0.4),
+    "personal models around a geometric median, refused replies": lambda: rv.attacked(
         rv.fedgeomed_plus(GD, lam=0.3), rv.attacks.NaN(), share=0.4),
     "memory of the solver": lambda: rv.fedavg(rv.solvers.adam(0.05, batch_size=4, keep=True), stragglers="drop"),
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.harness import EXPERIMENT
+from federation.harness import EXPERIMENT, SOLVER
 from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
 from resolvent.data.tables.encoding import TableEncoding
 from resolvent.data.tables.encoding_files import to_plain
@@ -46,7 +46,7 @@ def test_an_attack_that_is_tested_elsewhere_still_is(attack):
     assert f"def {name}(" in (TESTS / file).read_text("utf-8")
 
 
-SOLVER = "{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}"
+MINIBATCHES = "{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}"
 
 
 class Target:
@@ -71,8 +71,8 @@ class Target:
         site.close()
         return answer
 
-    def _describe(self, data, party=0, seed=0, solver=SOLVER, sites=("aachen", "berlin", "celle"), model="logistic",
-                  more=""):
+    def _describe(self, data, party=0, seed=0, solver=MINIBATCHES, sites=("aachen", "berlin", "celle"),
+                  model="logistic", more=""):
         self.runs += 1
         text = EXPERIMENT.replace("{label: ill, test: 0.3}", data).replace(SOLVER, solver).replace("logistic", model)
         site = Site("aachen", self.folder / "runs", SiteFile(table=str(self.path), limits=self.limits),

@@ -12,7 +12,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from federation.harness import EXPERIMENT, LIMITS, Consortium
+from federation.harness import EXPERIMENT, LIMITS, SOLVER, Consortium
 from federation.parts import Federation, limits, quadratic
 from resolvent.cli.site_records import show_ledger
 from resolvent.comparisons.runs.summary import read_summary
@@ -195,8 +195,8 @@ def test_budgets_of_a_table_and_of_a_lead(name, allowed, tmp_path):
 def test_the_epsilon_of_a_private_method_is_in_the_ledger(tmp_path):
     """A second run is refused before a reply; a method without a bound, before anything about the table leaves."""
     pytest.importorskip("dp_accounting")
-    text = ONE_METHOD.replace("{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}",
-                              "{name: DPSGD, learning_rate: 0.1, batch_size: 10, steps: 2, noise_multiplier: 4.0}")
+    private = "{name: DPSGD, learning_rate: 0.1, batch_size: 10, steps: 2, noise_multiplier: 4.0}"
+    text = ONE_METHOD.replace(SOLVER, private)
     consortium = Consortium(tmp_path, {"berlin": {"limits": replace(LIMITS, max_total_epsilon=2.5)}}, text=text)
     assert consortium.serve() == {"status": "complete"}
     ledger = Ledger(tmp_path / "berlin" / "ledger.jsonl", consortium.files["berlin"].table)

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 import resolvent as rv
-from algorithms.test_model_state import SMALL, problem
+from algorithms.stateful_network import SMALL, problem
 from federation.parts import check_trajectory
 
 PARTICIPATION = rv.participation.Stragglers(rv.participation.Uniform(3), share=0.4)
