@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from resolvent.comparisons.page_text import page_text
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.digests import check_files, file_digests
 from resolvent.errors import InputError
@@ -95,6 +94,8 @@ def card_text(card: Mapping[str, Any], form: Literal["html", "md"]) -> str:
         >>> "<b>" in card_text({"title": "<b>", "sites": {"<b>": {"rows": 3}}}, "html")
         False
     """
+    from resolvent.comparisons.page_text import page_text  # here, because a site renders a card only after a run
+
     return page_text("card", form, package="resolvent.federation", title=card["title"], tables=[*_tables(card)])
 
 
