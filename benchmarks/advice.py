@@ -44,7 +44,7 @@ class Cell(NamedTuple):
     """A world with its size.
 
     Attributes:
-        kind: how the odd sites differ: reversed, base rate, feature, noise, unit, clusters, spread, or none.
+        kind: how the odd sites differ: reversed, base rate, feature, half, noise, unit, spread, or alike.
         odd: number of odd sites.
         rows: rows of each site; a pair: from the first to the second, evenly in the logarithm.
         rate: rate of class 1; None: the label is a number.
@@ -94,6 +94,8 @@ CELLS = {
     "two of twelve reversed, 100 rows, with Fed+": Cell("reversed", odd=2, personal=True, draws=60),
     "effects vary, 100 rows, with Fed+": Cell("spread", personal=True, draws=60),
     "six of twelve reversed, 100 rows": Cell("reversed", odd=6, draws=50),
+    # The last world was written after the rule was finished: its constants have not seen it.
+    "three of fifteen with half of the features reversed, 60 to 600 rows": Cell("half", 15, 3, (60, 600), rate=0.3),
 }
 NOT_BUILT = {"label skew on images": "fresh rows need a generator of images; the cell is not written"}
 QUICK = ("all alike, 100 rows", "two of twelve reversed, 100 rows")
@@ -123,6 +125,8 @@ def world(rng, cell):
             intercept += 2.0
         elif odd[k] and cell.kind == "feature":
             weights[strongest] *= -1
+        elif odd[k] and cell.kind == "half":
+            weights[::2] *= -1
         elif odd[k] and cell.kind == "noise":
             blur = 2.0
         elif odd[k] and cell.kind == "unit":
@@ -363,11 +367,14 @@ def rounded(value):
 def failures(row):
     """The aims that a cell misses, as short names."""
     cell, missed = CELLS[row["cell"]], []
-    if row["lose_joined_upper"] is not None and row["lose"] >= 100 and row["lose_joined_upper"] > 0.03:
+    is_mixed = cell.odd > 0 or cell.kind == "spread"
+    if is_mixed and row["lose_joined"] > 0.03 * row["lose"]:
         missed.append("losers told to join")
+    elif is_mixed and row["lose"] and row["lose_joined_upper"] > 0.03:
+        missed.append("losers: too few to prove")
     if row["large"] >= 100 and (row["large_unclear"] > 0.15 or row["large_right"] < 0.85):
         missed.append("large gains unclear or wrong")
-    if cell.odd and row["regret"] > min(row["regret_fedavg"], row["regret_alone"]) / 3:
+    if is_mixed and row["regret"] > max(min(row["regret_fedavg"], row["regret_alone"]) / 3, 0.1):
         missed.append("regret above a third")
     if cell.kind == "alike" and row["regret"] > row["regret_fedavg"] + 0.5:
         missed.append("regret above always FedAvg")

@@ -272,7 +272,7 @@ def digits() -> str:
     """The comparison of the first pages."""
 
     def counts(row: Row) -> Sequence[Any]:
-        return [row[key] for key in ("better", "level", "worse")] if row["gain"] else ["–"] * 3
+        return [row[key] for key in ("better", "level", "worse")] if row["gain"] else ["\N{EN DASH}"] * 3
 
     head = ("method", "mean", "10th percentile", "worst site", "better off", "not distinguishable", "worse off")
     return table(head, [
@@ -549,6 +549,35 @@ def advice_with_folds() -> str:
                   "stated, share that gains"),
                  [(title, sites, f"{stated}, {gained}", more, f"{told}, {true}")
                   for (title, sites, stated, gained), (_, more, told, true) in both])
+
+
+def advice_worlds() -> str:
+    """The advice of the rule for sites that differ, in worlds of known truth, with the aims that a world misses."""
+    def rate(value: float | None) -> str:
+        return "\N{EN DASH}" if value is None else percent(value, 0)
+
+    def row(cell: Row) -> Iterator[Any]:
+        yield from (cell["cell"], cell["draws"], f"{cell['lose_joined']} of {cell['lose']}", rate(cell["gain_stay"]))
+        yield from (rate(cell[key]) for key in ("unclear", "large_right", "covered"))
+        yield from (f"{cell[key]:.2f}" for key in ("regret", "regret_fedavg", "regret_alone", "regret_mixed"))
+        yield ", ".join(cell["missed"]) or "none"
+
+    return table(("world", "draws", "told to join, of sites that lose over 5 points", "told to stay alone, of those "
+                  "that gain over 5", "unclear", "right, of gains and losses over 10 points from 100 rows on",
+                  "truth in the interval", "regret", "of FedAvg", "of alone", "of mixed effects", "aims missed"),
+                 map(row, read("advice")["cells"]))
+
+
+def advice_not_run() -> str:
+    """The worlds without figures, and why."""
+    return "; ".join(f"{cell}: {why}" for cell, why in read("advice")["not_run"].items())
+
+
+def advice_draws() -> str:
+    """The sites of all worlds that lose more than 5 points, and how many of them are told to join."""
+    cells = read("advice")["cells"]
+    joined, lost = (sum(cell[key] for cell in cells) for key in ("lose_joined", "lose"))
+    return f"{joined} of {lost:,} ({percent(joined / lost)})"
 
 
 def power() -> str:
