@@ -85,6 +85,7 @@ def test_a_run_is_fedprox_with_the_mu_of_the_round():
     assert (np.diff(weights) < 0).any()
 
 
+@pytest.mark.nightly
 def test_with_mu_zero_and_falling_losses_it_is_fedavg():
     solver = rv.solvers.GD(0.2, steps=3)
     states = trajectory(rv.fedprox_adaptive(solver), classification(), 6)
@@ -93,17 +94,21 @@ def test_with_mu_zero_and_falling_losses_it_is_fedavg():
     assert all(float(s.server.extra.rule.mu) == 0 for s in states)
 
 
+def trajectory_with_mu(paired, participation):
+    algorithm = rv.fedprox_adaptive(rv.solvers.ClosedForm(), mu=0.2, step=0.3, patience=2, paired=paired)
+    return trajectory(server_step(algorithm), quadratic(), 12, participation)
+
+
+@pytest.mark.nightly
+def test_if_all_parties_take_part_pairing_changes_nothing():
+    equal(*([(s.server.inner.inner, s.server.inner.extra.rule.mu) for s in trajectory_with_mu(paired, UNIFORM)]
+            for paired in (True, False)), 1e-12)
+
+
 def test_paired_losses_are_of_the_same_parties():
-    """If all parties take part, pairing changes nothing; with a cohort, mu follows the change of the cohort's loss."""
-    problem, settings = quadratic(), {"mu": 0.2, "step": 0.3, "patience": 2}
-
-    def states(paired, participation):
-        algorithm = rv.fedprox_adaptive(rv.solvers.ClosedForm(), paired=paired, **settings)
-        return trajectory(server_step(algorithm), problem, 12, participation)
-
-    equal(*([(s.server.inner.inner, s.server.inner.extra.rule.mu) for s in states(p, UNIFORM)] for p in (True, False)),
-          1e-12)
-    sampled, cohorts, changes = states(True, rv.participation.Uniform(2, "uniform")), set(), set()
+    """With a cohort, mu follows the change of the cohort's loss."""
+    problem, cohorts, changes = quadratic(), set(), set()
+    sampled = trajectory_with_mu(True, rv.participation.Uniform(2, "uniform"))
     models = [np.asarray(s.server.inner.inner) for s in sampled]
     for t, (before, after) in enumerate(pairwise(sampled)):
         key = keys.cohort_key(keys.round_key(keys.root_key(SEED), jnp.array(t)))
@@ -120,7 +125,7 @@ def test_paired_losses_are_of_the_same_parties():
 
 
 def test_mu_follows_the_dissimilarity_of_the_updates():
-    """Every round in closed form by NumPy. For one gradient step without a penalty, B is the diagnostic's."""
+    """Every round in closed form by NumPy."""
     problem = quadratic()
     algorithm = rv.fedprox_adaptive(rv.solvers.ClosedForm(), mu=0.2, per_dissimilarity=0.3)
     h, g, w, mu = np.asarray(problem.hessians), np.asarray(problem.linears), np.zeros(4), 0.2
@@ -131,14 +136,19 @@ def test_mu_follows_the_dissimilarity_of_the_updates():
         np.testing.assert_allclose(after.server.inner, w, atol=1e-11)
         np.testing.assert_allclose(after.server.extra.rule.mu, mu, rtol=1e-9)
     assert mu > 0.2
+    with pytest.raises(rv.InputError, match="paired=True, per_dissimilarity"):
+        rv.fedprox_adaptive(rv.solvers.GD(0.1), paired=True, per_dissimilarity=1.0)
+
+
+@pytest.mark.nightly
+def test_mu_after_one_gradient_step_follows_from_the_diagnostics_b():
+    problem = quadratic()
     step = rv.fedprox_adaptive(rv.solvers.GD(0.1), per_dissimilarity=1.0)
     first = trajectory(step, problem, 1, rv.participation.Full())[-1]
     b = dissimilarity(problem, jnp.zeros(4)).b
     np.testing.assert_allclose(first.server.extra.rule.mu, b**2 - 1, rtol=1e-9)
     same = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(4)] * 3), jnp.ones((3, 4)))
     assert float(trajectory(step, same, 2, UNIFORM)[-1].server.extra.rule.mu) < 1e-12
-    with pytest.raises(rv.InputError, match="paired=True, per_dissimilarity"):
-        rv.fedprox_adaptive(rv.solvers.GD(0.1), paired=True, per_dissimilarity=1.0)
 
 
 def test_adaptive_mu_refuses_algorithms_without_a_proximal_weight():

@@ -79,7 +79,7 @@ def private_parties(method=rv.fedavg, **settings):
                                          **{"noise_multiplier": 1.0} | settings)
 
 
-@nightly.parametrize("name", [*PARTIES], per_commit=2)
+@nightly.parametrize("name", [*PARTIES])
 def test_no_claim_for_parties_is_below_its_lower_bound(name):
     pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
     algorithm = private_parties(**PARTIES[name])
@@ -88,6 +88,7 @@ def test_no_claim_for_parties_is_below_its_lower_bound(name):
     assert 0 < audit.lower_bound <= claim
 
 
+@pytest.mark.nightly
 def test_published_personal_models_refute_the_claim():
     """They are not protected: the model of an included party says so, whatever the noise of the sums is."""
     algorithm = private_parties(noise_multiplier=20.0, **PARTIES["personal models"])
@@ -108,7 +109,7 @@ def gaussian_epsilon(noise_multiplier):
     return epsilon
 
 
-@pytest.mark.parametrize("knows_the_seed", [True, False])
+@nightly.parametrize("knows_the_seed", [True, False])
 def test_noise_from_a_known_seed_is_refuted(knows_the_seed):
     """An auditor who knows the seed of the noise subtracts it."""
     algorithm, group = private_parties(noise_multiplier=20.0), party_canaries(COUNT)
@@ -130,7 +131,7 @@ class SharedKey(HeldOutInterpolation):
             return super().party(inner, state, message, oracle, key, effort, phase)
 
 
-@nightly.parametrize("kind", [SharedKey, HeldOutInterpolation])
+@nightly.parametrize("kind", [SharedKey, HeldOutInterpolation], per_commit=0)
 def test_noise_that_two_releases_share_is_refuted(kind):
     """In round 2 the models v and w of a party differ, and so do the gradients a (a v - 1) of a canary, by a^2 (v - w).
 
@@ -162,7 +163,7 @@ class SilentWhenEmpty(rv.combinators.PrivateParties):
         return jax.tree.map(lambda new, old: jnp.where(jnp.any(replies.alive), new, old), after, state), info
 
 
-@pytest.mark.parametrize("kind", [SilentWhenEmpty, rv.combinators.PrivateParties])
+@nightly.parametrize("kind", [SilentWhenEmpty, rv.combinators.PrivateParties], per_commit=0)
 def test_silence_in_a_round_without_parties_is_refuted(kind):
     """400 federations of one canary and two known parties: rounds that change nothing say that the canary is absent."""
     runs, rounds = 400, 64

@@ -102,6 +102,7 @@ def test_model_interpolation_communicates_as_the_inner_algorithm():
     assert bytes_of(rv.model_interpolation(SOLVER, inner), problem) == bytes_of(inner, problem)
 
 
+@pytest.mark.nightly
 def test_with_two_points_a_party_uses_the_local_or_the_joint_model():
     """The comparison is by the score, so the accuracy is never below that of local training."""
     problem = problem_with_an_outlier()
@@ -208,7 +209,7 @@ def test_fedplus_auto_by_numpy():
     assert max(best) > 0
 
 
-@pytest.mark.parametrize("by", ["score", "loss"])
+@nightly.parametrize("by", ["score", "loss"])
 def test_a_party_uses_its_best_candidate_and_without_validation_samples_the_first(by):
     """The candidates may be of any algorithm; one that diverges is not chosen."""
     problem = problem_with_an_outlier()

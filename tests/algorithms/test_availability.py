@@ -131,7 +131,7 @@ def test_selection_is_uniform_among_the_available_parties():
     rv.participation.Stragglers(MARKOV, share=0.4), rv.participation.UniformAvailable(3, MARKOV),
     rv.participation.DayNight(period=6), rv.participation.Outages([0, 1, 0, 1, 0], failure=0.1, repair=0.3, single=0.9),
     rv.participation.AvailabilityTable(np.full((3, 5), 0.5)), rv.participation.AvailabilityFunction(half),
-    rv.participation.MembershipPeriods(joins=[0, 0, 3, 1, 2])], ids=lambda p: type(p).__name__, per_commit=2)
+    rv.participation.MembershipPeriods(joins=[0, 0, 3, 1, 2])], ids=lambda p: type(p).__name__)
 def test_availabilities_keep_the_contract(participation):
     check_participation(participation, (4, 3, 2, 5, 1))
 

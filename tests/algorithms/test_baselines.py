@@ -55,6 +55,7 @@ def test_scaffold_needs_gradient_steps():
         rv.scaffold(SOLVER, option="III")
 
 
+@pytest.mark.nightly
 def test_feddane_with_exact_solves_converges_to_the_optimum():
     """At a fixed point w_k = w~ for all k, so g = 0: the optimum of the average loss. FedProx converges elsewhere."""
     problem, exact = quadratic(), rv.solvers.ClosedForm()
@@ -97,7 +98,8 @@ def test_ditto_with_lam_0_is_fedavg_and_local_training():
     equal([state.parties for state in ditto], [state.parties for state in local])
 
 
-def test_training_alone_with_ridge_is_scikit_learns_ridge_and_logistic_regression_at_every_party():
+@nightly.parametrize("kind", ["numbers", "classes"])
+def test_training_alone_with_ridge_is_scikit_learns_at_every_party(kind):
     from sklearn.linear_model import LogisticRegression, Ridge
 
     rng = np.random.default_rng(3)
@@ -105,14 +107,15 @@ def test_training_alone_with_ridge_is_scikit_learns_ridge_and_logistic_regressio
     numbers = [x @ [3.0, -2.0, 1.0] + 7.0 + rng.normal(size=len(x)) for x in inputs]
     classes = [(y > np.median(y)).astype(int) for y in numbers]
     alone = rv.local(rv.solvers.LBFGS(), ridge=2.0)
-    for model, labels, peer in ((rv.models.linear(3), numbers, Ridge(2.0)),
-                                (rv.models.logistic(3, 2), classes, LogisticRegression(C=0.5, tol=1e-10))):
-        data = rv.FederatedData.from_arrays(inputs, labels, test=0, validation=0)
-        with jax.enable_x64(True):
-            models = rv.simulate(alone, model, data, rounds=60, progress=False).models_of(np.arange(3))
-        for k in range(3):
-            exact = peer.fit(*data.party(k))
-            np.testing.assert_allclose(models["weight"][k].ravel(), exact.coef_.ravel(), atol=1e-4)
-            np.testing.assert_allclose(models["bias"][k].ravel(), exact.intercept_, atol=1e-4)
+    model, labels, peer = {
+        "numbers": (rv.models.linear(3), numbers, Ridge(2.0)),
+        "classes": (rv.models.logistic(3, 2), classes, LogisticRegression(C=0.5, tol=1e-10))}[kind]
+    data = rv.FederatedData.from_arrays(inputs, labels, test=0, validation=0)
+    with jax.enable_x64(True):
+        models = rv.simulate(alone, model, data, rounds=60, progress=False).models_of(np.arange(3))
+    for k in range(3):
+        exact = peer.fit(*data.party(k))
+        np.testing.assert_allclose(models["weight"][k].ravel(), exact.coef_.ravel(), atol=1e-4)
+        np.testing.assert_allclose(models["bias"][k].ravel(), exact.intercept_, atol=1e-4)
     with pytest.raises(rv.InputError, match="ridge"):
         rv.local(SOLVER, ridge=0)

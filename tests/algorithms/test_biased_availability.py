@@ -68,7 +68,7 @@ def test_the_bias_of_fedavg_is_that_of_the_closed_form():
 
 
 @nightly.parametrize(("name", "participation"), [
-    ("fedau", independent), ("mifa", independent), ("mifa", correlated)])
+    ("fedau", independent), ("mifa", independent), ("mifa", correlated)], per_commit=0)
 def test_remedies_have_no_bias(name, participation):
     """The mean model is the minimiser, to 5 % of FedAvg's bias. MIFA's is also if the availability is a Markov chain,
     in which the weights of FedAU leave a part of the bias that decreases with the step."""
@@ -124,6 +124,7 @@ def test_methods_are_those_of_their_papers(algorithm, twin):
         np.testing.assert_allclose(algorithm.server_model(final.server), twin(cohorts(60)), rtol=1e-11)
 
 
+@pytest.mark.nightly
 def test_mifa_with_all_parties_is_fedavg():
     mifa, varp, fedavg = (run_rounds(algorithm, problem(), rounds=5).server for algorithm in (
         rv.mifa(SOLVER), rv.fedvarp(SOLVER), rv.fedavg(SOLVER)))

@@ -1,6 +1,5 @@
 """Random compositions keep the contract, and compositions that make no sense are refused when they are built."""
 
-import os
 import re
 from functools import cache, partial
 
@@ -11,6 +10,7 @@ import optax
 import pytest
 from compositions import AGGREGATORS, BASES, COMBINATORS, PARTICIPATIONS, PARTIES, SOLVERS, sample
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.description import describe
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
@@ -18,10 +18,7 @@ from resolvent.simulator.storage.tree_files import digest
 from resolvent.testing import assert_close, python_rounds, without_parties
 
 SEED, ROUNDS = 7, 3
-# The nightly run draws more of them, so that every part is in one.
-IS_NIGHTLY = bool(os.environ.get("RESOLVENT_NIGHTLY"))
-BUILT, _ = sample(60 if IS_NIGHTLY else 2, complete=IS_NIGHTLY)
-_, REFUSED = sample(60, complete=False)  # they are built only, which takes little time
+BUILT, REFUSED = sample(60, complete=True)  # building takes little time, running them is for the night
 
 
 @cache
@@ -49,7 +46,7 @@ def quadratic(double):
 PROBLEMS = {"quadratic": quadratic, "classification": classification}
 
 
-@pytest.mark.parametrize("composition", BUILT, ids=str)
+@nightly.parametrize("composition", BUILT, ids=str, per_commit=0)
 def test_composition_keeps_the_contract(composition):
     """Repeatable, equal to the Python loop, unchanged by an empty round, with finite models and its own precision.
 
@@ -75,7 +72,7 @@ def test_composition_keeps_the_contract(composition):
     assert precisions(state) == {"float64"}
 
 
-@pytest.mark.parametrize("composition", BUILT, ids=str)
+@nightly.parametrize("composition", BUILT, ids=str, per_commit=0)
 def test_composition_stays_in_float32(composition):
     """From a trace, with parties side by side under vmap."""
     with jax.enable_x64(False):
@@ -98,7 +95,6 @@ def types(state):
     return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), state)
 
 
-@pytest.mark.nightly
 def test_every_part_is_in_a_composition():
     used = {part for c in BUILT for part in (c.base, c.solver, c.aggregator, c.participation, *c.combinators)}
     assert used >= {*BASES, *SOLVERS, *AGGREGATORS, *PARTICIPATIONS, *COMBINATORS}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import SEED, classification, equal, limit, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.description import describe_on
@@ -63,11 +64,12 @@ def test_marina_with_minibatches_by_a_plain_loop():
     assert set(coins) == {True, False}
 
 
-def test_marina_and_page_are_gradient_descent_with_whole_gradients_only():
+@nightly.parametrize("make", [lambda: rv.marina(GD, codec=rv.codecs.Identity()), lambda: rv.page(GD),
+                              lambda: rv.marina(GD, p=1.0)], ids=["MARINA", "PAGE", "whole gradients"], per_commit=2)
+def test_marina_and_page_are_gradient_descent_with_whole_gradients_only(make):
     problem = quadratic()
     plain = [state.server for state in trajectory(rv.dgd(learning_rate=0.1, alpha=1.0), problem, 4)]
-    for algorithm in (rv.marina(GD, p=1.0), rv.marina(GD, codec=rv.codecs.Identity()), rv.page(GD)):
-        equal([state.server.message.model for state in trajectory(algorithm, problem, 4)], plain)
+    equal([state.server.message.model for state in trajectory(make(), problem, 4)], plain)
 
 
 @pytest.mark.nightly
@@ -109,6 +111,7 @@ def test_ef21_sgdm_by_numpy():
         np.testing.assert_allclose(state.server.inner.inner, model, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_ef21_sgdm_without_momentum_is_ef21():
     problem, codec = quadratic(), rv.codecs.TopK(k=1)
     ef21_sgdm, ef21 = (trajectory(algorithm, problem, 4) for algorithm in (
@@ -129,6 +132,7 @@ def test_ef21_bc_by_numpy():
         np.testing.assert_allclose(algorithm.server_model(state.server), model, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_ef21_bc_is_exact():
     problem = quadratic()
     algorithm = rv.ef21_bc(GD, codec=rv.codecs.TopK(k=1), message_codec=rv.codecs.TopK(k=1))

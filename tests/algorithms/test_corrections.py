@@ -46,7 +46,8 @@ def test_feddyn_by_numpy():
         np.testing.assert_allclose(state.server.model, shared, atol=1e-12)
 
 
-@nightly.parametrize("participation", [SAMPLED, rv.participation.Uniform(2, "uniform")], ids=["stragglers", "uniform"])
+@nightly.parametrize("participation", [SAMPLED, rv.participation.Uniform(2, "uniform")], ids=["stragglers", "uniform"],
+                     per_commit=0)
 def test_feddyns_server_correction_is_the_weighted_mean_of_the_parties(participation):
     """h = sum_k lambda_k g_k after every round, whichever parties are absent or late."""
     problem = classification()
@@ -110,6 +111,7 @@ def test_admm_with_absent_parties_averages_those_that_are_present():
         np.testing.assert_allclose(algorithm.server_model(state.server), z, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_feddr_is_exact_under_sampling_and_fedpi_is_not():
     problem, sampled = quadratic(), rv.participation.Uniform(3, "uniform")
     feddr = rv.feddr(EXACT, eta=0.5)
@@ -160,7 +162,7 @@ def test_fedlin_by_numpy_with_different_numbers_of_steps():
     np.testing.assert_allclose(final.server.model, optimum(problem), atol=1e-10)
 
 
-def test_fedexp_by_numpy_and_with_equal_parties_is_fedavg():
+def test_fedexp_by_numpy():
     problem, epsilon, solver = quadratic(), 1e-3, rv.solvers.GD(0.1, steps=3)
     states = trajectory(rv.fedexp(solver, epsilon=epsilon), problem, 4, EQUAL_WEIGHTS)
     h, g = matrices(problem)
@@ -174,6 +176,11 @@ def test_fedexp_by_numpy_and_with_equal_parties_is_fedavg():
         steps.append(max(1, np.mean(np.sum(changes**2, axis=1)) / (2 * (mean @ mean + epsilon))))
         np.testing.assert_allclose(state.server, before.server + steps[-1] * mean, atol=1e-12)
     assert max(steps) > 1  # the parties differ, so that the step is extrapolated at least once
+
+
+@pytest.mark.nightly
+def test_fedexp_with_equal_parties_is_fedavg():
+    solver = rv.solvers.GD(0.1, steps=3)
     same = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2)] * 3), jnp.ones((3, 2)))
     equal([s.server for s in trajectory(rv.fedexp(solver), same, 3)],
           [s.server for s in trajectory(rv.fedavg(solver), same, 3)])
@@ -195,6 +202,7 @@ def test_scaffnew_by_numpy():
     assert len({int(state.server.steps) for state in states}) > 1
 
 
+@pytest.mark.nightly
 def test_scaffnews_control_variates_sum_to_zero_under_sampling():
     problem = classification()
     shares = np.asarray(SAMPLED.shares(problem.sizes))

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from helpers import classification, limit, quadratic, trajectory
 
 import nightly
@@ -37,7 +38,7 @@ def envelope_grads(problem, z):
     return SIGMA * (z - np.array(proxes))
 
 
-@nightly.parametrize("name", PENALTIES, per_commit=2)
+@nightly.parametrize("name", PENALTIES)
 def test_theorem_2(name):
     """At a fixed point the mean of the envelopes' gradients at z_k vanishes, and w_k = z_k - grad/sigma."""
     problem, penalty = quadratic(), PENALTIES[name]
@@ -51,6 +52,7 @@ def test_theorem_2(name):
         assert np.abs(grads).max() > 1e-3  # single gradients do not vanish
 
 
+@pytest.mark.nightly
 def test_theorem_2_with_weights():
     """If parties are weighted by size, the weighted mean vanishes."""
     problem = quadratic()
@@ -61,6 +63,7 @@ def test_theorem_2_with_weights():
     np.testing.assert_allclose(shares @ envelope_grads(problem, z), 0, atol=1e-8)
 
 
+@pytest.mark.nightly
 def test_corollary_a_zero_penalty_is_local_training():
     problem = quadratic()
     w = np.asarray(limit(exact_fedplus(rv.penalties.Zero()), problem).parties)
@@ -68,6 +71,7 @@ def test_corollary_a_zero_penalty_is_local_training():
     np.testing.assert_allclose(w, optima, atol=1e-8)
 
 
+@pytest.mark.nightly
 def test_corollary_b_indicator_is_fedprox():
     problem = quadratic()
     state = limit(exact_fedplus(rv.penalties.OriginIndicator()), problem)
@@ -79,6 +83,7 @@ def test_corollary_b_indicator_is_fedprox():
     np.testing.assert_allclose(np.asarray(prox.server), centre, atol=1e-8)
 
 
+@pytest.mark.nightly
 def test_corollary_c_square_is_fedavg_plus():
     problem = quadratic()
     preset = rv.fedavg_plus(rv.solvers.ClosedForm(), sigma=SIGMA, delta=DELTA)

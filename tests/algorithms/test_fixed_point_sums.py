@@ -50,10 +50,11 @@ def _replies(algorithm, rng, count=7):
     w0 = jnp.zeros(3)
     oracle = rv.problems.QuadraticProblem.least_squares(jnp.ones((count, 4, 3)), jnp.ones((count, 4)))
     rows = []
+    work = jax.jit(algorithm.phases[0].party)
     for k in range(count):
         party = dataclasses.replace(oracle.oracle(k), samples=jnp.asarray(rng.integers(1, 1000), jnp.int32))
         message = jnp.asarray(rng.normal(size=3), w0.dtype)
-        rows.append(algorithm.phases[0].party((), message, party, jax.random.key(k), jnp.ones(()))[1])
+        rows.append(work((), message, party, jax.random.key(k), jnp.ones(()))[1])
     payload = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
     ones = jnp.ones(count)
     return Replies(payload, ones, jnp.arange(count), ones > 0, ones / count), algorithm.init(w0, ones / count)
@@ -64,9 +65,13 @@ def test_the_step_is_the_same_to_the_bit_for_every_order_and_for_the_sum_itself(
     algorithm, rng = FixedPointSums(rv.fedavg(GD), bits=bits, largest=2.0**14), np.random.default_rng(0)
     replies, state = _replies(algorithm, rng)
 
-    def step(payload):
+    @jax.jit
+    def model_after(payload):
         other = dataclasses.replace(replies, payload=payload)
-        return np.asarray(server_step(algorithm, 0, state, other, jax.random.key(0))[0].inner).tobytes()
+        return server_step(algorithm, 0, state, other, jax.random.key(0))[0].inner
+
+    def step(payload):
+        return np.asarray(model_after(payload)).tobytes()
 
     expected = step(replies.payload)
     for _ in range(5):

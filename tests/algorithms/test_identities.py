@@ -40,7 +40,7 @@ TABLE_1 = {
 }
 
 
-@nightly.parametrize("name", sorted(TABLE_1, key=["RFA", "FedProx"].__contains__, reverse=True))
+@nightly.parametrize("name", sorted(TABLE_1, key=["RFA", "FedProx"].__contains__, reverse=True), per_commit=0)
 def test_fedplus_contains_the_methods_of_table_1(name):
     equal(*map(server_states, TABLE_1[name]))
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import classification, equal, limit, quadratic, trajectory
 
+import nightly
 import resolvent as rv
 from resolvent.simulator.engine.rounds import record_rounds
 
@@ -64,7 +65,7 @@ def test_perfedavgs_direction_is_the_gradient_of_its_objective():
     assert errors[2] < 1e-9
 
 
-@pytest.mark.parametrize("make", [rv.fomaml, lambda s, gamma: rv.perfedavg(s, alpha=gamma, variant="FO")],
+@nightly.parametrize("make", [rv.fomaml, lambda s, gamma: rv.perfedavg(s, alpha=gamma, variant="FO")],
                          ids=["fomaml", "FO"])
 def test_first_order_converges_to_where_the_mean_gradient_after_the_step_vanishes(make):
     problem, gamma = quadratic(), 0.3
@@ -90,6 +91,7 @@ def test_perfedavg_converges_to_the_optimum_of_the_meta_objective(variant, delta
         np.testing.assert_allclose(model, w, atol=1e-10)
 
 
+@pytest.mark.nightly
 def test_scaffold_removes_the_drift_of_several_local_steps_on_the_meta_objective():
     problem, gamma, solver = quadratic(), 0.3, rv.solvers.GD(0.1, steps=5)
     best, step = meta_optimum(problem, gamma, first_order=False), rv.problems.GradientStep(gamma)
@@ -99,7 +101,7 @@ def test_scaffold_removes_the_drift_of_several_local_steps_on_the_meta_objective
     np.testing.assert_allclose(scaffold.model, best, atol=1e-10)
 
 
-@pytest.mark.parametrize("make", [rv.perfedavg, rv.apfl, rv.pfedme], ids=lambda f: f.__name__)
+@nightly.parametrize("make", [rv.perfedavg, rv.apfl, rv.pfedme], ids=lambda f: f.__name__)
 def test_the_model_after_local_work_is_the_personal_model_of_a_single_party(make):
     """With one party the aggregation does not change the party's model."""
     problem, algorithm = quadratic(parties=1), make(rv.solvers.GD(0.1, steps=3))
@@ -121,6 +123,7 @@ def test_wrong_settings_of_meta_learning_are_refused():
 # pFedMe.
 
 
+@pytest.mark.nightly
 def test_pfedme_with_one_envelope_step_is_fedprox():
     """Whole trajectories with minibatches, sampled parties and stragglers; a personal model is FedProx's reply."""
     states = trajectory(rv.pfedme(SOLVER, lam=0.8, eta=1 / 0.8, steps=1), classification(), ROUNDS, SAMPLED)
@@ -164,6 +167,7 @@ def test_pfedme_refuses_what_is_not_positive():
 # APFL.
 
 
+@pytest.mark.nightly
 def test_apfl_with_constant_alpha_is_fedavg_and_local_training():
     """The shared model is FedAvg's for every alpha; for alpha = 1 the party's own model is that of local training."""
     problem = classification()
@@ -203,6 +207,7 @@ def test_apfl_by_numpy():
     assert alpha.max() == 1 > alpha.min()
 
 
+@pytest.mark.nightly
 def test_apfls_alpha_descends_on_the_loss_of_the_mixture():
     """The change of alpha in the second round against a difference quotient of f_k."""
     problem, rate, alpha, h = classification(), 0.05, 0.4, 1e-5
@@ -229,6 +234,7 @@ def test_wrong_settings_of_apfl_are_refused():
 # FedNova.
 
 
+@pytest.mark.nightly
 def test_fednova_with_equal_numbers_of_steps_is_fedavg():
     solver = rv.SGD(0.2, batch_size=4, steps=5)
     participation = rv.participation.Uniform(cohort=4)
@@ -236,6 +242,7 @@ def test_fednova_with_equal_numbers_of_steps_is_fedavg():
           [s.server for s in trajectory(rv.fedavg(solver), classification(), ROUNDS, participation)])
 
 
+@pytest.mark.nightly
 def test_fednova_is_consistent_and_fedavg_is_not():
     """Parties make 1 to 16 steps: the fixed points in closed form, and their distance from the optimum.
 
@@ -260,11 +267,12 @@ def test_fednova_is_consistent_and_fedavg_is_not():
     assert distance[rv.fednova, 0.002] < 0.1 < distance[rv.fedavg, 0.002]
 
 
-@pytest.mark.nightly
-def test_fednova_with_momentum_by_numpy_and_with_equal_numbers_of_steps_is_fedavg():
+@nightly.parametrize(("solver", "rho"), [
+    (rv.solvers.GD(0.05, steps=4), 0.0), (rv.solvers.momentum(0.05, decay=0.6, steps=4), 0.6)],
+    ids=["gradient steps", "momentum"])
+def test_fednova_by_numpy(solver, rho):
     """|a_k| is the sum of the weights of the gradients, here counted step by step."""
-    problem, eta, rho, taus = quadratic(), 0.05, 0.6, np.array([4, 4, 2, 1, 3, 1])
-    solver = rv.solvers.momentum(eta, decay=rho, steps=4)
+    problem, eta, taus = quadratic(), 0.05, np.array([4, 4, 2, 1, 3, 1])
     participation = rv.participation.FixedEffort(jnp.asarray(taus / 4), rv.participation.Full("uniform"))
     h, g, _ = arrays(problem)
     shared = np.zeros(4)
@@ -281,6 +289,11 @@ def test_fednova_with_momentum_by_numpy_and_with_equal_numbers_of_steps_is_fedav
         directions = np.array(changes) / np.array(totals)[:, None]
         shared = shared + np.mean(totals) * directions.mean(axis=0)
         np.testing.assert_allclose(state.server, shared, atol=1e-12)
+
+
+@pytest.mark.nightly
+def test_fednova_with_momentum_and_equal_numbers_of_steps_is_fedavg():
+    problem, solver = quadratic(), rv.solvers.momentum(0.05, decay=0.6, steps=4)
     everyone = rv.participation.Full("uniform")
     equal([s.server for s in trajectory(rv.fednova(solver), problem, 3, everyone)],
           [s.server for s in trajectory(rv.fedavg(solver), problem, 3, everyone)])

@@ -41,13 +41,16 @@ def plain_loss(w, x, y, statistics=None):
     return -jnp.mean(jax.nn.log_softmax(plain_outputs(w, x, mean, variance))[jnp.arange(len(y)), y])
 
 
+plain_gradient = jax.jit(jax.grad(plain_loss))
+
+
 def plain_work(w, state, x, y, *, frozen=False):
     """Two steps on all samples, and the statistics after them, by NumPy."""
     count, mean, variance = state
     for _ in range(2):
         h = np.asarray(x @ w["A"].T + w["a"])
         statistics = (mean, variance) if frozen else None
-        gradient = jax.grad(plain_loss)(w, x, y, statistics)
+        gradient = plain_gradient(w, x, y, statistics)
         w = {name: w[name] - RATE * gradient[name] for name in w}
         if not frozen:
             count = count + 1
@@ -110,8 +113,9 @@ def test_a_short_minibatch_has_the_statistics_of_its_samples():
     oracle = of_all.oracle(jnp.array(1)).with_model_state(w.state, changes=True)
     mask = jnp.arange(8) < 4  # four samples, each of them twice
     x, y = (part[jnp.array([6, 1, 3, 0])] for part in samples(1))
-    gradient, after = oracle.batch_grad_with_memory(w.params, w.state, jnp.array([6, 1, 3, 0, 7, 7, 7, 7]), mask)
-    equal(arrays(gradient), jax.grad(plain_loss)(arrays(w.params), x, y))
+    gradient, after = jax.jit(oracle.batch_grad_with_memory)(w.params, w.state, jnp.array([6, 1, 3, 0, 7, 7, 7, 7]),
+                                                             mask)
+    equal(arrays(gradient), plain_gradient(arrays(w.params), x, y))
     h = x @ w.params.body.weight.T + w.params.body.bias
     count, mean, variance = values(after)
     assert count == 1
@@ -136,7 +140,7 @@ COMPOSITIONS = {
 }
 
 
-@nightly.parametrize("name", COMPOSITIONS)
+@nightly.parametrize("name", COMPOSITIONS, per_commit=0)
 def test_the_simulator_follows_a_plain_loop(name):
     algorithm, of_all = COMPOSITIONS[name](SMALL), problem((1, 5, 9, 4))
     participation = rv.participation.Stragglers(rv.participation.Uniform(3), share=0.4)
@@ -193,14 +197,32 @@ FLAX = {"linen": lambda: rv.models.from_flax(LinenNetwork(), np.zeros((1, 3)), t
         "nnx": lambda: rv.models.from_nnx(lambda rngs: NnxNetwork(rngs))}
 
 
-@nightly.parametrize("kind", FLAX)
+@pytest.mark.parametrize("kind", FLAX)
 def test_flax_modules_have_the_statistics_of_their_minibatches(kind):
+    x, everything = samples(1)[0], jnp.arange(8)
+    with jax.enable_x64(False):  # the dtype of Flax's statistics does not follow JAX's precision
+        of_all = rv.problems.LearningProblem(FLAX[kind](), classification_data())
+        w = of_all.init(jax.random.key(3))
+        oracle = of_all.oracle(jnp.array(1)).with_model_state(w.state, changes=True)
+        _, after = jax.jit(oracle.batch_grad_with_memory)(w.params, w.state, everything, everything >= 0)
+    leaves, (mean, variance) = leaves_of(after), moments(x)
+    equal(leaves["mean"], (1 - MOMENTUM) * mean, 1e-6)
+    equal(leaves["var"], MOMENTUM + (1 - MOMENTUM) * variance, 1e-6)
+
+
+def leaves_of(state):
+    """The leaves of a state by the last part of their names."""
+    return {name.split(".")[-1]: np.asarray(leaf) for name, leaf in tree.named_leaves(state)}
+
+
+@nightly.parametrize("kind", FLAX, per_commit=0)
+def test_runs_of_flax_modules_average_the_statistics(kind):
     data, algorithm = classification_data(), ModelState(rv.fedavg(rv.SGD(0.1, batch_size=8, epochs=1)), "average")
     with jax.enable_x64(False):  # the dtype of Flax's statistics does not follow JAX's precision
         of_all = rv.problems.LearningProblem(FLAX[kind](), data)
         state = rv.simulate(algorithm, of_all, rounds=1, progress=False).state.server.extra
         rv.simulate(ModelState(rv.fedavg(SMALL), "private"), of_all, rounds=1, progress=False)
-    leaves = {name.split(".")[-1]: np.asarray(leaf) for name, leaf in tree.named_leaves(state)}
+    leaves = leaves_of(state)
     expected = [moments(samples(k)[0]) for k in range(3)]
     equal(leaves["mean"], (1 - MOMENTUM) * np.mean([mean for mean, _ in expected], axis=0), 1e-6)
     equal(leaves["var"], MOMENTUM + (1 - MOMENTUM) * np.mean([v for _, v in expected], axis=0), 1e-6)

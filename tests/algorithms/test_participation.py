@@ -77,7 +77,7 @@ def test_expected_weight_by_size_is_the_share():
     sizes, draws = np.array([1, 1, 1, 97]), 3
     probability, expected = sizes / sizes.sum(), np.zeros(4)
     sequences = np.array(list(itertools.product(range(4), repeat=draws)))
-    cohorts = jax.vmap(Cohort.from_draws, in_axes=(0, None))(jnp.asarray(sequences), jnp.asarray(probability))
+    cohorts = jax.jit(jax.vmap(Cohort.from_draws, in_axes=(0, None)))(jnp.asarray(sequences), jnp.asarray(probability))
     for i, sequence in enumerate(sequences):
         index, alive = np.asarray(cohorts.index[i]), np.asarray(cohorts.alive[i])
         assert np.unique(sequence).tolist() == index[alive].tolist()
@@ -99,6 +99,7 @@ def test_by_size_without_replacement_is_biased():
     assert biased[3] < 0.5 < 0.96 < unbiased[3]
 
 
+@pytest.mark.nightly
 def test_fedavg_by_size_settles_at_the_minimiser_of_the_weighted_objective():
     """f_k = (w - b_k)^2 / 2 with b = (1, 1, 1, 0) and n_k/n = (0.01, 0.01, 0.01, 0.97): the minimiser is 0.03."""
     problem = rv.problems.QuadraticProblem(jnp.ones((4, 1, 1)), jnp.array([[1.0], [1.0], [1.0], [0.0]]),
@@ -168,7 +169,7 @@ def test_parties_drop_out_with_their_probability():
     participation = rv.participation.Dropout(probability, rv.participation.Uniform(cohort=3))
     participation.check(4)
     keys = jax.random.split(jax.random.key(0), 4000)
-    cohorts = jax.vmap(lambda key: participation(key, jnp.array([5, 6, 7, 8])))(keys)
+    cohorts = jax.jit(jax.vmap(lambda key: participation(key, jnp.array([5, 6, 7, 8]))))(keys)
     for k, p in enumerate(probability):
         alive = np.asarray(cohorts.alive)[np.asarray(cohorts.index) == k]
         assert abs(alive.mean() - (1 - p)) < 0.03

@@ -34,7 +34,7 @@ def solved(setting, sigma=SIGMA, delta=DELTA):
 
 # --- the two special cases ---------------------------------------------------------------------------------------
 
-@nightly.parametrize("aggregate", ["active", "all"])
+@nightly.parametrize("aggregate", ["active", "all"], per_commit=0)
 def test_unrelaxed_it_is_fed_plus(aggregate):
     """Sampled parties, stragglers, inexact work: the same trajectories."""
     settings = {"sigma": 0.5, "delta": 0.3, "aggregate": aggregate}
@@ -67,7 +67,7 @@ def test_with_consensus_it_is_operator_splitting(setting):
 # --- centre and anchor are one proximal map --------------------------------------------------------------------------
 
 @nightly.parametrize("penalty", [rv.penalties.L1(), rv.penalties.L2Norm(), rv.penalties.SquaredL2(),
-                                     rv.penalties.OriginIndicator()], ids=lambda p: type(p).__name__, per_commit=2)
+                                     rv.penalties.OriginIndicator()], ids=lambda p: type(p).__name__)
 def test_centre_and_anchor_are_the_proximal_map_of_the_disagreement(penalty):
     """A = prox_{delta Phi}(Z), weighted: firmly nonexpansive; sigma (Z - A) is the gradient of Fed+'s penalty R(Z)."""
     rng, shares = np.random.default_rng(5), np.array([0.1, 0.2, 0.3, 0.4])

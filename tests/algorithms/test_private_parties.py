@@ -52,6 +52,7 @@ def proven_epsilon(rounds, of_two, of_three, delta=1e-5):
     return max(0.0, float(np.nanmax(np.where(np.isfinite(bounds), bounds, -np.inf), initial=0.0)))
 
 
+@pytest.mark.nightly
 def test_counting_unchanged_rounds_proves_nothing():
     """2 of 3 parties are known, each in half of 100 rounds, noise 10: claimed 2.0, and the count once proved 21.7."""
     rounds = 100

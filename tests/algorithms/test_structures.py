@@ -141,6 +141,7 @@ def test_fedsam_by_numpy():
         np.testing.assert_allclose(state.server.inner, shared, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_fedspeed_with_a_tiny_radius_is_fedpd():
     problem = quadratic()
     fedspeed, fedpd = (trajectory(algorithm, problem, 4, EQUAL_WEIGHTS) for algorithm in (

@@ -10,7 +10,7 @@ import pytest
 import nightly
 import resolvent as rv
 from algorithms.compositions import sample
-from algorithms.test_contract import COMBINED, ROWS
+from algorithms.contract_rows import ALL_ROWS
 from federation.parts import ROUNDS, SEED, Federation, check_trajectory, classification, quadratic
 from resolvent.algorithms.algorithm import Phase, SharedModelMethod, local_work
 from resolvent.federation.engines.in_process import run_in_process
@@ -76,10 +76,10 @@ def test_all_functions_follow_the_schedule_of_a_learning_rate(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ROWS | COMBINED)
+@pytest.mark.parametrize("name", ALL_ROWS)
 def test_every_preset_follows_the_simulator(name, tmp_path):
     with jax.enable_x64(True):
-        check_trajectory((ROWS | COMBINED)[name](example_solver()), example_problem(), example_participation(),
+        check_trajectory(ALL_ROWS[name](example_solver()), example_problem(), example_participation(),
                          tmp_path)
 
 
