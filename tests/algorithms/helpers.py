@@ -56,3 +56,13 @@ def personal_models(algorithm: Any, problem: Any, state: Federation) -> Any:
 def equal(a: Any, b: Any, tolerance: float = 1e-12) -> None:
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=tolerance)
+
+
+HUGE = 3e38
+
+
+class Huge(rv.attacks.Attack):
+    """Every number is 3e38: finite, and the end of a mean."""
+
+    def update(self, update: Any, key: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, HUGE), update)

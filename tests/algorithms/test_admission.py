@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import HUGE, Huge
 
 import nightly
 import resolvent as rv
@@ -89,8 +90,6 @@ def test_cohort_with_a_party_twice_is_refused():
 
 # Norms
 
-HUGE = 3e38
-
 
 def norms_of(*values):
     return jnp.array(values, jnp.float32)
@@ -129,13 +128,6 @@ def test_the_norm_is_that_of_the_update_if_replies_are_models():
     assert np.isnan(update_norm(rv.fedavg(solver), model, {**reply, "b": jnp.full(1, jnp.inf)}, 0))
     with jax.enable_x64(False):
         assert np.isposinf(update_norm(rv.fedavg(solver), jnp.zeros(3), jnp.full(3, HUGE), 0))
-
-
-class Huge(rv.attacks.Attack):
-    """Every number is 3e38: finite, and the end of a mean."""
-
-    def update(self, update, key):
-        return jax.tree.map(lambda leaf: jnp.full_like(leaf, HUGE), update)
 
 
 def quadratics(ids=range(5)):

@@ -59,6 +59,7 @@ def mean_model(algorithm, participation, rounds=40_000, chunk=500):
     return np.asarray(models)[rounds // 10:].mean(axis=0)
 
 
+@pytest.mark.nightly
 def test_the_bias_of_fedavg_is_that_of_the_closed_form():
     """Its mean model is sum_k E[weight_k] b_k: with equal curvatures, for any number of local steps."""
     limit = expected_weights() @ TARGETS

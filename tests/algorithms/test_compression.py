@@ -140,9 +140,10 @@ def test_ef21_bc_is_exact():
                                atol=1e-10)
 
 
-def test_server_and_parties_agree_on_what_was_received():
-    """For several phases and a random codec, whichever parties are absent, late or refused."""
-    inner = rv.feddane(rv.solvers.GD(0.1, steps=3), stragglers="drop")
+@nightly.parametrize("method", [rv.fedavg, rv.feddane], ids=lambda method: method.__name__)
+def test_server_and_parties_agree_on_what_was_received(method):
+    """For a random codec and one or several phases, whichever parties are absent, late or refused."""
+    inner = method(rv.solvers.GD(0.1, steps=3), stragglers="drop")
     for state in trajectory(CompressedMessages(inner, rv.codecs.QSGD(4)), quadratic(), 5, SAMPLED):
         equal(state.server.extra.received, state.parties.received)
     assert np.ptp(state.parties.received[0], axis=0).max() > 0  # parties have received different models

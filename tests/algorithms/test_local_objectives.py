@@ -286,11 +286,11 @@ def test_fedntd_needs_three_classes():
 def test_the_features_of_a_model_are_the_inputs_of_its_last_layer():
     x = jax.random.normal(jax.random.key(0), (2, 28, 28))
     for model in (rv.models.mlp(784, 3, width=4), rv.models.logistic(784, 3), rv.models.mnist_cnn((28, 28, 1), 3)):
-        params = model.init(jax.random.key(1))
-        outputs, features = model.apply_with_features(params, x)
+        params = jax.jit(model.init)(jax.random.key(1))
+        outputs, features = jax.jit(model.apply_with_features)(params, x)
         last = params if "weight" in params else params[max(name for name in params if name.startswith("layer"))]
         equal(outputs, features @ last["weight"].T + last["bias"])
-        equal(outputs, model.apply(params, x))
+        equal(outputs, jax.jit(model.apply)(params, x))
 
 
 def test_a_model_without_features_says_how_to_have_them():

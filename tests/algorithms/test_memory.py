@@ -154,6 +154,7 @@ def test_the_memory_is_private_a_finite_reply_that_is_refused_renews_it():
     np.testing.assert_array_equal(state.parties.memory.value.oracle, [4, 4, 4])
 
 
+@pytest.mark.nightly
 def test_without_a_memory_nothing_changes_and_nothing_compiles_again():
     problem = rv.problems.QuadraticProblem.least_squares(np.eye(2)[None], np.ones((1, 2)))
     algorithm = rv.fedavg(rv.SGD(0.1, steps=2))

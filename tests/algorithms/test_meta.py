@@ -101,7 +101,7 @@ def test_scaffold_removes_the_drift_of_several_local_steps_on_the_meta_objective
     np.testing.assert_allclose(scaffold.model, best, atol=1e-10)
 
 
-@nightly.parametrize("make", [rv.perfedavg, rv.apfl, rv.pfedme], ids=lambda f: f.__name__)
+@nightly.parametrize("make", [rv.perfedavg, rv.apfl, rv.pfedme], ids=lambda f: f.__name__, per_commit=0)
 def test_the_model_after_local_work_is_the_personal_model_of_a_single_party(make):
     """With one party the aggregation does not change the party's model."""
     problem, algorithm = quadratic(parties=1), make(rv.solvers.GD(0.1, steps=3))

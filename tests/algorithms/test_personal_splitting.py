@@ -153,6 +153,7 @@ def test_the_fixed_points_of_norms_by_optimality_conditions(name, setting):
     assert np.abs(theta[0]).max() > 10  # the outlier is far from the centre
 
 
+@pytest.mark.nightly
 def test_with_a_norm_the_distance_of_an_outlier_does_not_matter():
     """Fed+'s problem (2), by Douglas-Rachford. With a norm some of the other parties have equal models, which depend
     little on the distance of the outlier; with squares they depend on it."""

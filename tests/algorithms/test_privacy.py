@@ -10,6 +10,7 @@ import pytest
 from helpers import classification, equal, quadratic, trajectory
 from scipy.stats import norm
 
+import nightly
 import resolvent as rv
 from resolvent.problem.oracle import Oracle
 
@@ -98,7 +99,7 @@ def test_methods_that_only_solve_are_private(algorithm, calls):
     assert isinstance(work.solver, DPSGD)
 
 
-@pytest.mark.parametrize("steps", [2.4, 2.5, 3.0])
+@nightly.parametrize("steps", [2.4, 2.5, 3.0])
 def test_a_part_of_a_step_is_a_step_and_counts_as_one(steps):
     solver = DPSGD(0.1, batch_size=4, steps=steps)
     made = solver(rv.problems.Subproblem(oracle_of(np.zeros((9, 3))), jnp.zeros(3)), jnp.zeros(3), jax.random.key(2),
@@ -133,7 +134,7 @@ def test_private_parties_without_noise_by_numpy():
         np.testing.assert_allclose(after.server.inner, before.server.inner + updates.sum(axis=0) / 6, atol=1e-12)
 
 
-@pytest.mark.parametrize("source", ["server", "parties"])
+@nightly.parametrize("source", ["parties", "server"])
 def test_the_noise_of_private_parties_has_the_stated_standard_deviation(source):
     problem = rv.problems.QuadraticProblem(jnp.zeros((4, 60, 60)), jnp.zeros((4, 60)))
     private = rv.combinators.PrivateParties(rv.fedavg(rv.solvers.GD(0.1)), cohort=4, clip=0.5, noise_multiplier=2.0,
@@ -208,6 +209,7 @@ class TestAccounting:
         assert by_renyi == pytest.approx(min(newer), rel=0.02)
         assert tight < by_renyi
 
+    @pytest.mark.nightly
     def test_the_number_of_rounds_within_a_budget_is_the_largest(self):
         algorithm, w0 = rv.fedavg(DPSGD(0.1, noise_multiplier=2.0, batch_size=8, steps=5)), jnp.zeros(3)
         rounds = rv.privacy.rounds_within(algorithm, w0, [100, 400], epsilon=2.0, delta=1e-4)
@@ -215,6 +217,7 @@ class TestAccounting:
                  for r in (rounds, rounds + 1)]
         assert spent[0] <= 2.0 < spent[1]
 
+    @pytest.mark.nightly
     def test_sampled_parties_spend_less_and_the_quantile_costs_something(self):
         inner = rv.fedavg(rv.SGD(0.1))
         plain = rv.combinators.PrivateParties(inner, cohort=10, noise_multiplier=1.0)

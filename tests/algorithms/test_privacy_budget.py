@@ -124,6 +124,7 @@ def test_a_start_whose_account_is_unknown_or_of_another_unit_is_refused(data):
         run(data, rounds=1, epsilon=1.2, start=run(data, rounds=2))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("simple_accountant")
 def test_private_parties_spend_in_every_round(data):
     private = rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1, batch_size=4)), cohort=1.5, noise_multiplier=1.0)
@@ -206,6 +207,7 @@ class TestLibrary:
         assert accounting.gaussian_epsilon(2.0, 0.3, 7, 1e-5) == first
         assert accounting.gaussian_epsilon(2.0, 0.3, 3, 1e-5, earlier=(Releases(2.0, 0.3, 4),)) == first
 
+    @pytest.mark.nightly
     def test_the_noise_within_a_budget_is_the_smallest(self):
         noise = accounting.noise_within(2.0, 0.1, 100, 1e-4)
         assert 1.98 < accounting.gaussian_epsilon(noise, 0.1, 100, 1e-4) <= 2.0

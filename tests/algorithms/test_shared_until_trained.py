@@ -16,9 +16,10 @@ SOLVER = rv.solvers.GD(0.1, steps=4)
 
 
 @nightly.parametrize("inner", [
+    rv.ditto(SOLVER),
     rv.combinators.MetaLearned(rv.feddane(SOLVER, stragglers="drop"), step=rv.problems.GradientStep(0.1)),  # two phases
     rv.fedavg_plus(SOLVER),  # keeps partial work
-], ids=["two phases, stragglers dropped", "one phase"])
+], ids=["two models", "two phases, stragglers dropped", "one phase"])
 def test_a_party_uses_the_shared_model_until_its_work_has_counted(inner):
     problem = quadratic()
     until_trained = rv.combinators.SharedUntilTrained(inner)

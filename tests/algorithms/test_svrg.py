@@ -16,6 +16,7 @@ def test_with_all_samples_in_a_batch_it_is_gradient_descent():
     equal([s.server for s in trajectory(svrg, problem, 3)], [s.server for s in trajectory(descent, problem, 3)])
 
 
+@pytest.mark.nightly
 def test_the_first_step_is_the_full_gradient_for_any_batch():
     problem = classification()
     svrg = rv.fedavg(rv.solvers.SVRG(0.2, batch_size=2, steps=1))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from algorithms.test_admission import HUGE, Huge
+from algorithms.helpers import HUGE, Huge
 from federation.harness import EXPERIMENT, Growing, signed
 from federation.parts import Federation, check_trajectory, quadratic
 from resolvent.algorithms.participation import Full

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import resolvent as rv
-from algorithms.test_contract import COMBINED, ROWS, SAME
+from algorithms.contract_rows import COMBINED, ROWS, SAME
 from resolvent.algorithms import presets
 from resolvent.testing import example_problem, example_solver
 from resolvent.testing.example import SIZES

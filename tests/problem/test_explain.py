@@ -56,6 +56,7 @@ def test_it_says_how_long_parties_wait_for_the_largest_one():
     assert "50% of a round" in str(explanation)
 
 
+@pytest.mark.nightly
 def test_a_run_with_replaced_operations_is_the_run_without(data):
     results = [rv.simulate(rv.fedavg(rv.SGD(0.1, batch_size=10, epochs=1)),
                            rv.models.from_equinox(Network, replace_slow_operations=replaced), data, rounds=1,

@@ -43,20 +43,23 @@ def test_an_optax_solver_is_a_plain_loop_over_sgds_batches(solver, optimizer, ef
     sub, start = subproblem(np.random.default_rng(0))
     answer, steps = solver(sub, start, KEY, jnp.array(effort))
     w, memory = start, optimizer.init(start)
+
+    def objective(v, rows):
+        logits = sub.oracle.x[rows] @ v["weight"].T + v["bias"]
+        loss = optax.losses.softmax_cross_entropy_with_integer_labels(logits, sub.oracle.y[rows]).mean()
+        flat = jax.tree.map(lambda a, c, q: 0.025 * jnp.sum(a * a) + jnp.sum(q * a)
+                            + 0.35 * jnp.sum((a - c) ** 2), v, sub.center, sub.linear)
+        return loss + flat["weight"] + flat["bias"]
+
+    @jax.jit
+    def step(w, memory, rows):
+        update, memory = optimizer.update(jax.grad(objective)(w, rows), memory, w)
+        return optax.apply_updates(w, update), memory
+
     for epoch in range(epochs):
         order = np.asarray(Shuffle.draw(jax.random.fold_in(KEY, epoch), jnp.array(11))(jnp.arange(11)))
         for i in range(0, 11, 4):
-            rows = jnp.asarray(order[i:i + 4])
-
-            def objective(v, rows=rows):
-                logits = sub.oracle.x[rows] @ v["weight"].T + v["bias"]
-                loss = optax.losses.softmax_cross_entropy_with_integer_labels(logits, sub.oracle.y[rows]).mean()
-                flat = jax.tree.map(lambda a, c, q: 0.025 * jnp.sum(a * a) + jnp.sum(q * a)
-                                    + 0.35 * jnp.sum((a - c) ** 2), v, sub.center, sub.linear)
-                return loss + flat["weight"] + flat["bias"]
-
-            update, memory = optimizer.update(jax.grad(objective)(w), memory, w)
-            w = optax.apply_updates(w, update)
+            w, memory = step(w, memory, jnp.asarray(order[i:i + 4]))
     assert int(steps) == 3 * epochs
     for name in w:
         np.testing.assert_allclose(answer[name], w[name], atol=1e-13)

@@ -2,7 +2,8 @@
 
 A process keeps the devices with which it starts.
 
-``two-devices FOLDER``: the command line with ``--devices 2`` against one device; at night also other schedulers.
+``schedulers FOLDER``: rounds on two devices against one; at night with all kinds of states.
+``command FOLDER``: the command line with ``--devices 2`` against one device.
 ``process NUMBER FOLDER``: one of two processes that run a federation together.
 """
 
@@ -69,7 +70,20 @@ def federation(scheduler="auto", parties=5, data=None, **options):
                        **settings)
 
 
-def two_devices(folder):
+def two_devices(_):
+    """Runs of states are the same on two devices; at night also those of all kinds of results and states."""
+    jax.config.update("jax_num_cpu_devices", 2)
+    assert jax.device_count() == 2
+    assert choose_scheduler("auto", 3).mesh.size == 2
+    check_that_constants_are_stored_once()
+    check_earlier_rounds(rv.schedulers.Sharded.over(rv.schedulers.Sequential()))
+    if "RESOLVENT_NIGHTLY" in os.environ:
+        check_schedulers()
+        check_that_nothing_compiles_again()
+
+
+def command_on_two_devices(folder):
+    """``resolvent run --devices 2`` has the metrics of a run on one device."""
     (folder / "small.yaml").write_text(SMALL)
     sys.argv = ["resolvent", "run", str(folder / "small.yaml"), "--out", str(folder / "out"), "--devices", "2"]
     cli.main()
@@ -78,11 +92,6 @@ def two_devices(folder):
     one_device = compare_file(ExperimentFile.load(sys.argv[2]), execution=Execution(rv.schedulers.Sequential())).metrics
     both_devices = pd.read_parquet(folder / "out" / "metrics.parquet")
     np.testing.assert_allclose(both_devices["value"], one_device["value"], rtol=1e-4)
-    check_that_constants_are_stored_once()
-    check_earlier_rounds(rv.schedulers.Sharded.over(rv.schedulers.Sequential()))
-    if "RESOLVENT_NIGHTLY" in os.environ:
-        check_schedulers()
-        check_that_nothing_compiles_again()
 
 
 class Earlier(rv.participation.Participation):
@@ -114,6 +123,7 @@ def check_earlier_rounds(scheduler):
     algorithm = rv.fedavg(rv.solvers.GD(0.1, steps=2, schedule=rv.schedules.InversePower(1.0)))
     with jax.enable_x64(True):
         problem = rv.problems.QuadraticProblem.least_squares(rng.normal(size=(6, 5, 3)), rng.normal(size=(6, 5)))
+        problem = replace(problem, sizes=jax.numpy.arange(1, 7))  # so that the order of the replies matters
         sequential, scheduled, present = (
             run_rounds(algorithm, problem, drawn, seed=1, rounds=3, scheduler=s).server for drawn, s in (
                 (participation, "sequential"), (participation, scheduler), (participation.inner, "sequential")))
@@ -206,4 +216,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "process":
         process(int(sys.argv[2]), Path(sys.argv[3]))
     else:
-        two_devices(Path(sys.argv[2]))
+        {"schedulers": two_devices, "command": command_on_two_devices}[sys.argv[1]](Path(sys.argv[2]))

@@ -78,7 +78,7 @@ ALGORITHMS = {
 }
 
 
-@nightly.parametrize("name", ["Fed+", "FedAvg", "SCAFFOLD", "model interpolation"])
+@nightly.parametrize("name", ["SCAFFOLD", "Fed+", "FedAvg", "model interpolation"])
 def test_host_memory_changes_no_bit(name, packed, small_chunks):
     in_memory, on_disk = packed
     measured = {"diagnostics": ("model_change", "line", "dissimilarity"), "clock": rv.VirtualClock()}
@@ -127,31 +127,55 @@ def test_chunks_seeds_and_number_of_parties_do_not_compile_again(tmp_path, small
 CHECKPOINTED = {"rounds": 12, "evaluate_every": 3, "memory": "host"}
 
 
-def killed_run(folder, checkpoint, after):
-    """A run that kills its process with SIGKILL in the middle of writing a row."""
-    host_chunks._CHUNK_BYTES = 4500
+class Torn(Exception):
+    pass
+
+
+def raise_torn():
+    raise Torn
+
+
+def torn_run(patch, data, checkpoint, stop):
+    """A run that stops in the middle of writing a row."""
     write_at, written = RowFile._write_at, []
 
     def torn(self, offset, record):
         written.append(offset)
-        if len(written) == after:
+        if len(written) == 44:
             os.pwrite(self._file, record.view(np.uint8).data[:30], offset)
-            os.kill(os.getpid(), signal.SIGKILL)
+            stop()
         write_at(self, offset, record)
 
-    RowFile._write_at = torn
-    run(ALGORITHMS["SCAFFOLD"], rv.open_packed(folder), checkpoint=checkpoint, **CHECKPOINTED)
+    patch.setattr(host_chunks, "_CHUNK_BYTES", 4500)
+    patch.setattr(RowFile, "_write_at", torn)
+    run(ALGORITHMS["SCAFFOLD"], data, checkpoint=checkpoint, **CHECKPOINTED)
 
 
-@pytest.mark.kill
-def test_killed_run_resumes_to_the_same_bits(packed, tmp_path, small_chunks):
-    in_memory, on_disk = packed
-    folder = Path(on_disk.x._path).parent
+def killed_run(folder, checkpoint):
+    """Kills its process with SIGKILL."""
+    torn_run(pytest.MonkeyPatch(), rv.open_packed(folder), checkpoint, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def run_until_torn(data, checkpoint):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Torn):
+        torn_run(patch, data, checkpoint, raise_torn)
+
+
+def run_until_killed(data, checkpoint):
+    folder = Path(data.x._path).parent
     command = (f"import sys; sys.path.append('..'); import test_host_storage; "
-               f"test_host_storage.killed_run({str(folder)!r}, {str(tmp_path / 'run')!r}, 44)")
+               f"test_host_storage.killed_run({str(folder)!r}, {str(checkpoint)!r})")
     process = subprocess.run([sys.executable, "-c", command], cwd=Path(__file__).parent, capture_output=True,
                              text=True, timeout=600)
     assert process.returncode == -signal.SIGKILL, process.stderr
+
+
+@pytest.mark.parametrize("interrupted", [
+    run_until_torn, pytest.param(run_until_killed, marks=[pytest.mark.kill, pytest.mark.nightly])],
+    ids=["error", "kill"])
+def test_a_run_that_stops_within_a_row_resumes_to_the_same_bits(interrupted, packed, tmp_path, small_chunks):
+    in_memory, on_disk = packed
+    interrupted(on_disk, tmp_path / "run")
     checkpoints = sorted((tmp_path / "run").glob("[0-9]*"))
     assert 0 < int(checkpoints[-1].name) < 12
     resumed = run(ALGORITHMS["SCAFFOLD"], on_disk, checkpoint=tmp_path / "run", resume=True, **CHECKPOINTED)

@@ -68,12 +68,12 @@ def test_penalties(penalty):
     testing.check_penalty(penalty)
 
 
-@nightly.parametrize("solver", SOLVERS, ids=name, per_commit=2)
+@nightly.parametrize("solver", SOLVERS, ids=name)
 def test_solvers(solver):
     testing.check_solver(solver)
 
 
-@nightly.parametrize("participation", PARTICIPATIONS, ids=name, per_commit=3)
+@nightly.parametrize("participation", PARTICIPATIONS, ids=name, per_commit=2)
 def test_participations(participation):
     testing.check_participation(participation)
 
@@ -121,7 +121,7 @@ class Widens(Boastful):
 
 @nightly.parametrize(("aggregator", "message"), [
     (PlainMean(), "a reply of weight zero"), (Boastful(), "9 malicious replies of 23"), (NotLinear(), "linear is True"),
-    (FirstReply(), "order of the replies"), (Widens(), "float16 replies")], ids=name, per_commit=3)
+    (FirstReply(), "order of the replies"), (Widens(), "float16 replies")], ids=name, per_commit=2)
 def test_aggregators_with_a_mistake(aggregator, message):
     with pytest.raises(AssertionError, match=message):
         testing.check_aggregator(aggregator)
@@ -157,7 +157,7 @@ class Optimistic(C.TopK):
 
 @nightly.parametrize(("codec", "message"), [
     (Halved(k=12), "but unbiased is True|more than omega"), (TooShort(), "but its content is packed into"),
-    (Overflows(), "unbiased|more than omega|not finite"), (Optimistic(k=3), "more than omega")], ids=name, per_commit=2)
+    (Overflows(), "unbiased|more than omega|not finite"), (Optimistic(k=3), "more than omega")], ids=name)
 def test_codecs_with_a_mistake(codec, message):
     with pytest.raises(AssertionError, match=message):
         testing.check_codec(codec)
