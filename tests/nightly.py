@@ -1,7 +1,7 @@
 """Which of many similar cases of a test run at every commit, and which examples of a property.
 
 The tests of a commit take minutes on two cores, so a commit runs one case of each kind. The nightly run has all cases.
-A test runs at night only if it takes more than about two seconds of CPU time and a quicker test of the commit fails
+A test runs at night only if it takes more than about half a second of CPU time and a quicker test of the commit fails
 for most of the same mistakes: a limit of a method whose single steps are tested, or a property that the contract tests
 for every algorithm.
 """

@@ -107,14 +107,18 @@ def test_evaluation_uses_the_statistics_of_the_policy(policy):
     assert (result.server_model is None) == (policy == "private")
 
 
+def gradient_and_state(oracle, w, positions, mask):
+    return jax.jit(lambda params, state: oracle.batch_grad_with_memory(params, state, positions, mask))(
+        w.params, w.state)
+
+
 def test_a_short_minibatch_has_the_statistics_of_its_samples():
     of_all = problem()
     w = of_all.init(jax.random.key(3))
     oracle = of_all.oracle(jnp.array(1)).with_model_state(w.state, changes=True)
     mask = jnp.arange(8) < 4  # four samples, each of them twice
     x, y = (part[jnp.array([6, 1, 3, 0])] for part in samples(1))
-    gradient, after = jax.jit(oracle.batch_grad_with_memory)(w.params, w.state, jnp.array([6, 1, 3, 0, 7, 7, 7, 7]),
-                                                             mask)
+    gradient, after = gradient_and_state(oracle, w, jnp.array([6, 1, 3, 0, 7, 7, 7, 7]), mask)
     equal(arrays(gradient), plain_gradient(arrays(w.params), x, y))
     h = x @ w.params.body.weight.T + w.params.body.bias
     count, mean, variance = values(after)
@@ -199,12 +203,12 @@ FLAX = {"linen": lambda: rv.models.from_flax(LinenNetwork(), np.zeros((1, 3)), t
 
 @pytest.mark.parametrize("kind", FLAX)
 def test_flax_modules_have_the_statistics_of_their_minibatches(kind):
-    x, everything = samples(1)[0], jnp.arange(8)
+    x = samples(1)[0]
     with jax.enable_x64(False):  # the dtype of Flax's statistics does not follow JAX's precision
         of_all = rv.problems.LearningProblem(FLAX[kind](), classification_data())
         w = of_all.init(jax.random.key(3))
         oracle = of_all.oracle(jnp.array(1)).with_model_state(w.state, changes=True)
-        _, after = jax.jit(oracle.batch_grad_with_memory)(w.params, w.state, everything, everything >= 0)
+        _, after = gradient_and_state(oracle, w, jnp.arange(8), jnp.ones(8, bool))
     leaves, (mean, variance) = leaves_of(after), moments(x)
     equal(leaves["mean"], (1 - MOMENTUM) * mean, 1e-6)
     equal(leaves["var"], MOMENTUM + (1 - MOMENTUM) * variance, 1e-6)

@@ -31,18 +31,26 @@ def oracle():
     return eqx.tree_at(lambda p: p.model, problem, model).oracle(jnp.array(4))
 
 
+def compiled_step(objective):
+    """A step of gradient descent on the minibatch of its number, with its key."""
+    @jax.jit
+    def move(w, step):
+        minibatch = Shuffled().draw(KEY, step[None], objective.samples, 4)
+        of_step = objective.at_step(jax.random.fold_in(jax.random.fold_in(KEY, TAG), step))
+        gradient = of_step.batch_grad(w, minibatch.positions[0], minibatch.mask[0])
+        return jax.tree.map(lambda leaf, g: leaf - 0.1 * g, w, gradient)
+    return move
+
+
 def test_each_step_has_a_key_of_its_own(oracle):
     """SGD is the loop over minibatches with the key of the step folded in; through a map as well."""
     start = example_problem().init(KEY)
     for objective in (oracle, through(oracle, GradientStep(0.1, second_order=False))):
         w, steps = jax.jit(rv.SGD(0.1, batch_size=4, epochs=1))(Subproblem(objective, start), start, KEY,
                                                                jnp.ones(()))
-        expected = start
+        move, expected = compiled_step(objective), start
         for step in range(int(steps)):
-            minibatch = Shuffled().draw(KEY, jnp.array([step]), oracle.samples, 4)
-            of_step = objective.at_step(jax.random.fold_in(jax.random.fold_in(KEY, TAG), step))
-            gradient = of_step.batch_grad(expected, minibatch.positions[0], minibatch.mask[0])
-            expected = jax.tree.map(lambda leaf, g: leaf - 0.1 * g, expected, gradient)
+            expected = move(expected, jnp.array(step))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), w, expected)
 
 

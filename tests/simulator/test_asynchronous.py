@@ -125,8 +125,7 @@ CASES = [
 ]
 
 
-@nightly.parametrize(("make", "twin", "concurrency"), [case[1:] for case in CASES], ids=[case[0] for case in CASES],
-                     per_commit=2)
+@nightly.parametrize(("make", "twin", "concurrency"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_the_compiled_rounds_are_those_of_an_event_loop(make, twin, concurrency):
     """300 events with jitter and failures, in double precision."""
     algorithm, server = make(concurrency), twin()
@@ -143,6 +142,7 @@ def test_the_compiled_rounds_are_those_of_an_event_loop(make, twin, concurrency)
     assert staleness.max() > 2
 
 
+@pytest.mark.nightly
 def test_one_party_makes_the_steps_of_fedavg():
     single = rv.problems.QuadraticProblem(jnp.eye(2)[None], jnp.ones((1, 2)))
     asynchronous = rv.combinators.Asynchronous(rv.fedavg(SOLVER))
@@ -155,7 +155,7 @@ def test_jobs_have_their_law():
     """Medians of the lognormal seconds, the number of failures, and equal chances in a lane."""
     participation = rv.participation.Arrivals(3.0, concurrency=2, jitter=0.5, failure=0.25)
     lanes, tick = jnp.zeros(40_000, jnp.int32), jnp.float32(3.0 / 2**22)
-    party, ticks = participation._job(jax.random.key(0), lanes, PARTIES, tick)
+    party, ticks = jax.jit(lambda key: participation._job(key, lanes, PARTIES, tick))(jax.random.key(0))
     np.testing.assert_allclose(np.bincount(np.asarray(party), minlength=PARTIES)[::2] / 40_000, 0.25, atol=0.012)
     assert set(np.asarray(party)) == {0, 2, 4, 6}
     seconds = np.asarray(ticks) * float(tick)
@@ -176,7 +176,7 @@ def test_times_continue_beyond_the_range_of_an_integer():
     assert times[-1] > 1024
 
 
-@nightly.parametrize("concurrency", [3, None, 1])
+@nightly.parametrize("concurrency", [3, None, 1], per_commit=0)
 def test_arrivals_keep_the_contract(concurrency):
     check_participation(arrivals(concurrency), tuple(range(1, PARTIES + 1)))
 

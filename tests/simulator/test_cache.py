@@ -29,6 +29,7 @@ def stored(folder):
     return sorted(p.name for p in folder.rglob("*run_chunk*-cache"))
 
 
+@pytest.mark.nightly
 def test_second_process_compiles_no_rounds(tmp_path):
     run(XDG_CACHE_HOME=str(tmp_path))
     first = stored(tmp_path / "resolvent" / "xla")

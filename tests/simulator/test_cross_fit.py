@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
+import nightly
 import resolvent as rv
 from resolvent.comparisons.judgement.decisions import choose_method
 from resolvent.comparisons.judgement.sites import Evidence
@@ -44,7 +45,7 @@ def half_by_half(x, y, local, joint):
     return probabilities[at], losses[at]
 
 
-@pytest.mark.parametrize("memory", ["device", "host"])
+@nightly.parametrize("memory", ["device", "host"])
 def test_scores_and_metrics_are_those_of_the_model_that_the_other_half_chooses(memory):
     data = parties(SIZES, 0)
     assert data.sizes("validation")[-4:].tolist() == [3, 2, 1, 0]
