@@ -43,8 +43,8 @@ def test_the_mean_of_many_rows_is_rounded_once(dtype):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("dtype", "t"), [(jnp.float16, 1e-6), (jnp.bfloat16, 1e-6), (jnp.float32, 1e-42)],
-                         ids=["float16", "bfloat16", "float32"])
+@nightly.parametrize(("dtype", "t"), [(jnp.float16, 1e-6), (jnp.bfloat16, 1e-6), (jnp.float32, 1e-42)],
+                     ids=["float16", "bfloat16", "float32"])
 def test_the_residual_of_the_mean_is_true_though_pulls_are_tiny(name, dtype, t):
     """At the mean of nine points, one of them far away, the pulls of all points have length t and do not cancel."""
     points = np.random.default_rng(1).normal(size=(9, 3))
@@ -58,7 +58,7 @@ def test_the_residual_of_the_mean_is_true_though_pulls_are_tiny(name, dtype, t):
 
 
 @each_half
-@pytest.mark.parametrize("name", ["L1", "L2Norm", "SquaredL2", "Quadratic full", "PerLayer"])
+@nightly.parametrize("name", ["L1", "L2Norm", "SquaredL2", "Quadratic full", "PerLayer"], per_commit=2)
 def test_penalties_agree_with_float64(name, dtype):
     """Values do not overflow at 65,504, and envelopes for a small t do not vanish."""
     penalty, _, shape = PENALTIES[name]

@@ -86,6 +86,7 @@ def convex_quadratic():
     return np.einsum("kni,knj->kij", a, a), np.einsum("kni,kn->ki", a, 4 * rng.normal(size=(PARTIES, 1)))
 
 
+@pytest.mark.nightly
 def test_theorem_1_the_limit_is_the_minimum_and_the_rate_is_one_over_the_rounds():
     """With one step a round, Fed+ is gradient descent with step 1/(L_f + sigma) on F_sigma, by Danskin's theorem.
 
@@ -120,6 +121,7 @@ def test_theorem_1_the_limit_is_the_minimum_and_the_rate_is_one_over_the_rounds(
     assert values[-1] - minimum < 0.1 * (values[0] - minimum)
 
 
+@pytest.mark.nightly
 def test_layers_of_a_network_have_their_own_penalty_and_smoothing():
     """Hybridization: FedAvg+ on the first layer, FedCoMed+ with another delta on the last, by hand.
 

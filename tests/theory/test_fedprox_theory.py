@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
@@ -117,7 +118,7 @@ def test_theorem_4_with_exact_solutions(convex):
         assert 0 < guaranteed <= quadratics.expected_decrease(w, models)
 
 
-@pytest.mark.parametrize("convex", [True, False], ids=["convex", "nonconvex"])
+@nightly.parametrize("convex", [True, False], ids=["convex", "nonconvex"])
 def test_theorem_4_and_corollary_9_with_inexact_solutions(convex):
     """One gamma for all devices; and another number of steps for each device, where gamma is the largest one.
 
@@ -192,6 +193,7 @@ def test_corollary_10_and_theorem_11_bound_the_dissimilarity_by_the_variance():
         assert 0 < guaranteed <= quadratics.expected_decrease(w, models)
 
 
+@pytest.mark.nightly
 def test_theorem_6_the_mean_squared_gradient_falls_as_one_over_the_rounds():
     """(1/T) sum_t E |grad f(w_t)|^2 <= (f(w_0) - f*) / (rho T) for every T.
 
@@ -231,6 +233,7 @@ class BregmanProximal(rv.problems.LocalObjective):
             self.potential(params, batch) - at - linear)
 
 
+@pytest.mark.nightly
 def test_fedprox_with_a_bregman_divergence():
     """The divergence of the squared norm is FedProx's penalty; that of the log-partition is the outputs' KL divergence.
 

@@ -50,7 +50,7 @@ def shared_models(algorithm, problem, rounds, participation=UNIFORM):
     return np.array([algorithm.server_model(s.server) for s in trajectory(algorithm, problem, rounds, participation)])
 
 
-@pytest.mark.parametrize("eta", [0.3, 30.0])
+@nightly.parametrize("eta", [0.3, 30.0])
 def test_theorem_1_with_sampled_users_fedprox_converges_to_a_common_minimiser(eta):
     """Homogeneous users of which a part takes part: the distance to every common minimiser falls, and the limit is one.
 
@@ -114,6 +114,7 @@ def test_theorem_3_with_strong_convexity_the_plain_iterates_converge():
     assert far < 0.2 * near < 0.02 * np.linalg.norm(optimum)
 
 
+@pytest.mark.nightly
 def test_definable_losses_need_no_averages():
     """Semialgebraic losses whose solutions are a line: Theorem 3 needs interior points or strong convexity.
 
@@ -226,7 +227,7 @@ def test_theorem_7_fedrp_converges_for_idempotent_reflectors_of_homogeneous_user
                                atol=1e-6)
 
 
-@pytest.mark.parametrize("local", ["gradient", "proximal"])
+@nightly.parametrize("local", ["gradient", "proximal"])
 def test_variants_21_and_22_converge_linearly_for_strongly_convex_losses(local):
     """R_H is an isometry, so that the factor is that of the gradient step, or 1/(1 + eta mu) of the proximal one."""
     mu, smooth, eta = 0.4, 2.0, 0.7
@@ -301,6 +302,7 @@ def test_anderson_acceleration_has_the_rate_of_momentum_without_the_condition_nu
     assert distances["anderson"][120] < distances["momentum"][120] < 1e-6 * distances["both"][120]
 
 
+@pytest.mark.nightly
 def test_anderson_acceleration_of_the_local_steps_computes_the_proximal_map():
     """Section 4: the combination (27) of the library, applied to a party's gradient steps on the subproblem.
 
