@@ -207,7 +207,7 @@ def test_flax_modules_have_the_statistics_of_their_minibatches(kind):
     with jax.enable_x64(False):  # the dtype of Flax's statistics does not follow JAX's precision
         of_all = rv.problems.LearningProblem(FLAX[kind](), classification_data())
         w = of_all.init(jax.random.key(3))
-        oracle = of_all.oracle(jnp.array(1)).with_model_state(w.state, changes=True)
+        oracle = of_all.oracle(jnp.array(1)).with_model_state(w.state, changes=True).at_step(jax.random.key(4))
         _, after = gradient_and_state(oracle, w, jnp.arange(8), jnp.ones(8, bool))
     leaves, (mean, variance) = leaves_of(after), moments(x)
     equal(leaves["mean"], (1 - MOMENTUM) * mean, 1e-6)
