@@ -107,7 +107,7 @@ MUTANTS = {
         "data/test_partitions.py::test_power_law_parties_have_neighbouring_classes_and_the_minimum_of_each"),
     "order of a scheduler's results": Mutant(
         "simulator/engine/schedulers.py", "return tree.rows(results, slot_of)\n",
-        "return tree.rows(results, slots[:size])\n",
+        "return tree.rows(results, jnp.arange(size))\n",
         "simulator/test_schedulers.py::test_every_scheduler_hands_on_the_round_in_which_a_party_began"),
     "rows of parties' states": Mutant(
         "simulator/engine/compiled_rounds.py", "leaf.at[part.targets(slots, len(leaf))].set(row, unique_indices=True)",
