@@ -156,16 +156,13 @@ def test_the_check_sees_a_circle():
     assert files_in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}) == ["b", "c"]
 
 
-IMPORTED_TESTS = {"test_contract", "test_admission"}  # what others use of them is to be moved
-
-
 def test_no_test_imports_another_one():
     """What several tests use is in a module without tests: a test can be moved, and none is imported twice."""
     wrong = []
     for path in sorted(p for folder in ("tests", "experiments/tests") for p in (REPOSITORY / folder).rglob("*.py")):
         names = [name for node in imports_of(path) for name in imported_modules(node)]
         wrong += [f"{path.relative_to(REPOSITORY)} imports {name}" for name in names
-                  if any(part.startswith("test_") and part not in IMPORTED_TESTS for part in name.split("."))]
+                  if any(part.startswith("test_") for part in name.split("."))]
     assert wrong == []
 
 
