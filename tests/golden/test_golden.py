@@ -16,7 +16,7 @@ def test_the_present_code_computes_the_recorded_arrays():
 
 def test_the_file_has_every_preset_in_every_way():
     recorded = {tuple(name.split("/")[:2]) for name in arrays.read(arrays.FILE)}
-    ways = [*trajectories.WAYS, "devices"]
+    ways = [*trajectories.WAYS, "devices", "processes"]
     assert {(name, way) for name in trajectories.algorithms() for way in ways} <= recorded
     assert {("messages", name) for name in messages.ALGORITHMS} <= recorded
     assert {*presets.__all__} <= {*trajectories.algorithms()}
