@@ -14,6 +14,11 @@ def test_the_present_code_computes_the_recorded_arrays():
     assert not report.failures, "\n".join(report.lines())
 
 
+def test_a_worker_starts(tmp_path):
+    workers.start("device", tmp_path, ["no preset"])
+    assert arrays.read(tmp_path / "device.npz") == {}
+
+
 def test_the_file_has_every_preset_in_every_way():
     recorded = {tuple(name.split("/")[:2]) for name in arrays.read(arrays.FILE)}
     ways = [*trajectories.WAYS, "devices", "processes"]

@@ -12,6 +12,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from golden import arrays
@@ -25,14 +26,14 @@ def run(only=()):
     names = [worker for worker in WORKERS
              if not only or ({*only} & {*OTHERS} if worker == "others" else {*only} - {*OTHERS})]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda worker: _start(worker, Path(folder), only), names))
+        list(pool.map(lambda worker: start(worker, Path(folder), only), names))
         values = {}
         for name in names:
             values |= arrays.read(Path(folder) / f"{name}.npz")
         return values
 
 
-def _start(worker, folder, only):
+def start(worker, folder, only):
     """Run a worker to its end; ``processes`` are two, which JAX connects."""
     count = 2 if worker == "processes" else 1
     with socket.socket() as probe:
