@@ -19,6 +19,7 @@ import jax
 
 import resolvent as rv
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.cohorts import draw_cohorts
 from resolvent.simulator.engine.rounds import initial_state
 
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -64,8 +65,9 @@ class _Rounds:
     """Each call runs the same rounds from the state that the call before it left."""
 
     def __init__(self, algorithm: rv.Algorithm, problem: rv.problems.Problem) -> None:
-        self._run_chunk = ChunkRunner(algorithm, 0, ROUNDS, (), rv.schedulers.Sequential())
-        self._inputs = ChunkInputs(problem, PARTICIPATION, initial_state(algorithm, problem, PARTICIPATION))
+        self._run_chunk = ChunkRunner(algorithm, 0, (), rv.schedulers.Sequential())
+        cohorts, _ = draw_cohorts(PARTICIPATION, problem.sizes, 0, 0, rounds=ROUNDS)
+        self._inputs = ChunkInputs(problem, cohorts, initial_state(algorithm, problem, PARTICIPATION))
 
     def __call__(self) -> None:
         chunk = self._run_chunk(self._inputs, 0, ROUNDS)

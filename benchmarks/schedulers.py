@@ -28,6 +28,7 @@ import numpy as np
 
 import resolvent as rv
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.cohorts import draw_cohorts
 from resolvent.simulator.engine.rounds import initial_state
 
 ROUNDS = {"W1": 10, "W2": 10, "W3": 1, "W4": 2}
@@ -77,8 +78,9 @@ def measure(workload: str, devices: int, repeats: int) -> list[dict[str, Any]]:
     runs = {}
     for name, inner in SCHEDULERS[devices].items():
         scheduler = inner if devices == 1 else rv.schedulers.Sharded.over(inner)
-        runs[name] = Run(ChunkRunner(algorithm, 0, rounds, ("steps",), scheduler), ChunkInputs(*scheduler.to_devices(
-            (problem, participation, initial_state(algorithm, problem, participation)))))
+        cohorts, _ = draw_cohorts(participation, problem.sizes, 0, 0, rounds=rounds)
+        runs[name] = Run(ChunkRunner(algorithm, 0, ("steps",), scheduler), ChunkInputs(*scheduler.to_devices(
+            (problem, cohorts, initial_state(algorithm, problem, participation)))))
     for repeat in range(repeats + 1):
         for run in runs.values():
             run.once(rounds, is_timed=repeat > 0)  # the first one compiles

@@ -13,7 +13,7 @@ import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort
 from resolvent.simulator import placement
-from resolvent.simulator.engine import predrawn
+from resolvent.simulator.engine import cohorts
 from resolvent.simulator.engine.rounds import record_rounds, run_rounds, trajectory
 from resolvent.simulator.engine.schedulers import Lanes, Queue
 from resolvent.simulator.storage.tree_files import digest
@@ -117,7 +117,7 @@ def test_repeated_parties_are_refused_before_the_first_round(memory, monkeypatch
 
 @nightly.parametrize("memory", ["host", "device"])
 def test_repeated_parties_are_refused_in_any_round(memory, monkeypatch):
-    monkeypatch.setattr(predrawn, "_CHECKED_ROUNDS", 1)
+    monkeypatch.setattr(cohorts, "_CHECKED_ROUNDS", 1)
     with pytest.raises(rv.InputError, match=r"Repeating drew party \d twice in round 3"):
         rv.simulate(rv.fedavg(SOLVER), rv.models.logistic(3, 3), data(), rounds=6, evaluate_every=2, memory=memory,
                     participation=Repeating(first=3), progress=False)
@@ -136,7 +136,7 @@ def test_wrong_cohorts_are_refused(change, message):
             return replace(Cohort.from_parties(jnp.arange(3), self.shares(sizes)), **change)
 
     with pytest.raises(rv.InputError, match=message):
-        predrawn.check_first_cohorts(Wrong(), jnp.asarray(SIZES), 0)
+        cohorts.check_first_cohorts(Wrong(), jnp.asarray(SIZES), 0)
     with pytest.raises(AssertionError, match=message):
         check_participation(Wrong())
 

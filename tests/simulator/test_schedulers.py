@@ -99,6 +99,27 @@ def test_names_and_schedulers_as_choice():
         rv.schedulers.Queue(0)
 
 
+def test_runs_of_60_200_and_1000_rounds_are_one_program():
+    """Between evaluations they have 3, 10 and 50 rounds, and a compiled call runs any number of them."""
+    def compiled(rounds):
+        before = len(compilations), compiled_programs()
+        result = rv.simulate(rv.fedavg(rv.solvers.GD(0.01)), problem, rounds=rounds, progress=False,
+                             participation=rv.participation.Uniform(cohort=2))
+        assert result.metrics["round"].max() == rounds
+        return len(compilations) - before[0], compiled_programs() - before[1]
+
+    problem, compilations = rv.problems.least_squares(parties=4, samples=6, features=5), []
+
+    def listen(event, _, **__):
+        if event.endswith("backend_compile_duration"):
+            compilations.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    assert compiled(60)[1] == 1
+    assert compiled(200) == (0, 0)
+    assert compiled(1000) == (0, 0)
+
+
 @pytest.mark.nightly
 def test_what_compiles_again():
     """Another round, seed or cohort compiles nothing; another cohort size or federation compiles the rounds."""

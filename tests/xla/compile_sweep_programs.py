@@ -12,6 +12,7 @@ import resolvent as rv
 from resolvent.data.federated import FederatedData
 from resolvent.problem.learning import LearningProblem
 from resolvent.simulator.engine import compiled_rounds as engine
+from resolvent.simulator.engine.cohorts import draw_cohorts
 from resolvent.xla.fallback import FallbackJit
 from xla_cpu_rewrites.small_call import allow_small_calls, call_metadata, repeat, small_call
 
@@ -95,9 +96,10 @@ def rounds(algorithm, model, features, classes, precision):
 
     def args():
         state = engine.initial_state(algorithm, problem, participation, jnp.array(0))
-        return algorithm, problem, participation, state, jnp.array(0), jnp.array(0), jnp.array(2)
+        cohorts, _ = draw_cohorts(participation, problem.sizes, 0, 0, rounds=2, capacity=4)
+        return algorithm, problem, cohorts, state, jnp.array(0), jnp.array(0), jnp.array(2)
 
-    static = {"capacity": 4, "record": (), "scheduler": "sequential"}
+    static = {"record": (), "scheduler": "sequential"}
     return Program(engine.run_chunk, args, static, precision)
 
 

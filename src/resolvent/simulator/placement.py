@@ -9,7 +9,7 @@ import numpy as np
 
 from resolvent.problem.solvers import LocalSolver
 from resolvent.simulator.engine.chunks import ChunkRunner
-from resolvent.simulator.engine.predrawn import check_first_cohorts
+from resolvent.simulator.engine.cohorts import check_first_cohorts
 from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulator.engine.schedulers import Scheduler, Sharded
 from resolvent.simulator.memory import check_memory
@@ -55,7 +55,7 @@ def _place(plan: Plan) -> Placement:
     if plan.divides_parties:
         scheduler = scheduler.inner if isinstance(scheduler, Sharded) else scheduler
     storage = _storage_of(plan, scheduler)
-    run_chunk = ChunkRunner(plan.algorithm, plan.seed, storage.capacity, plan.recorded, scheduler)
+    run_chunk = ChunkRunner(plan.algorithm, plan.seed, plan.recorded, scheduler)
     inputs = storage.first_inputs()
     message = MessageBytes(0, 0) if plan.pools_data else message_bytes(plan.description)
     run_chunk.check(inputs)

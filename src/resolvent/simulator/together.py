@@ -23,6 +23,7 @@ from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.cache import enable_compilation_cache
+from resolvent.simulator.engine.cohorts import DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import run_chunk
 from resolvent.simulator.engine.schedulers import Lanes, Scheduler, Sequential
 from resolvent.simulator.engine.states import Chunk, Federation
@@ -159,12 +160,11 @@ def _run_rounds(runs: Sequence[_Run], done: int) -> None:
     algorithms = _stack([run.runner.algorithm for run in runs])
     every, seed = plan.evaluation.every, jnp.array(plan.seed)
     while done < plan.rounds:
-        count = min(done - done % every + every, plan.rounds, done + runner.capacity) - done
+        count = min(done - done % every + every, plan.rounds, done + runs[0].storage.capacity) - done
         with stopwatch() as watch:
             cohorts, after = runs[0].storage.draw_cohorts(done, count)
             chunks = _run_chunks(algorithms, inputs[0].problem, cohorts, states, seed, jnp.array(done),
-                                 jnp.array(count), capacity=runner.capacity, record=runner.record,
-                                 scheduler=runner.scheduler)
+                                 jnp.array(count), record=runner.record, scheduler=runner.scheduler)
             jax.block_until_ready(chunks.record)  # type: ignore[no-untyped-call]
         states = chunks.state
         part = Stopwatch(*(seconds / len(runs) for seconds in (watch.total, watch.compile, watch.cpu)))
@@ -174,15 +174,15 @@ def _run_rounds(runs: Sequence[_Run], done: int) -> None:
         done += count
 
 
-@partial(jax.jit, static_argnames=("capacity", "record", "scheduler"))
-def _run_chunks(algorithms: Algorithm, problem: Problem, participation: Participation, states: Federation,
-                seed: Int[Array, ""], start: Int[Array, ""], count: Int[Array, ""], *, capacity: int,
-                record: tuple[str, ...], scheduler: Scheduler) -> Chunk:
+@partial(jax.jit, static_argnames=("record", "scheduler"))
+def _run_chunks(algorithms: Algorithm, problem: Problem, cohorts: DrawnCohorts, states: Federation,
+                seed: Int[Array, ""], start: Int[Array, ""], count: Int[Array, ""], *, record: tuple[str, ...],
+                scheduler: Scheduler) -> Chunk:
     """``run_chunk`` for each of several algorithms and states, leaves [T, ...]."""
     def of_run(algorithm: Algorithm, state: Federation) -> Chunk:
         # Without call metadata: the compiled call could not fall back to the plain form.
-        return run_chunk.function(algorithm, problem, participation, state, seed, start, count, capacity=capacity,
-                                  record=record, scheduler=scheduler, plain=True)
+        return run_chunk.function(algorithm, problem, cohorts, state, seed, start, count, record=record,
+                                  scheduler=scheduler, plain=True)
 
     chunks: Chunk = jax.vmap(of_run)(algorithms, states)
     return chunks

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Participation
 from resolvent.problem.problem import Problem
+from resolvent.simulator.engine.cohorts import DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import run_chunk
 from resolvent.simulator.engine.schedulers import Scheduler
 from resolvent.simulator.engine.states import Chunk, Federation
@@ -19,12 +19,12 @@ class ChunkInputs(NamedTuple):
 
     Attributes:
         problem: the objectives of all parties, or of the parties of the chunk's cohorts.
-        participation: draws the cohorts.
+        cohorts: the cohorts of its rounds.
         state: the state before the chunk; running the chunk donates its buffers.
     """
 
     problem: Problem
-    participation: Participation
+    cohorts: DrawnCohorts
     state: Federation
 
 
@@ -38,7 +38,6 @@ class ChunkRunner:
 
     algorithm: Algorithm
     seed: int
-    capacity: int
     record: tuple[str, ...]
     scheduler: Scheduler
 
@@ -46,7 +45,7 @@ class ChunkRunner:
         """Run rounds start, ..., start+rounds-1."""
         return run_chunk(
             self.algorithm, *inputs, jnp.array(self.seed), jnp.array(start), jnp.array(rounds),
-            capacity=self.capacity, record=self.record, scheduler=self.scheduler)
+            record=self.record, scheduler=self.scheduler)
 
     def check(self, inputs: ChunkInputs) -> None:
         """Trace a chunk without running it, which raises the errors of parts that do not fit together.
@@ -55,7 +54,7 @@ class ChunkRunner:
         """
         run_chunk.eval_shape(
             self.algorithm, *inputs, jnp.array(self.seed), jnp.array(0), jnp.array(1),
-            capacity=self.capacity, record=self.record, scheduler=self.scheduler)
+            record=self.record, scheduler=self.scheduler)
 
     def run_copy(self, inputs: ChunkInputs, scheduler: Scheduler) -> Chunk:
         """Run the first round with another scheduler, and leave ``inputs`` as they are."""

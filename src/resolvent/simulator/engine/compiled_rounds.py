@@ -44,6 +44,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import recording
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.engine.cohort_parts import CohortPart, part_of_cohort
+from resolvent.simulator.engine.cohorts import DrawnCohorts
 from resolvent.simulator.engine.scheduler_choice import SchedulerName, scheduler_named
 from resolvent.simulator.engine.schedulers import Jobs
 from resolvent.simulator.engine.states import Chunk, Federation, RoundRecord, Snapshot
@@ -98,59 +99,55 @@ def _initial_state(algorithm: Algorithm, problem: Problem, participation: Partic
                       first_state(participation, problem.sizes, keys.root_key(seed)))
 
 
-@partial(FallbackJit, static_argnames=("capacity", "record", "scheduler"), donate_argnames=("state",))
+@partial(FallbackJit, static_argnames=("record", "scheduler"), donate_argnames=("state",))
 def run_chunk(
     algorithm: Algorithm,
     problem: Problem,
-    participation: Participation,
+    cohorts: DrawnCohorts,
     state: Federation,
     seed: Int[Array, ""],
     start: Int[Array, ""],
     count: Int[Array, ""],
     *,
-    capacity: int,
     record: tuple[str, ...],
     scheduler: SchedulerName,
     plain: bool,
 ) -> Chunk:
     """Run rounds start, ..., start+count-1.
 
-    The number of rounds is traced, so that one compiled function serves every chunk of up to ``capacity`` rounds.
+    The number of rounds is traced, so that one compiled function serves every chunk of up to R rounds.
 
     Args:
+        cohorts: the cohorts of up to R rounds.
         state: the state before the rounds; its buffers are donated.
-        count: number of rounds, 1 to ``capacity``.
+        count: number of rounds, 1 to R.
         record: names of the parties' scalars to record (``steps``, ``inexactness``, ``model_change``,
             ``start_change``), and ``gap`` for the shared model's optimality gap if the problem's optimum is known.
         plain: compile without call metadata. Callers leave this to ``FallbackJit``.
     """
-    run = partial(_run_rounds, static=_Static(record, scheduler, plain), capacity=capacity)
+    run = partial(_run_rounds, static=_Static(record, scheduler, plain))
     specs = (REPLICATED, shard_specs(problem), REPLICATED, _FEDERATION_SPECS, REPLICATED, REPLICATED, REPLICATED)
     chunk: Chunk = on_every_device(run, problem, specs, _CHUNK_SPECS)(
-        algorithm, problem, participation, state, seed, start, count)
+        algorithm, problem, cohorts, state, seed, start, count)
     return chunk
 
 
-def _run_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, state: Federation,
-                seed: Int[Array, ""], start: Int[Array, ""], count: Int[Array, ""], *, static: _Static,
-                capacity: int) -> Chunk:
-    key = keys.root_key(seed)
-    # Of the whole objective: rounds with the gap of a solved problem need them.
-    shares = participation.shares(problem.sizes) if "gap" in static.record else None
+def _run_rounds(algorithm: Algorithm, problem: Problem, cohorts: DrawnCohorts, state: Federation,
+                seed: Int[Array, ""], start: Int[Array, ""], count: Int[Array, ""], *, static: _Static) -> Chunk:
+    key, capacity = keys.root_key(seed), len(cohorts.rounds.index)
 
-    def run_round(state: Federation, t: Int[Array, ""]) -> tuple[Federation, Snapshot]:
-        cohort_key = keys.cohort_key(keys.round_key(key, t))
-        cohort, drawn = participation.draw(state.participation, cohort_key, t, problem.sizes)
-        after, snapshot = _run_round(algorithm, problem, tree.strongly_typed(cohort), shares, key,
-                                     replace(state, participation=()), t, static=static)
-        return replace(after, participation=drawn), snapshot
+    def run_round(state: Federation, i: Int[Array, ""]) -> tuple[Federation, Snapshot]:
+        cohort: Cohort = tree.strongly_typed(tree.rows(cohorts.rounds, i))
+        after: tuple[Federation, Snapshot] = _run_round(algorithm, problem, cohort, cohorts.shares, key, state,
+                                                        start + i, static=static)
+        return after
 
-    shapes = jax.eval_shape(run_round, state, start)[1]
+    shapes = jax.eval_shape(run_round, state, count)[1]
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
     last = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
     def body(i: Array, chunk: Chunk) -> Chunk:
-        state, snapshot = run_round(chunk.state, start + i)
+        state, snapshot = run_round(chunk.state, i)
         rows = jax.tree.map(lambda column, value: column.at[i].set(value), chunk.record, snapshot.record)
         return Chunk(state, rows, snapshot)
 
@@ -159,14 +156,14 @@ def _run_rounds(algorithm: Algorithm, problem: Problem, participation: Participa
 
 
 @partial(jax.jit, static_argnames=("static",))  # so that it is traced once, for its shapes and for the loop
-def _run_round(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"] | None, key: Array,
+def _run_round(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"], key: Array,
                state: Federation, t: Int[Array, ""], *, static: _Static) -> tuple[Federation, Snapshot]:
     """Round t: every phase over one cohort; ``key`` is the root key."""
     with call_metadata(not static.plain):
         return _run_phases(algorithm, problem, cohort, shares, key, state, t, static)
 
 
-def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"] | None, key: Array,
+def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"], key: Array,
                 state: Federation, t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
     plain, algorithm, of_round = algorithm, algorithm_of_round(algorithm, t), problem.at(t)
     part = part_of_cohort(problem, cohort)
@@ -184,7 +181,7 @@ def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: 
         server_info |= phase.server_info
     _check_info(algorithm, party_info, static.record)
     models = party_info.pop("model")
-    if isinstance(problem, SolvedProblem) and shares is not None and (
+    if "gap" in static.record and isinstance(problem, SolvedProblem) and (
             shared := algorithm.server_model(state.server)) is not None:
         server_info["gap"] = problem.gap(shared, shares)
     if "model_change" in static.record:

@@ -5,6 +5,7 @@ traced, so that a sweep over a number of the algorithm is one ``jax.vmap``, and 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -17,6 +18,7 @@ from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine import compiled_rounds as engine
+from resolvent.simulator.engine.cohorts import draw_cohorts
 from resolvent.simulator.engine.scheduler_choice import SchedulerName
 from resolvent.simulator.engine.states import Chunk, Federation
 
@@ -79,14 +81,18 @@ def record_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     algorithm, participation = with_memory(algorithm, problem), _participation(participation)
     # A copy, because run_chunk takes over the buffers of its argument.
     state = initial_state(algorithm, problem, participation, seed) if state is None else jax.tree.map(jnp.array, state)
-    arguments = (algorithm, problem, participation, state, jnp.array(seed), jnp.array(start), jnp.array(rounds))
+    capacity = max(_MIN_CAPACITY, 1 << (rounds - 1).bit_length())
+    cohorts, after = draw_cohorts(participation, problem.sizes, seed, start, rounds=rounds, capacity=capacity,
+                                  state=state.participation)
+    arguments = (algorithm, problem, cohorts, replace(state, participation=()), jnp.array(seed), jnp.array(start),
+                 jnp.array(rounds))
     # Within a transformation the compiled function would donate buffers that the transformation owns, and could not
     # fall back to the plain form.
     is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
     run: Callable[..., Chunk] = partial(engine.run_chunk.function, plain=True) if is_traced else engine.run_chunk
-    capacity = max(_MIN_CAPACITY, 1 << (rounds - 1).bit_length())
-    chunk = run(*arguments, capacity=capacity, record=record, scheduler=scheduler)
-    return chunk._replace(record=jax.tree.map(lambda leaf: leaf[:rounds], chunk.record))
+    chunk = run(*arguments, record=record, scheduler=scheduler)
+    return chunk._replace(state=replace(chunk.state, participation=after),
+                          record=jax.tree.map(lambda leaf: leaf[:rounds], chunk.record))
 
 
 def trajectory(algorithm: Algorithm, problem: Problem, rounds: int, participation: Participation | None = None, *,

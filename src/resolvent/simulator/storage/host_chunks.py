@@ -16,7 +16,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.problem.subset import Gatherer, PartySubset
-from resolvent.simulator.engine.predrawn import PredrawnCohorts, check_cohorts, draw_cohorts
+from resolvent.simulator.engine.cohorts import DrawnCohorts, check_cohorts, draw_cohorts
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.storage.host_states import HostStates, StoredRows
 
@@ -47,7 +47,7 @@ class PendingChunk(NamedTuple):
 
     start: int
     rounds: int
-    participation: PredrawnCohorts
+    cohorts: DrawnCohorts
     state_after: ParticipationState
     ids: NDArray[np.int32]
     gathered: Future[GatheredChunk]
@@ -82,11 +82,11 @@ class HostChunks:
         """
         every = self._plan.evaluation.every
         rounds = min(self.capacity, limit, every - start % every, self._plan.rounds - start)
-        participation, after = draw_cohorts(self._plan.participation, self._sizes, self._plan.seed, start,
-                                            rounds=rounds, capacity=self.capacity, state=state)
-        check_cohorts(participation, rounds, self._plan.participation, len(self._sizes))
-        ids = np.unique(np.asarray(participation.cohorts.index)[:rounds]).astype(np.int32)
-        return PendingChunk(start, rounds, participation, after, ids, self._worker.submit(self._gather, ids))
+        cohorts, after = draw_cohorts(self._plan.participation, self._sizes, self._plan.seed, start, rounds=rounds,
+                                      capacity=self.capacity, state=state)
+        check_cohorts(cohorts, start, rounds, self._plan.participation, len(self._sizes))
+        ids = np.unique(np.asarray(cohorts.rounds.index)[:rounds]).astype(np.int32)
+        return PendingChunk(start, rounds, cohorts, after, ids, self._worker.submit(self._gather, ids))
 
     def _gather(self, ids: NDArray[np.int32]) -> GatheredChunk:
         problem = self._gatherer(ids, self._slots, _SPLITS)

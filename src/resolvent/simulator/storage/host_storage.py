@@ -70,7 +70,7 @@ class HostStorage(Storage, PartiesView):
     def first_inputs(self) -> ChunkInputs:
         chunk = self._next.gathered.result()
         rows = jax.tree.map(jnp.asarray, chunk.stored.rows)
-        return ChunkInputs(to_device(chunk.problem), self._next.participation, Federation(self._server, rows))
+        return ChunkInputs(to_device(chunk.problem), self._next.cohorts, Federation(self._server, rows))
 
     @override
     def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
@@ -86,8 +86,8 @@ class HostStorage(Storage, PartiesView):
         self._cohort_problem = to_device(gathered.problem)
         parties = self._states.complete(self._cohort_problem, gathered.stored)
         scheduler = run_chunk.scheduler
-        problem, participation = scheduler.constants_to_devices((self._cohort_problem, pending.participation))
-        inputs = ChunkInputs(problem, participation, scheduler.to_devices(Federation(self._server, parties)))
+        problem, cohorts = scheduler.constants_to_devices((self._cohort_problem, pending.cohorts))
+        inputs = ChunkInputs(problem, cohorts, scheduler.to_devices(Federation(self._server, parties)))
         chunk: Chunk = scheduler.from_devices(run_chunk(inputs, start, pending.rounds))
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._server, self._participation = chunk.state.server, pending.state_after

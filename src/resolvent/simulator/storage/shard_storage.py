@@ -1,6 +1,7 @@
 """Storage of a run in several processes: each has the data and the states of its own parties only."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
+from resolvent.algorithms.participation.base import ParticipationState
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.cohort_parts import sum_over_devices
+from resolvent.simulator.engine.cohorts import draw_cohorts
 from resolvent.simulator.engine.compiled_rounds import initial_state
 from resolvent.simulator.engine.schedulers import AXIS
 from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
@@ -52,13 +55,17 @@ class ShardStorage(Storage, PartiesView):
         """Read the samples of this process's parties, and compute their first states."""
         assert plan.task.model is not None
         assert plan.task.data is not None
-        self.capacity = call_capacity(plan)
+        self.capacity = call_capacity(plan.cohort_size)
         self._layout = layout = ShardLayout.of_data(plan.task.data, Mesh(jax.devices(), (AXIS,)))
         self._devices = layout.local_devices()
         problem = place_shards(plan.task.model, plan.task.data, layout)
-        participation = layout.replicate(plan.participation)
-        state = initial_state(plan.algorithm, problem, participation, jnp.array(plan.seed))
-        self._inputs = ChunkInputs(problem, participation, state)
+        self._participation, self._seed = plan.participation, plan.seed
+        self._sizes = jnp.asarray(plan.task.data.sizes())
+        self._training = problem
+        state: Federation = initial_state(plan.algorithm, problem, layout.replicate(plan.participation),
+                                          jnp.array(plan.seed))
+        self._drawn = jax.tree.map(jnp.asarray, local_view(state.participation, 0))
+        self._state = replace(state, participation=())
         self._snapshot: Snapshot | None = None
         self._problems = [local_view(problem, i) for i in range(len(self._devices))]
         self.problem = self._problems[0]
@@ -68,23 +75,29 @@ class ShardStorage(Storage, PartiesView):
 
     @override
     def first_inputs(self) -> ChunkInputs:
-        return self._inputs
+        return self._inputs(0, 1)[0]
+
+    def _inputs(self, start: int, rounds: int) -> tuple[ChunkInputs, ParticipationState]:
+        """The inputs of a chunk, and the participation's state after it. Every process draws the same cohorts."""
+        cohorts, after = draw_cohorts(self._participation, self._sizes, self._seed, start, rounds=rounds,
+                                      capacity=self.capacity, state=self._drawn)
+        return ChunkInputs(self._training, self._layout.replicate(cohorts), self._state), after
 
     @override
     def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
         rounds = min(end - start, limit, self.capacity)
-        chunk = run_chunk(self._inputs, start, rounds)
+        inputs, after = self._inputs(start, rounds)
+        chunk = run_chunk(inputs, start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
-        self._inputs, self._snapshot = self._inputs._replace(state=chunk.state), chunk.snapshot
-        server, participation, record, last_record, server_before = local_view(
-            (chunk.state.server, chunk.state.participation, chunk.record, chunk.snapshot.record,
-             chunk.snapshot.server_before), 0)
+        self._state, self._drawn, self._snapshot = chunk.state, after, chunk.snapshot
+        server, record, last_record, server_before = local_view(
+            (chunk.state.server, chunk.record, chunk.snapshot.record, chunk.snapshot.server_before), 0)
         snapshot = Snapshot(last_record, chunk.snapshot.models, server_before)
-        return Chunk(Federation(server, chunk.state.parties, participation), record, snapshot), rounds
+        return Chunk(Federation(server, chunk.state.parties, after), record, snapshot), rounds
 
     @override
     def evaluated_parties(self) -> list[EvaluationView]:
-        return [EvaluationView(problem, local_view(self._inputs.state, i), index, positions)
+        return [EvaluationView(problem, local_view(self._state, i), index, positions)
                 for i, (problem, index, positions) in enumerate(
                     zip(self._problems, self._evaluated_ids, self._evaluated, strict=True))]
 
@@ -98,7 +111,7 @@ class ShardStorage(Storage, PartiesView):
             index = np.full(min(len(cohort), self._layout.slots), np.asarray(problem.smallest)[0], np.int32)
             index[:len(positions)] = cohort[positions]
             models, server, before = local_view(
-                (self._snapshot.models, self._inputs.state.server, self._snapshot.server_before), i)
+                (self._snapshot.models, self._state.server, self._snapshot.server_before), i)
             views.append(CohortView(problem, models, jnp.asarray(index), positions, server, before))
         return views
 
@@ -138,38 +151,34 @@ class ShardStorage(Storage, PartiesView):
             index = np.full(len(ids), np.asarray(problem.smallest)[0], np.int32)  # one shape for all devices
             index[:len(at)] = ids[at]
             positions.append(at)
-            models.append(personal_models(algorithm, problem, local_view(self._inputs.state, i), jnp.asarray(index)))
+            models.append(personal_models(algorithm, problem, local_view(self._state, i), jnp.asarray(index)))
         return jax.tree.map(lambda *parts: self.collect(positions, parts, len(ids)), *models)
 
     def _rows(self, ids: NDArray[np.integer]) -> PartyState:
         """The states of these parties, leaves [M, ...]; all processes call it with the same ids."""
-        return self._gather(self._inputs.state.parties, ids)
+        return self._gather(self._state.parties, ids)
 
     def _gather(self, states: PyTree[Array], ids: NDArray[np.integer]) -> PyTree[NDArray[Any]]:
-        gathered = _gather_rows(self._inputs.problem, states, jnp.asarray(ids, jnp.int32))
+        gathered = _gather_rows(self._training, states, jnp.asarray(ids, jnp.int32))
         return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), gathered)
 
     @override
     def final_state(self) -> Federation:
         """The server's state; instead of arrays [N, ...], an object that gathers the rows of parties by index."""
-        state = self._inputs.state
-        return Federation(local_view(state.server, 0), PartyRows(self._rows), local_view(state.participation, 0))
+        return Federation(local_view(self._state.server, 0), PartyRows(self._rows), self._drawn)
 
     @override
     def checkpoint_state(self) -> Federation:
         """The state in the form of one process; the parties' states are exchanged in blocks when they are read."""
-        state = self._inputs.state
-        return Federation(local_view(state.server, 0), jax.tree.map(self._in_blocks, state.parties),
-                          local_view(state.participation, 0))
+        return Federation(local_view(self._state.server, 0), jax.tree.map(self._in_blocks, self._state.parties),
+                          self._drawn)
 
     def _in_blocks(self, leaf: Array) -> "_StateLeaf":
         return _StateLeaf(leaf, self._layout, lambda ids: self._gather(leaf, ids))
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._inputs = self._inputs._replace(
-            state=Federation(self._layout.replicate(state.server), state.parties,
-                             self._layout.replicate(state.participation)))
+        self._state, self._drawn = Federation(self._layout.replicate(state.server), state.parties), state.participation
 
 
 class _StateLeaf(BlockedLeaf):

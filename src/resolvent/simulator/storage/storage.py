@@ -19,15 +19,16 @@ from resolvent.algorithms.algorithm import ServerState
 from resolvent.algorithms.participation.base import ParticipationState
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.cohorts import DrawnCohorts, draw_cohorts
 from resolvent.simulator.engine.compiled_rounds import initial_state
-from resolvent.simulator.engine.predrawn import PredrawnCohorts, draw_cohorts
 from resolvent.simulator.engine.schedulers import Scheduler
 from resolvent.simulator.engine.states import Chunk, Federation
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.storage.parties_view import PartiesView
 from resolvent.simulator.storage.tree_files import digest
 
-_MAX_RECORDS = 2**20  # parties' records in one compiled call; a record has about 10 bytes
+_CALL_ROUNDS = 256  # the same for all runs, so that runs of other lengths are the same programs
+_MAX_ROWS = 2**16  # rows of cohorts, and records of parties, in one compiled call
 
 
 class EvaluationView(NamedTuple):
@@ -149,7 +150,7 @@ class DeviceStorage(Storage):
     def __init__(self, plan: Plan, problem: Problem, scheduler: Scheduler) -> None:
         """Compute the first state and copy everything to the scheduler's devices."""
         self.problem = problem
-        self.capacity = call_capacity(plan)
+        self.capacity = call_capacity(plan.cohort_size)
         self._scheduler, self._evaluated = scheduler, jnp.asarray(plan.evaluation.parties)
         training = problem.pooled() if plan.pools_data else problem
         self._participation, self._seed = plan.training_participation, plan.seed
@@ -161,7 +162,7 @@ class DeviceStorage(Storage):
         placed: Federation = self._scheduler.to_devices(replace(state, participation=()))
         return placed
 
-    def draw_cohorts(self, start: int, rounds: int) -> tuple[PredrawnCohorts, ParticipationState]:
+    def draw_cohorts(self, start: int, rounds: int) -> tuple[DrawnCohorts, ParticipationState]:
         """The cohorts of the next rounds, and the state of the participation after them.
 
         All methods of a comparison draw with one program, and their programs of rounds have no draws.
@@ -173,7 +174,7 @@ class DeviceStorage(Storage):
     def first_inputs(self) -> ChunkInputs:
         return self._inputs(self.draw_cohorts(0, 1)[0])
 
-    def _inputs(self, cohorts: PredrawnCohorts) -> ChunkInputs:
+    def _inputs(self, cohorts: DrawnCohorts) -> ChunkInputs:
         return ChunkInputs(self._training, self._scheduler.constants_to_devices(cohorts), self._device_state)
 
     @override
@@ -208,9 +209,9 @@ class DeviceStorage(Storage):
         self._state, self._device_state = state, self._on_devices(state)
 
 
-def call_capacity(plan: Plan) -> int:
-    """The maximum number of rounds in one compiled call, if all parties are on devices."""
-    return max(1, min(plan.evaluation.every, plan.rounds, _MAX_RECORDS // plan.cohort_size))
+def call_capacity(cohort: int) -> int:
+    """The maximum number of rounds with cohorts of this size in one compiled call, if all parties are on devices."""
+    return max(1, min(_CALL_ROUNDS, _MAX_ROWS // cohort))
 
 
 def whole_cohort(problem: Problem, chunk: Chunk) -> CohortView:
