@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegressionCV
 
 from resolvent.comparisons.judgement.advice import Candidate, SiteEvidence, advise, base_loss, site_evidence
 from resolvent.errors import InputError
@@ -169,11 +170,31 @@ def test_candidates_of_different_sites_are_refused():
             advise(candidates)
 
 
-def test_in_worlds_of_known_truth_reversed_sites_are_not_told_to_join():
-    """The quick form of benchmarks/advice.py: eight draws of two worlds."""
+@pytest.fixture(scope="module")
+def worlds():
+    """benchmarks/advice.py."""
     spec = spec_from_file_location("advice_worlds", Path(__file__).parents[2] / "benchmarks" / "advice.py")
-    worlds = module_from_spec(spec)
-    spec.loader.exec_module(worlds)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_alone_of_the_worlds_is_the_cross_validated_regression_of_scikit_learn(worlds):
+    """The same strength of the path, and the same coefficients up to the small ridge of the intercept."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(0, 1, (100, 8))
+    y = (rng.random(100) < 1 / (1 + np.exp(-x[:, 0] + 0.7 * x[:, 1] - 0.4))).astype(float)
+    inner = np.arange(100) % worlds.INNER
+    found = worlds.tuned(x, y, np.arange(100) % worlds.FOLDS, inner, is_number=False)[-1]
+    folds = [(np.flatnonzero(inner != i), np.flatnonzero(inner == i)) for i in range(worlds.INNER)]
+    expected = LogisticRegressionCV(Cs=1 / worlds.PATH, cv=folds, scoring="neg_log_loss", l1_ratios=(0,), tol=1e-10,
+                                    max_iter=5000, use_legacy_attributes=False).fit(x, y)
+    assert 0.03 < 1 / expected.C_ < 1e8
+    assert found == pytest.approx([*expected.coef_[0], expected.intercept_[0]], abs=1e-3)
+
+
+def test_in_worlds_of_known_truth_reversed_sites_are_not_told_to_join(worlds):
+    """The quick form of benchmarks/advice.py: eight draws of two worlds."""
     alike, mixed = ([row for sites in worlds.draws_of(name, 8, None) for row in worlds.decisions(name, sites)]
                     for name in worlds.QUICK)
     reversed_sites = [row for row in mixed if row["odd"]]

@@ -32,8 +32,8 @@ stranger, and then only its own rows speak for it. See ``population_posterior``.
 
 **Vetoes.** A site's own evidence is never outvoted. It is never told to join if
 
-- its own estimate is below zero, and P(theta > 0) by its own rows alone (Student, n - 1 degrees of freedom) is below
-  0.2; or
+- its own estimate is below zero, and P(theta > 0) by its own rows alone (Student with n - 1 degrees of freedom; the
+  variance with the luck of training) is below 0.2, where n counts at most twice the rows of the rarer class; or
 - it shows *another relation*: the slope's interval of 95 % lies below 1/2, and the slope is below the other sites' by
   more than 1.96 standard deviations of the difference.
 
