@@ -84,7 +84,7 @@ def pytest_collection_finish():
 def pytest_terminal_summary(terminalreporter):
     """What was skipped and why, one line for each reason."""
     if _AFFECTED is not None:
-        left = [path for path in _TESTS.rglob("test_*.py") if not _is_affected(_path_of(path))]
+        left = [path for folder in _TESTS for path in folder.rglob("test_*.py") if not _is_affected(_path_of(path))]
         terminalreporter.write_line(f"not run: {len(left)} files of tests; nothing that they need differs from "
                                     f"{os.environ['RESOLVENT_BASE']} (RESOLVENT_BASE)")
     reasons = {}

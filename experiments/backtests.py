@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 from numpy.typing import NDArray
 
 from experiments.curves import Curve
@@ -24,10 +24,8 @@ from experiments.portfolio import (
 )
 from experiments.portfolio.market_data import SPLITS
 from experiments.schema import View
-from resolvent.algorithms import keys
+from resolvent import Result, keys
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.math.tree import Vector
-from resolvent.simulator.record.result import Result
 
 WEALTH_BY_DAY = "wealth_by_day"  # the measure of the wealth on each day of a split
 _UNTRAINED = "untrained"
@@ -68,8 +66,8 @@ class Backtests:
             curves[name] = Curve(rounds[[0, -1]], np.full(2, values.mean()), parties=values)
         return curves
 
-    def _backtest_parties(self, models: Vector, split: str) -> Backtest:
-        def of_party(party: tuple[Vector, Array]) -> Backtest:
+    def _backtest_parties(self, models: PyTree, split: str) -> Backtest:
+        def of_party(party: tuple[PyTree, Array]) -> Backtest:
             model, k = party
             return self.problem.backtest(model, k, split)
 

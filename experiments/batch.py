@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from experiments import FAILURE, NO_DATA
 from experiments.claims import NOT_DECIDED, VERDICTS, is_borderline, items_of
 from experiments.results import read_record, read_records, write_page
-from resolvent.data.files.atomic_files import remove_folder, write_atomically, write_text
 from resolvent.errors import InputError, shorten
+from resolvent.files import remove_folder, write_atomically, write_text
 
 COLUMNS = ("name", "seconds", "verdict", "spreads", "claim")
 _FAILED, _SKIPPED = "failed", "skipped"

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from resolvent.comparisons.judgement.metrics import higher_is_better
-from resolvent.data.files.atomic_files import write_text
-from resolvent.simulator.record.plots import COLOURS, colour_of, style
+from resolvent.files import write_text
+from resolvent.metrics import higher_is_better
+from resolvent.plots import COLOURS, colour_of, style
 
 _PALE = "#A9C5DA"
 _MARKERS = "osD^vPX*"

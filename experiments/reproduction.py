@@ -1,18 +1,18 @@
 """A reproduction: a paper's figure as experiments, read from one file."""
 
+import copy
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pydantic
+from ruamel.yaml import YAML
 
 from experiments.schema import Claim, Panel, Search, Setting, SmallSetting, View
-from resolvent.comparisons.experiment.binding import Bound, parameters
-from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.experiment.merged_settings import Choices, fill, merge, texts_in, with_choices
-from resolvent.comparisons.experiment.yaml_files import read_data, write_yaml
+from experiments.settings import Choices, fill, merge, texts_in
 from resolvent.errors import InputError, alternatives, quote
+from resolvent.experiment_files import ExperimentFile, with_choices
 
 FIGURES = Path(__file__).parent / "figures"
 
@@ -76,7 +76,7 @@ class Reproduction(pydantic.BaseModel):
     def parse(cls, name: str, text: str) -> "Reproduction":
         """Check the text of a reproduction."""
         try:
-            reproduction = cls(name=name, **read_data(text, f"{name}.yaml"))
+            reproduction = cls(name=name, **YAML(typ="safe").load(text))
         except pydantic.ValidationError as error:
             raise InputError(f"{name}.yaml: {error}") from error
         texts = [claim.says for claim in reproduction.claims]
@@ -198,11 +198,15 @@ class Reproduction(pydantic.BaseModel):
         combinator = self.panels[title].combinator
         algorithms = {label: {**combinator, "inner": algorithm} if combinator else algorithm
                       for label, algorithm in settings["algorithms"].items()}
-        text, source = write_yaml({**settings, "algorithms": algorithms}), f"{self.name}, {title}"
-        file = ExperimentFile.parse(text, source, self.name, (*changes, f"seed={seed}"))
+        stated = {**settings, "algorithms": algorithms}
+
+        def read(*changes: str) -> ExperimentFile:  # which are made in place
+            return ExperimentFile.of_settings(copy.deepcopy(stated), f"{self.name}, {title}", self.name, changes)
+
+        file = read(*changes, f"seed={seed}")
         seeded = [f"{key}.seed={seed}" for key in ("problem", "data")
-                  if _has_seed(file.bound.parts.get(key)) and "seed" not in _mapping(settings.get(key))]
-        return ExperimentFile.parse(text, source, self.name, (*changes, f"seed={seed}", *seeded)) if seeded else file
+                  if "seed" in (file.settings.get(key) or {}) and "seed" not in _mapping(settings.get(key))]
+        return read(*changes, f"seed={seed}", *seeded) if seeded else file
 
 
 def _texts_of(claim: Claim) -> set[str]:
@@ -216,7 +220,3 @@ def reproductions() -> dict[str, str]:
 
 def _mapping(settings: object) -> Mapping[str, Any]:
     return settings if isinstance(settings, Mapping) else {}
-
-
-def _has_seed(part: object) -> bool:
-    return isinstance(part, Bound) and "seed" in parameters(part.function)

@@ -19,9 +19,8 @@ from experiments.claims import (
 )
 from experiments.pictures import draw
 from experiments.schema import Setting
-from resolvent.data.files.atomic_files import write_text
-from resolvent.data.files.digests import read_sealed, seal
 from resolvent.errors import count_of
+from resolvent.files import read_sealed, seal, write_text
 
 _MAX_LINE = 110  # characters of JSON that are written on one line
 _MAX_NUMBERS = 6  # numbers of a reading that the page lists

@@ -12,8 +12,8 @@ from experiments.reproduction import Reproduction
 from experiments.run_metrics import Checkpoints
 from experiments.schema import Setting
 from experiments.search import ProgressOfPanel, is_searched, search
-from resolvent.comparisons.experiment.merged_settings import Choices
-from resolvent.comparisons.runs.environment import device, versions
+from experiments.settings import Choices
+from resolvent.experiment_files import device, versions
 
 Panels = dict[str, dict[str, Curve]]  # title -> label -> curve
 

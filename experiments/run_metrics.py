@@ -13,10 +13,10 @@ from experiments.portfolio import PortfolioProblem
 from experiments.portfolio.traded_markets import TradedMarkets
 from experiments.reproduction import PanelExperiment
 from experiments.schema import View
-from resolvent.comparisons.judgement.metrics import worst_value
-from resolvent.comparisons.runs.comparison_runs import compare_file
-from resolvent.data.federated import FederatedData
+from resolvent import FederatedData
 from resolvent.errors import InputError
+from resolvent.experiment_files import compare_file
+from resolvent.metrics import higher_is_better
 
 _AXES = {"seconds": ("simulated_seconds",), "bytes": ("bytes_down", "bytes_up"), "bytes_up": ("bytes_up",)}
 
@@ -61,13 +61,14 @@ class RunMetrics:
             raise InputError(f"there is no measure {view.measure!r} of the split {view.split!r}; there are "
                              f"{', '.join(sorted(f'{metric} ({split})' for metric, split in known))}")
         result, measured = {}, set(rows["method"])
+        worst = -np.inf if higher_is_better(view.measure) else np.inf  # of a run that diverged
         for label, point in self.points.items():
             if label in measured:
                 of_method = rows[rows["method"] == label]
                 by_round = _over_parties(of_method, view, self.sizes)
                 values, rounds = by_round.to_numpy(dtype=float), by_round.index.to_numpy(dtype=np.int64)
                 last = of_method[of_method["round"] == rounds[-1]].sort_values("party")["value"].to_numpy(dtype=float)
-                result[label] = Curve(rounds, np.where(np.isfinite(values), values, worst_value(view.measure)), point,
+                result[label] = Curve(rounds, np.where(np.isfinite(values), values, worst), point,
                                       self._axes(label, rounds), last)
         if self._backtests is not None:
             result |= self._backtests.baseline_curves(view, next(iter(result.values())).rounds)

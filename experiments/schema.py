@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import pydantic
 
-from resolvent.comparisons.judgement.metrics import higher_is_better
+from resolvent.metrics import higher_is_better
 
 Setting = Literal["paper scale", "middle", "quick", "tiny"]  # from the largest to the smallest
 SETTING_OF_SCALE: dict[str, Setting] = {"paper": "paper scale", "middle": "middle", "quick": "quick"}

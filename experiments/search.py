@@ -9,9 +9,10 @@ from experiments.record import rounded
 from experiments.reproduction import PanelExperiment, Reproduction
 from experiments.run_metrics import Checkpoints
 from experiments.schema import Setting
-from resolvent.comparisons.experiment.merged_settings import merge, with_choices
-from resolvent.comparisons.judgement.metrics import higher_is_better
+from experiments.settings import merge
 from resolvent.errors import InputError
+from resolvent.experiment_files import with_choices
+from resolvent.metrics import higher_is_better
 
 ProgressOfPanel = Callable[[str, int, int], None]  # panel, runs done, runs in total
 

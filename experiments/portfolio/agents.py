@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from experiments.portfolio.market import FirstOrderCosts, drift
 from experiments.portfolio.policies import Policy
-from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle
+from resolvent.problems import Oracle
 
 BURN_IN_DAYS = 5  # after these days the first weights have almost no influence
 
@@ -71,7 +70,7 @@ class AgentOracle(Oracle):
         return int(self.closes.shape[1]) - self.policy.lookback - self.lag
 
     @override
-    def init_memory(self, w: Vector) -> Float[Array, "rows m+1"] | tuple[()]:
+    def init_memory(self, w: PyTree) -> Float[Array, "rows m+1"] | tuple[()]:
         """For each market the uniform weights of the assets before the first decision and after each decision."""
         if not self.is_stored:
             return ()
@@ -79,24 +78,24 @@ class AgentOracle(Oracle):
         return jnp.broadcast_to(self._first_weights, (markets * (self.decisions + 1), assets + 1))
 
     @override
-    def value(self, w: Vector) -> Float[Array, ""]:
+    def value(self, w: PyTree) -> Float[Array, ""]:
         """f, with the exact recurrence of each market from uniform weights."""
         return jnp.mean(jax.lax.map(lambda closes: self._value_of_market(w, closes), self.closes))
 
     @override
-    def grad(self, w: Vector) -> Vector:
+    def grad(self, w: PyTree) -> PyTree:
         """The gradient of f through the recurrence."""
-        gradient: Vector = jax.grad(self.value)(w)
+        gradient: PyTree = jax.grad(self.value)(w)
         return gradient
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+    def batch_grad(self, w: PyTree, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> PyTree:
         """As with a memory, but the last weights are computed from uniform weights ``BURN_IN_DAYS`` days before."""
         return self._gradient(w, positions, mask, self._recomputed_weights(w, positions))[0]
 
     @override
-    def batch_grad_with_memory(self, w: Vector, memory: Any, positions: Int[Array, " B"],
-                               mask: Bool[Array, " B"]) -> tuple[Vector, Any]:
+    def batch_grad_with_memory(self, w: PyTree, memory: Any, positions: Int[Array, " B"],
+                               mask: Bool[Array, " B"]) -> tuple[PyTree, Any]:
         """The gradient of the mean reward of a minibatch; afterwards the memory has the new weights of its days.
 
         A decision reads the weights of the day before from the memory, without gradient. The cost of a trade depends on
@@ -109,17 +108,17 @@ class AgentOracle(Oracle):
         return gradient, memory.at[jnp.where(mask, rows + 1, len(memory))].set(weights.astype(memory.dtype),
                                                                                mode="drop")
 
-    def weights(self, w: Vector, market: int = 0) -> Float[Array, "decisions m+1"]:
+    def weights(self, w: PyTree, market: int = 0) -> Float[Array, "decisions m+1"]:
         """The weights of all decisions by the exact recurrence from uniform weights."""
         days = self._days_of(self.closes[market], jnp.arange(self.decisions))
         return self._recurrence(w, days, self._first_weights)
 
-    def _gradient(self, w: Vector, positions: Array, mask: Array, previous: Array) -> tuple[Vector, Array]:
+    def _gradient(self, w: PyTree, positions: Array, mask: Array, previous: Array) -> tuple[PyTree, Array]:
         days, previous = self._days(positions), jax.lax.stop_gradient(previous)
         follows = jnp.concatenate([jnp.zeros(1, bool), positions[1:] == positions[:-1] + 1])
         follows &= positions % self.decisions > 0  # not the day before, but the last day of another market
 
-        def loss(w: Vector) -> tuple[Array, Array]:
+        def loss(w: PyTree) -> tuple[Array, Array]:
             weights = self._decide(w, days, previous)
             neighbours = jnp.concatenate([previous[:1], weights[:-1]])
             before = jnp.where(follows[:, None], neighbours, previous)
@@ -127,10 +126,10 @@ class AgentOracle(Oracle):
             importance = jnp.where(mask, jnp.asarray(self.discount, rewards.dtype) ** jnp.arange(len(mask)), 0)
             return -jnp.sum(jnp.where(mask, rewards, 0) * importance) / jnp.sum(importance), weights
 
-        result: tuple[Vector, Array] = jax.grad(loss, has_aux=True)(w)
+        result: tuple[PyTree, Array] = jax.grad(loss, has_aux=True)(w)
         return result
 
-    def _decide(self, w: Vector, days: PolicyDays, previous: Array) -> Float[Array, "B m+1"]:
+    def _decide(self, w: PyTree, days: PolicyDays, previous: Array) -> Float[Array, "B m+1"]:
         votes = self.policy.votes(w, days.windows.reshape(len(days.windows), -1))
         return self.policy.weights(w, votes.reshape(days.windows.shape[1:]), previous)
 
@@ -139,7 +138,7 @@ class AgentOracle(Oracle):
         factors = jax.vmap(self.costs.factor)(jax.vmap(drift)(before, days.earlier), weights)
         return jnp.log(factors * jnp.sum(weights * days.relatives, axis=1))
 
-    def _recurrence(self, w: Vector, days: PolicyDays, first: Array) -> Float[Array, "B m+1"]:
+    def _recurrence(self, w: PyTree, days: PolicyDays, first: Array) -> Float[Array, "B m+1"]:
         votes = self.policy.votes(w, days.windows.reshape(len(days.windows), -1)).reshape(days.windows.shape[1:])
 
         def decide(previous: Array, votes: Array) -> tuple[Array, Array]:
@@ -149,12 +148,12 @@ class AgentOracle(Oracle):
         weights: Array = jax.lax.scan(decide, first, votes)[1]
         return weights
 
-    def _value_of_market(self, w: Vector, closes: Float[Array, "days m"]) -> Float[Array, ""]:
+    def _value_of_market(self, w: PyTree, closes: Float[Array, "days m"]) -> Float[Array, ""]:
         days = self._days_of(closes, jnp.arange(self.decisions))
         weights = self._recurrence(w, days, self._first_weights)
         return -jnp.mean(self._rewards(days, jnp.concatenate([self._first_weights[None], weights[:-1]]), weights))
 
-    def _recomputed_weights(self, w: Vector, positions: Int[Array, " B"]) -> Float[Array, "B m+1"]:
+    def _recomputed_weights(self, w: PyTree, positions: Int[Array, " B"]) -> Float[Array, "B m+1"]:
         """The weights of the day before each position."""
         previous = jnp.broadcast_to(self._first_weights, (len(positions), len(self._first_weights)))
         in_market = positions % self.decisions

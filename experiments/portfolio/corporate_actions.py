@@ -18,9 +18,8 @@ import numpy as np
 
 from experiments.portfolio.price_tables import Prices, parse_date, parse_price
 from resolvent.arguments import checked
-from resolvent.data.files import data_files as files
-from resolvent.data.tables.text_formats import find_separator, iterate_records, to_utf8
 from resolvent.errors import InputError, alternatives, quote, shorten
+from resolvent.files import text_records
 
 _COLUMNS = ("Date", "Ticker", "Action", "Value")
 _WITH_VALUE = ("split", "dividend", "delisting")
@@ -141,10 +140,7 @@ def read_actions(actions: str) -> Actions:
         >>> actions = portfolio.read_actions("actions.csv")  # doctest: +SKIP
         >>> prices = actions.adjusted(portfolio.read_prices("traded.csv", check=False))  # doctest: +SKIP
     """
-    path = files.find(actions)
-    name = shorten(path.name)
-    data, separator = find_separator(to_utf8(files.read(path), "auto", name), ",", _COLUMNS[:1], name)
-    records = iterate_records(data, separator)
+    name, records = text_records(actions, _COLUMNS[:1])
     header = tuple(title.strip() for title in next(records, (1, []))[1])
     if header != _COLUMNS:
         raise InputError(f"{name}: its columns are {shorten(', '.join(header))}: they must be {', '.join(_COLUMNS)}")

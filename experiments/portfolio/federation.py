@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from typing_extensions import override
 
 from experiments.portfolio.agents import AgentOracle
@@ -20,9 +20,7 @@ from experiments.portfolio.trading import Backtest, backtest
 from experiments.portfolio.trained import VoteStrategy
 from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
-from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle
-from resolvent.problem.problem import Problem
+from resolvent.problems import Oracle, Problem
 
 MemoryKind = Literal["stored", "recomputed"]
 Panel = Literal["appended", "recent"]
@@ -84,7 +82,7 @@ class PortfolioProblem(Problem):
     year: Int[Array, ""] | None
 
     @override
-    def init(self, key: Array) -> Vector:
+    def init(self, key: Array) -> PyTree:
         return jax.tree.map(lambda x: x.astype(self.closes.dtype), self.policy.init(key))
 
     @override
@@ -123,7 +121,7 @@ class PortfolioProblem(Problem):
         return jnp.full(self.parties, len(self._decisions(split)))
 
     @override
-    def report(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> dict[str, Array]:
+    def report(self, w: PyTree, k: Int[Array, ""], split: Int[Array, ""]) -> dict[str, Array]:
         """The loss, which is the negative mean logarithmic growth, and the metrics of a back-test from cash."""
         def of_split(number: int) -> dict[str, Array]:
             if not len(self._decisions(number)):
@@ -135,11 +133,11 @@ class PortfolioProblem(Problem):
         return scores
 
     @override
-    def evaluate_party(self, w: Vector, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
+    def evaluate_party(self, w: PyTree, k: Int[Array, ""], split: Int[Array, ""]) -> tuple[Array, Array]:
         scores = self.report(w, k, split)
         return scores["loss"], scores[self.score_name]
 
-    def backtest(self, w: Vector, k: Int[Array, ""] | int, split: str = "test") -> Backtest:
+    def backtest(self, w: PyTree, k: Int[Array, ""] | int, split: str = "test") -> Backtest:
         """The back-test of a policy with parameters ``w`` on party k's assets, from cash. It can be mapped and traced.
 
         Args:

@@ -22,8 +22,7 @@ from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError
-from resolvent.math.tree import Vector
-from resolvent.problem.problem_data import ProblemModel
+from resolvent.problems import ProblemModel
 from xla_cpu_rewrites import kernels
 
 __all__ = ["EIIE", "Evaluator", "Policy", "eiie_cnn", "eiie_lstm", "eiie_rnn"]
@@ -43,7 +42,7 @@ class Policy(CheckedArguments, ProblemModel, eqx.Module):
     lookback: int = eqx.field(static=True, default=30, kw_only=True)
 
     @abstractmethod
-    def init(self, key: Array) -> Vector:
+    def init(self, key: Array) -> PyTree:
         """The parameters before training, drawn from a key."""
 
     @abstractmethod
@@ -71,7 +70,7 @@ class Evaluator(CheckedArguments, eqx.Module):
     """The part of EIIE that all assets share: from a window of prices to h in R^units."""
 
     @abstractmethod
-    def init(self, key: Array, lookback: int, units: int) -> Vector:
+    def init(self, key: Array, lookback: int, units: int) -> PyTree:
         """The parameters before training, drawn from a key."""
 
     @abstractmethod
@@ -83,7 +82,7 @@ class Convolution(Evaluator):
     """A convolution of 3 days to 2 maps, then one of all other days to the units, each with ReLU."""
 
     @override
-    def init(self, key: Array, lookback: int, units: int) -> Vector:
+    def init(self, key: Array, lookback: int, units: int) -> PyTree:
         first, second = jax.random.split(key)
         days = lookback - _KERNEL + 1
         return {"kernel": _glorot(in_axis=1, out_axis=0)(first, (_MAPS, _KERNEL)), "kernel bias": jnp.zeros(_MAPS),
@@ -102,7 +101,7 @@ class Recurrence(Evaluator):
     """A recurrent layer h <- tanh(x w + U h + b), day by day; its last h."""
 
     @override
-    def init(self, key: Array, lookback: int, units: int) -> Vector:
+    def init(self, key: Array, lookback: int, units: int) -> PyTree:
         first, second = jax.random.split(key)
         return {"input": _glorot(in_axis=1, out_axis=0)(first, (units, 1))[:, 0],
                 "state": _glorot(in_axis=1, out_axis=0)(second, (units, units)), "bias": jnp.zeros(units)}
@@ -116,7 +115,7 @@ class LSTM(Evaluator):
     """An LSTM layer over the days; its last h."""
 
     @override
-    def init(self, key: Array, lookback: int, units: int) -> Vector:
+    def init(self, key: Array, lookback: int, units: int) -> PyTree:
         first, second = jax.random.split(key)
         return {"input": _glorot(in_axis=0, out_axis=1)(first, (1, 4 * units)),
                 "state": _glorot(in_axis=0, out_axis=1)(second, (units, 4 * units)), "bias": jnp.zeros(4 * units)}
@@ -151,7 +150,7 @@ class EIIE(Policy):
                 raise InputError(f"{type(self).__name__}({name}={value}) must be at least {smallest}")
 
     @override
-    def init(self, key: Array) -> Vector:
+    def init(self, key: Array) -> PyTree:
         """Glorot's uniform initialisation; biases and the votes' parameters b, d and of cash are zero."""
         of_evaluator, of_vote = jax.random.split(key)
         vote = _glorot(in_axis=1, out_axis=0)(of_vote, (1, self.units))[0]

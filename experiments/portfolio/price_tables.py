@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from experiments.portfolio.price_checks import check_prices
 from resolvent.arguments import checked
-from resolvent.data.files import data_files as files
-from resolvent.data.tables.text_formats import TextFormat, find_separator, iterate_records, to_utf8
 from resolvent.errors import InputError, nearest, shorten
+from resolvent.files import text_records
 
 __all__ = ["Prices", "parse_date", "parse_price", "read_prices"]
 
@@ -151,13 +150,7 @@ def read_prices(prices: str, *, tickers: list[str] | None = None, date: str = "D
     Example:
         >>> prices = portfolio.read_prices("closes.csv", tickers=["AAPL", "MSFT"])  # doctest: +SKIP
     """
-    TextFormat(separator, encoding=encoding)  # raises an error for unknown settings
-    path = files.find(prices)
-    name = shorten(path.name)
-    data = to_utf8(files.read(path), encoding, name)
-    if separator == "auto":
-        data, separator = find_separator(data, ",", (date,), name)
-    records = iterate_records(data, separator)
+    name, records = text_records(prices, (date,), separator=separator, encoding=encoding)
     header = [title.strip() for title in next(records, (1, []))[1]]
     chosen = _choose_tickers(header, date, tickers, name)
     columns = [header.index(ticker) for ticker in chosen]

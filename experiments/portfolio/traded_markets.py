@@ -17,7 +17,7 @@ from experiments.portfolio.price_tables import read_prices
 from experiments.progress import show_progress
 from resolvent.arguments import checked
 from resolvent.errors import check_range
-from resolvent.problem.problem_data import ProblemData
+from resolvent.problems import ProblemData
 
 __all__ = ["TradedMarkets", "prices"]
 

@@ -10,12 +10,13 @@ from command_line import Outcome
 from experiments.__main__ import main
 
 _FOLDER = Path(__file__).parent
+_AT_EVERY_COMMIT = ("test_committed.py", "test_public_interface.py")
 
 
 def pytest_collection_modifyitems(items):
-    """All tests of the experiments but those of what is committed run at night, and if what they need has changed."""
+    """Most tests of the experiments run at night, and if what they need has changed."""
     for item in items:
-        if _FOLDER in item.path.parents and item.path.name != "test_committed.py":
+        if _FOLDER in item.path.parents and item.path.name not in _AT_EVERY_COMMIT:
             item.add_marker(pytest.mark.when_changed)
 
 

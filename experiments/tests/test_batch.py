@@ -14,8 +14,8 @@ import pytest
 from experiments.__main__ import main
 from experiments.batch import Known, Outcome, known_verdicts, run_batch, write_summary
 from experiments.results import page
-from resolvent.data.files.digests import write_sealed
 from resolvent.errors import InputError
+from resolvent.files import write_sealed
 from signals import heard_signals
 
 RESULTS = Path(__file__).parents[1] / "results"

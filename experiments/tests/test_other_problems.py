@@ -1,17 +1,19 @@
 """Experiments on problems without a known optimum and on own prices; searches on a validation period."""
 
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import resolvent as rv
+from command_line import call_command
 from experiments import portfolio, run_metrics
 from experiments import search as search_module
 from experiments.curves import Curve
 from experiments.reproduction import Reproduction
-from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.runs.comparison_runs import compare_file
-from resolvent.comparisons.runs.summary import Source, summarize
+from resolvent.experiment_files import ExperimentFile
 
 PRICES = """
 data:
@@ -48,23 +50,25 @@ def parse(text, changes=()):
     return ExperimentFile.parse(text, "mine.yaml", "mine", changes)
 
 
-def test_an_experiment_on_own_prices(prices):
-    file = parse(PRICES.format(path=prices))
-    comparison = compare_file(file)
-    summary = summarize(Source.of_file(file), comparison)
+def test_an_experiment_on_own_prices(prices, tmp_path):
+    (tmp_path / "mine.yaml").write_text(PRICES.format(path=prices), encoding="utf-8")
+    done = call_command("run", "mine.yaml", "--out", "out", cwd=tmp_path)
+    assert done.code == 0, done.err
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert (summary["score"], summary["split"], summary["higher_is_better"]) == ("annual_return", "test", True)
     assert summary["data"]["notes"] == ["train: 69 days from 2019-01-02 to 2019-03-11",
                                         "test: 20 days from 2019-03-12 to 2019-03-31"]
     assert summary["alone"] == "local"
-    metrics = comparison.metrics
+    metrics = pd.read_parquet(tmp_path / "out" / "metrics.parquet")
     assert {"sharpe_ratio", "wealth", "max_drawdown", "turnover"} <= set(metrics["metric"])
-    problem = comparison.experiment.problem
+    file = parse(PRICES.format(path=prices))
+    problem = file.build().problem
     data = portfolio.draw_markets(portfolio.read_prices(str(prices)), parties=3, assets=2,
-                                     train_until="2019-03-11")
+                                  train_until="2019-03-11")
     augmented = portfolio.generate([portfolio.GBM()], data.training_prices.closes, data.universes, years=2)
     np.testing.assert_array_equal(problem.augmented.relatives[:, 0], augmented)
     again = parse(file.to_yaml())
-    assert again.bound.settings() == file.bound.settings()
+    assert again.settings == file.settings
 
 
 @pytest.mark.parametrize(("changes", "message"), [

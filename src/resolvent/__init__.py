@@ -1,9 +1,10 @@
 """Resolvent: federated optimization as exact compositions of a few mathematical parts, on JAX.
 
 The top level has what most programs need: the algorithms under their papers' names, ``simulate``, local solvers, data
-sets and models. Parts are in namespaces: ``aggregators``, ``attacks``, ``callbacks``, ``codecs``, ``combinators``,
-``datasets``, ``losses``, ``metrics``, ``models``, ``participation``, ``partitions``, ``penalties``, ``privacy``,
-``problems``, ``schedulers``, ``schedules``, ``shifts`` and ``solvers``.
+sets and models. Parts are in namespaces: ``aggregators``, ``arguments``, ``attacks``, ``callbacks``, ``codecs``,
+``combinators``, ``datasets``, ``errors``, ``experiment_files``, ``files``, ``keys``, ``losses``, ``metrics``,
+``models``, ``participation``, ``partitions``, ``penalties``, ``plots``, ``privacy``, ``problems``, ``schedulers``,
+``schedules``, ``shifts`` and ``solvers``.
 
 The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """

@@ -22,17 +22,23 @@ from resolvent.simulator.run import simulate
 if TYPE_CHECKING:  # imported when they are used
     from resolvent import (
         aggregators,
+        arguments,
         attacks,
         callbacks,
         codecs,
         combinators,
         datasets,
+        errors,
+        experiment_files,
+        files,
+        keys,
         losses,
         metrics,
         models,
         participation,
         partitions,
         penalties,
+        plots,
         privacy,
         problems,
         schedulers,
@@ -49,9 +55,9 @@ if TYPE_CHECKING:  # imported when they are used
 
 __all__ = ["SGD", "Algorithm", "DecisionRule", "DivergedError", "FederatedData", "Fitted", "InputError", "Model",
            "OptaxSolver", "Phase", "Replies", "Result", "Study", "UnusualRowsWarning", "VirtualClock", "aggregators",
-           "attacks", "callbacks", "check", "codecs", "combinators", "compare", "datasets", "explain", "load",
-           "losses", "metrics", "models", "open_packed", "participation", "partitions", "penalties", "privacy",
-           "problems", "regress", "schedulers", "schedules", "shifts", "simulate", "solvers", "sweep",
-           "tune", "write_packed"]
+           "arguments", "attacks", "callbacks", "check", "codecs", "combinators", "compare", "datasets", "errors",
+           "experiment_files", "explain", "files", "keys", "load", "losses", "metrics", "models", "open_packed",
+           "participation", "partitions", "penalties", "plots", "privacy", "problems", "regress", "schedulers",
+           "schedules", "shifts", "simulate", "solvers", "sweep", "tune", "write_packed"]
 if not TYPE_CHECKING:  # a type checker takes them from the presets themselves
     __all__ += presets.__all__

@@ -327,3 +327,7 @@ def _article(noun: str) -> str:
 def _either(texts: Iterable[str]) -> str:
     *first, last = texts
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def __dir__() -> list[str]:
+    return __all__

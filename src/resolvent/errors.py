@@ -1,4 +1,7 @@
-"""Errors that a user can act on, and the checks that raise them. Every room may import this module."""
+"""Errors that a user can act on, the checks that raise them, and the ends of their messages.
+
+Every room may import this module.
+"""
 
 import difflib
 import reprlib
@@ -11,7 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 __all__ = ["BreakdownWarning", "DivergedError", "InputError", "Interval", "MissingDataError", "ProcessLostError",
-           "check_range", "count_of", "nearest", "quote", "shorten"]
+           "alternatives", "check_range", "count_of", "nearest", "quote", "shorten"]
 
 MAX_VALUE_LENGTH = 200
 _MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
@@ -165,3 +168,7 @@ def check_range(owner: object, interval: Interval, *, advice: str = "", **values
             if outside.size:
                 raise InputError(
                     f"{title}({name}={outside.flat[0]}) must lie in {interval}{advice and f': {advice}'}")
+
+
+def __dir__() -> list[str]:
+    return __all__

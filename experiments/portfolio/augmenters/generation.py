@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from experiments.portfolio.augmenters.augmenter import DAYS_PER_YEAR, Augmenter
 from experiments.portfolio.augmenters.gan import GAN
-from resolvent.data.files.atomic_files import write_atomically
 from resolvent.errors import InputError
+from resolvent.files import write_atomically
 
 _VERSION = 2  # version of the files in the cache; files of other versions are not read
 _MAX_PARTIES = 10  # parties that are fitted between two reports of the progress

@@ -5,7 +5,8 @@ quadratic objectives. ``least_squares``, ``logistic_regression`` and ``logistic_
 is known, so that runs report the optimality gap. To write a problem of your own, derive from ``Problem`` (or
 ``SolvedProblem``, if the optimum is known) and from ``Oracle``. ``Subproblem`` is the task of a local solver, and
 ``GradientStep`` the map of MAML, ``Ascent`` that of SAM. ``LocalObjective`` is an objective of a minibatch and a
-context, which takes the place of f_k.
+context, which takes the place of f_k. ``ProblemData`` are data of a kind of your own in an experiment file, from which
+a problem follows, and ``ProblemModel`` a model that only they can train.
 """
 
 import jax.numpy as jnp
@@ -23,13 +24,14 @@ from resolvent.problem.mixed import MixedProblem, mixed
 from resolvent.problem.objective import Batch, Context, LocalObjective
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem, SolvedProblem
+from resolvent.problem.problem_data import ProblemData, ProblemModel
 from resolvent.problem.quadratic import LeastSquaresProblem, QuadraticProblem
 from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["LearningProblem", "QuadraticProblem", "least_squares", "logistic_regression", "logistic_data",  # noqa: RUF022
            "Problem", "SolvedProblem", "Oracle", "SampleOracle", "Subproblem", "GradientStep", "Ascent",
-           "LocalObjective", "Batch", "Context"]
+           "LocalObjective", "Batch", "Context", "ProblemData", "ProblemModel"]
 
 
 @checked

@@ -188,6 +188,11 @@ class ExperimentFile:
             check_settings(bound)
             return cls(name, bound, location)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings with every default."""
+        return self.bound.settings()
+
     def build(self) -> Experiment:
         """Load the data and build the model and the algorithms.
 

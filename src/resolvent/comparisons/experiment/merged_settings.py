@@ -7,29 +7,6 @@ from typing import Any
 Choices = Mapping[str, Mapping[str, Any]]  # label -> path -> value
 
 
-def merge(settings: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with changes. A part with another name, and ``algorithms``, replace the old value completely."""
-    result = copy.deepcopy(dict(settings))
-    for key, value in changed.items():
-        old = result.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping) and key != "algorithms" and "name" not in value:
-            result[key] = merge(old, value)
-        else:
-            result[key] = copy.deepcopy(value)
-    return result
-
-
-def fill(settings: Any, point: Mapping[str, Any]) -> Any:
-    """Settings in which each ``$name`` is replaced by the value of the sweep's parameter of that name."""
-    if isinstance(settings, Mapping):
-        return {key: fill(value, point) for key, value in settings.items()}
-    if isinstance(settings, list):
-        return [fill(value, point) for value in settings]
-    if isinstance(settings, str) and settings.startswith("$"):
-        return point[settings[1:]]
-    return settings
-
-
 def with_choices(settings: Mapping[str, Any], choices: Choices) -> dict[str, Any]:
     """Settings in which every algorithm has its chosen parameters."""
     algorithms = {label: _with_values(algorithm, choices.get(label, {}), settings)
@@ -53,12 +30,3 @@ def _with_values(algorithm: Any, values: Mapping[str, Any], settings: Mapping[st
             level = level.setdefault(key, {})
         level[last] = value
     return result
-
-
-def texts_in(settings: Any) -> set[str]:
-    """All texts in nested settings, keys included."""
-    if isinstance(settings, Mapping):
-        return {text for pair in settings.items() for part in pair for text in texts_in(part)}
-    if isinstance(settings, list):
-        return {text for part in settings for text in texts_in(part)}
-    return {settings} if isinstance(settings, str) else set()

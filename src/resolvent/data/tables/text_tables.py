@@ -2,10 +2,11 @@
 
 import gzip
 import io
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resolvent.data.files import data_files
 from resolvent.data.tables.text_formats import (
     TextFormat,
     check_decimal_comma,
@@ -53,6 +54,31 @@ def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], texts: 
     # pandas renames the second of two equal names; the original names let a later check refuse them.
     names = [h or c for h, c in zip(header, frame.columns, strict=True)]
     return frame.set_axis(names, axis=1).set_axis(lines, axis=0)
+
+
+def text_records(path: str, columns: Sequence[str], *, separator: str = "auto",
+                 encoding: str = "auto") -> tuple[str, Iterator[tuple[int, list[str]]]]:
+    """The records of a text table, the header first, each with the line on which it begins.
+
+    Args:
+        path: a file, gzipped or not; it is also searched for in the folders of data.
+        columns: names that the header must have, by which the separator is recognised.
+        separator: the character between two values; ``auto``: recognised from the header.
+        encoding: encoding of the file; ``auto``: UTF-8, or what the file's byte-order mark says.
+
+    Returns:
+        The name of the file, for errors, and its records without blank lines.
+
+    Raises:
+        InputError: there is no such file, it cannot be read, or an argument is not known.
+    """
+    TextFormat(separator, encoding=encoding)  # raises an error for unknown settings
+    found = data_files.find(path)
+    name = shorten(found.name)
+    data = to_utf8(data_files.read(found), encoding, name)
+    if separator == "auto":
+        data, separator = find_separator(data, ",", columns, name)
+    return name, iterate_records(data, separator)
 
 
 def _read_frame(data: bytes, separator: str, decimal: str, texts: Collection[str],

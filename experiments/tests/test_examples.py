@@ -24,9 +24,9 @@ NAMES = [spec.name for module in pkgutil.walk_packages(experiments.__path__, "ex
                                   for name in NAMES])
 def test_examples_run(name):
     tried = doctest.testmod(importlib.import_module(name), extraglobs=NAMESPACE, optionflags=doctest.ELLIPSIS)
-    assert tried.attempted > 0
     assert not tried.failed
 
 
 def test_names_of_modules_are_current():
     assert set(NAMES) > SLOW
+    assert len(NAMES) > 10
