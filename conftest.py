@@ -1,5 +1,6 @@
 """Compile fast, compile once, free compiled programs: compiling takes most of the time and the memory of the tests."""
 
+import ctypes
 import gc
 import os
 from importlib.metadata import version
@@ -26,11 +27,13 @@ import jax
 import pytest
 from hypothesis import settings
 
-# A process may have 65,530 memory maps, where Linux has its default. A clear takes 5 s of CPU time, with the programs
-# that compile again.
+# A process may have 65,530 memory maps, where Linux has its default, and should use less than 3 GB. A clear takes 5 s
+# of CPU time, with the programs that compile again.
 _MAX_MEMORY_MAPS_AFTER_A_FILE = 35_000
 _MAX_MEMORY_MAPS = 42_000
-_TESTS_BETWEEN_COUNTS = 40
+_MAX_MEGABYTES_AFTER_A_FILE = 2_000
+_MAX_MEGABYTES = 2_600
+_TESTS_BETWEEN_COUNTS = 10
 # Tracing allocates hundreds of thousands of small objects, few of them in cycles: Python's default of 700 makes the
 # collector take 6 % of the CPU time.
 gc.set_threshold(20_000, 20, 50)
@@ -97,10 +100,10 @@ def pytest_terminal_summary(terminalreporter):
 
 
 class _FreedPrograms:
-    """Frees compiled programs when they have many memory maps, if possible after a file.
+    """Frees compiled programs when they take much memory or have many memory maps, if possible after a file.
 
-    Thousands of programs exceed the limit of the process. The tests of a file share programs, and all tests share those
-    of single operations: after a clear they compile again.
+    Thousands of programs exceed the limits of the process. The tests of a file share programs, and all tests share
+    those of single operations: after a clear they compile again.
     """
 
     def __init__(self):
@@ -111,9 +114,16 @@ class _FreedPrograms:
             return
         self.tests += 1
         is_last_of_file = nextitem.path != item.path
-        limit = _MAX_MEMORY_MAPS_AFTER_A_FILE if is_last_of_file else _MAX_MEMORY_MAPS
-        if (is_last_of_file or self.tests % _TESTS_BETWEEN_COUNTS == 0) and _memory_maps() > limit:
+        if not is_last_of_file and self.tests % _TESTS_BETWEEN_COUNTS:
+            return
+        most_maps = _MAX_MEMORY_MAPS_AFTER_A_FILE if is_last_of_file else _MAX_MEMORY_MAPS
+        most_megabytes = _MAX_MEGABYTES_AFTER_A_FILE if is_last_of_file else _MAX_MEGABYTES
+        if _megabytes() > most_megabytes:
+            _return_memory()  # that of the compiler, of which the programs are a part
+        if _megabytes() > most_megabytes or _memory_maps() > most_maps:
             jax.clear_caches()
+            gc.collect()
+            _return_memory()
 
 
 def pytest_configure(config):
@@ -128,6 +138,20 @@ def _memory_maps():
         return Path("/proc/self/maps").read_bytes().count(b"\n")
     except OSError:  # other systems have no such file, and no such limit
         return 0
+
+
+def _megabytes():
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        return 0
+
+
+def _return_memory():
+    """What is free goes back to the system; GNU's allocator keeps it otherwise, half of the memory of a process."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
 
 
 @pytest.fixture(scope="session")

@@ -22,15 +22,18 @@ def entries():
     return {entry.name: entry for entry in c.catalogue()}
 
 
-@pytest.mark.parametrize("name", presets.__all__)
-def test_docstring_has_every_paragraph_and_explains_every_parameter(name):
-    preset = getattr(presets, name)
-    assert first_line(preset).endswith(".")
-    texts = HOOKS.paragraphs(preset)
-    assert list(texts) == list(HOOKS.PARAGRAPHS)
-    assert all(texts.values())
-    assert set(help_of(preset)) == set(parameters(preset))
-    assert all(help_of(preset).values())
+def test_docstrings_have_every_paragraph_and_explain_every_parameter():
+    wrong = []
+    for name in presets.__all__:
+        preset = getattr(presets, name)
+        texts, helps = HOOKS.paragraphs(preset), help_of(preset)
+        wrong += [f"{name}: {problem}" for problem, is_wrong in {
+            "the first line is no sentence": not first_line(preset).endswith("."),
+            f"the paragraphs are {[*texts]}": [*texts] != [*HOOKS.PARAGRAPHS],
+            "a paragraph is empty": not all(texts.values()),
+            f"it explains {[*helps]} of {[*parameters(preset)]}": {*helps} != {*parameters(preset)},
+            "an explanation is empty": not all(helps.values())}.items() if is_wrong]
+    assert wrong == []
 
 
 def test_every_preset_has_a_row_with_a_source():

@@ -24,11 +24,8 @@ from resolvent.math.codecs import Codec, Identity
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import LocalSolver
 
-PARTS = [pytest.param(registry, name, id=f"{registry.title}-{name}")
-         for registry in registries().values() for name in registry.functions]
-FUNCTIONS = [("experiment", Experiment), *((name, f) for r in registries().values() for name, f in r.functions.items())]
-PARAMETERS = [pytest.param(name, function, key, id=f"{name}-{key}")
-              for name, function in FUNCTIONS for key in parameters(function)]
+FUNCTIONS = {"experiment": Experiment, **{f"{registry.title} {name}": function for registry in registries().values()
+                                          for name, function in registry.functions.items()}}
 
 
 class Halved(Identity):
@@ -102,33 +99,61 @@ def test_defaults_of_a_kind_are_parts_of_it():
         assert named <= set(registry.functions), registry.title
 
 
-@pytest.mark.parametrize(("registry", "name"), PARTS)
-def test_part_has_a_first_line_and_documents_only_what_it_has(registry, name):
-    function = registry.functions[name]
-    line = first_line(function)
-    assert len(line) > 10, line
-    assert line.endswith("."), line
-    fields = {name for base in getattr(function, "__mro__", ()) for name in getattr(base, "__annotations__", ())}
-    assert set(help_of(function)) <= fields | set(inspect.signature(function).parameters)
+def test_parts_have_a_first_line_and_document_only_what_they_have():
+    wrong = []
+    for name, function in FUNCTIONS.items():
+        line = first_line(function)
+        if len(line) <= 10 or not line.endswith("."):
+            wrong.append(f"{name}: the first line is {line!r}")
+        fields = {field for base in getattr(function, "__mro__", ()) for field in getattr(base, "__annotations__", ())}
+        unknown = set(help_of(function)) - fields - set(inspect.signature(function).parameters)
+        wrong += [f"{name} describes {unknown}"] if unknown else []
+    assert wrong == []
 
 
-@pytest.mark.parametrize(("name", "function", "key"), PARAMETERS)
-def test_parameter_has_help_and_a_type_that_a_file_can_hold(name, function, key):
-    p = parameters(function)[key]
-    assert p.help, f"the docstring of {name} does not describe {key}"
-    assert "``" not in p.help
-    assert inspect.signature(function).parameters[key].annotation is not inspect.Parameter.empty
-    if p.component is None:
-        if not p.is_required:
-            written = YAML(typ="safe").load(write_yaml({key: p.default}))[key]
-            assert read_setting(p.type, written, key) == p.default
+def test_parameters_have_help_and_a_type_that_a_file_can_hold():
+    wrong = [f"{name}, {key}: {problem}" for name, function in FUNCTIONS.items()
+             for key, parameter in parameters(function).items() for problem in problems_of(function, key, parameter)]
+    assert wrong == []
+    assert sum(len(parameters(function)) for function in FUNCTIONS.values()) > 700
+
+
+def problems_of(function, key, parameter):
+    """What is wrong with a parameter, and with its default."""
+    if not parameter.help:
+        yield "the docstring does not describe it"
+    elif "``" in parameter.help:
+        yield "its help has quotes of the documentation"
+    if inspect.signature(function).parameters[key].annotation is inspect.Parameter.empty:
+        yield "it has no annotation"
+    if parameter.component is None:
+        if not parameter.is_required:
+            written = YAML(typ="safe").load(write_yaml({key: parameter.default}))[key]
+            if read_setting(parameter.type, written, key) != parameter.default:
+                yield f"a file reads its default {parameter.default!r} as another value"
         return
-    functions = p.component.registry.functions
-    if isinstance(p.default, float):
-        part, argument = p.component.registry.number  # a number is short for this part
-        assert getattr(bind(functions[part], {argument: p.default}).build(), argument) == p.default
-    elif not p.is_required and p.default is not None:
-        assert bind(functions[p.default_part], {}).build() == p.default  # `show` prints the name alone
+    functions = parameter.component.registry.functions
+    if isinstance(parameter.default, float):
+        part, argument = parameter.component.registry.number  # a number is short for this part
+        if getattr(bind(functions[part], {argument: parameter.default}).build(), argument) != parameter.default:
+            yield f"the number {parameter.default} is not short for {part}"
+    elif not parameter.is_required and parameter.default is not None \
+            and bind(functions[parameter.default_part], {}).build() != parameter.default:
+        yield "`show` prints its default as another part"
+
+
+def test_wrong_parameters_are_seen():
+    def wrong(first: int, second: float = 0.5) -> Codec:
+        """A function.
+
+        Args:
+            first: what ``it`` is.
+        """
+        raise AssertionError
+
+    found = {key: [*problems_of(wrong, key, parameter)] for key, parameter in parameters(wrong).items()}
+    assert found == {"first": ["its help has quotes of the documentation"],
+                     "second": ["the docstring does not describe it"]}
 
 
 def test_what_the_experiment_supplies_is_a_parameter_of_some_part():
