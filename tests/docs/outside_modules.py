@@ -21,3 +21,7 @@ def plain(name):
 
 
 HOOKS = load("docs/hooks.py")
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))

@@ -36,10 +36,6 @@ NIGHTLY = {f"resolvent.{name}" for name in (
     "federation.engines.in_process")}
 
 
-# Modules whose examples run in float64 at every commit: they compile little.
-QUICK = ("resolvent.math.penalties", "resolvent.problem.metrics", "resolvent.data.")
-
-
 class AnyOutput(doctest.OutputChecker):
     """Accepts every output: only an error is a failure."""
 
@@ -58,19 +54,16 @@ def run_examples(name, checker=None):
     return examples, "".join(report) if runner.failures else ""
 
 
-def cases(is_nightly):
-    return [pytest.param(name, marks=pytest.mark.nightly if is_nightly(name) else ())
-            for name in modules_with_examples()]
-
-
-@pytest.mark.parametrize("name", cases(lambda name: name in NIGHTLY))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ())
+                                  for name in modules_with_examples()])
 def test_examples_run(name):
     examples, report = run_examples(name)
     assert examples > 0
     assert not report, report
 
 
-@pytest.mark.parametrize("name", cases(lambda name: name in NIGHTLY or not name.startswith(QUICK)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", modules_with_examples())
 def test_examples_run_in_float64(name):
     """Without an error: numbers are printed with other digits."""
     with jax.enable_x64(True):
@@ -83,11 +76,17 @@ def test_names_of_modules_are_current():
     assert set(modules_with_examples()) >= NIGHTLY
 
 
-@pytest.mark.parametrize("name", presets.__all__)
-def test_every_preset_has_an_example_and_references(name):
+def test_every_preset_has_an_example_and_references():
+    assert [f"{name}: {problem}" for name in presets.__all__ for problem in problems_of(name)] == []
+
+
+def problems_of(name):
+    """What a docstring lacks."""
     lines = inspect.getdoc(getattr(presets, name)).splitlines()
     sections = [line.removesuffix(":") for line in lines if line in ("Args:", "Raises:", "Example:", "References:")]
-    assert sections in (["Args", "Example", "References"], ["Args", "Raises", "Example", "References"])
-    for section in ("Example", "References"):
-        assert lines[lines.index(f"{section}:") + 1].strip(), section
-    assert lines[lines.index("Example:") + 1].startswith("    >>> ")
+    if sections not in (["Args", "Example", "References"], ["Args", "Raises", "Example", "References"]):
+        yield f"its sections are {sections}"
+        return
+    first = {section: lines[lines.index(f"{section}:") + 1] for section in ("Example", "References")}
+    if not first["Example"].startswith("    >>> ") or not first["References"].strip():
+        yield "its example or its references are empty"
