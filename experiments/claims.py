@@ -7,33 +7,49 @@ all its readings. It is *not decided* by a setting that is too small for it. A v
 to their thresholds as the seeds differ could change it.
 """
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import combinations
 from typing import Any
 
 from experiments import curve_rules, panel_rules, party_rules, sweep_rules
 from experiments.curve_reading import read_panels
-from experiments.curves import RULES, Item, Panels
+from experiments.curves import RULES, Item, Panels, Rule
 from experiments.schema import Read
 from resolvent.errors import InputError, alternatives, quote
 
 __all__ = ["NOT_DECIDED", "RULES", "VERDICTS", "check", "curve_rules", "deciding_choices", "is_borderline",
-           "items_of", "panel_rules", "party_rules", "readings_that_hold", "sweep_rules", "thresholds", "verdict_of"]
+           "items_of", "panel_rules", "party_rules", "readings_that_hold", "rules_of", "sweep_rules", "thresholds",
+           "verdict_of"]
 
 VERDICTS = ("holds", "holds in part", "does not hold")  # from the best to the worst
 NOT_DECIDED = "not decided"
 
 
-def check(rule: str, figure: Panels, read: Read | None = None, **arguments: Any) -> list[Item]:
+def rules_of(name: str) -> Mapping[str, Rule]:
+    """The rules that the claims of a figure may name: those of its own module, and the common ones."""
+    module = f"experiments.figures.{name.replace('-', '_')}"
+    if find_spec(module) is None:
+        return RULES
+    own = {rule: function for rule, function in vars(import_module(module)).items()
+           if inspect.isfunction(function) and function.__module__ == module and not rule.startswith("_")}
+    return {**RULES, **own}
+
+
+def check(rule: str, figure: Panels, read: Read | None = None, *, rules: Mapping[str, Rule] = RULES,
+          **arguments: Any) -> list[Item]:
     """Apply a rule to the curves of one seed.
 
     Args:
         read: how a curve becomes one number; default: its last value.
+        rules: the rules of the figure, see ``rules_of``; default: the common ones.
     """
-    if rule not in RULES:
-        raise InputError(f"there is no rule {quote(rule)}{alternatives(rule, RULES)}")
+    if rule not in rules:
+        raise InputError(f"there is no rule {quote(rule)}{alternatives(rule, rules)}")
     try:
-        items = RULES[rule](figure if read is None else read_panels(figure, read), **arguments)
+        items = rules[rule](figure if read is None else read_panels(figure, read), **arguments)
     except (KeyError, TypeError) as error:
         raise InputError(f"the rule {rule} cannot be checked: {error}") from error
     if not items:

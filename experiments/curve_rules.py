@@ -89,21 +89,9 @@ def relative_gap(curve: Curve) -> float:
 
 
 @of_methods
-def net_change(curve: Curve) -> float:
-    """The last value minus the first one."""
-    return curve.final - float(curve.values[0])
-
-
-@of_methods
 def gain(curve: Curve, since: float = 0.5) -> float:
     """The last value divided by the value at the share ``since`` of the rounds."""
     return quotient(curve.final, curve.at(int(since * curve.rounds[-1])))
-
-
-@of_methods
-def rise(curve: Curve) -> float:
-    """The last value divided by the smallest value."""
-    return quotient(curve.final, float(curve.values.min()))
 
 
 @of_methods
@@ -130,13 +118,6 @@ def largest_growth(curve: Curve, within: int = 10) -> float:
     with np.errstate(invalid="ignore"):  # after a divergence both values are infinite
         rises = [curve.at(int(t)) - curve.at(int(t) - within) for t in curve.rounds if t >= within]
     return float(np.max(np.nan_to_num(rises, nan=-_INF, posinf=_INF, neginf=-_INF), initial=-_INF))
-
-
-@of_methods
-def contraction(curve: Curve, begin: int = 0, end: int | None = None) -> float:
-    """The mean factor per round between the rounds ``begin`` and ``end``."""
-    last = int(curve.rounds[-1]) if end is None else end
-    return float(quotient(curve.at(last), curve.at(begin)) ** (1 / (last - begin)))
 
 
 @of_methods
@@ -231,10 +212,3 @@ def same_limit(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], 
             is_equal = abs(value - 1) <= within or max(first.relative, second.relative) <= negligible
             items.append(Item(f"{name_of(figure, panel, a)} / {b}", value, is_equal))
     return items
-
-
-@rule
-def published(figure: Panels, panels: Sequence[str], values: Mapping[str, float], within: float) -> list[Item]:
-    """The last value differs from the published one by at most ``within``."""
-    return [Item(f"{name_of(figure, p, m)} (published: {value:g})", figure[p][m].final,
-                 abs(figure[p][m].final - value) <= within) for p in panels for m, value in values.items()]

@@ -57,7 +57,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(function: Rule) -> Rule:
-    """Register a function as a rule that claims may name."""
+    """Register a function as a rule that the claims of every figure may name."""
     RULES[function.__name__] = function
     return function
 

@@ -1,12 +1,12 @@
 """The record of a reproduction, as its results file holds it: verdicts and curves in few digits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments.claims import NOT_DECIDED, check, verdict_of
-from experiments.curves import Curve, Item, Panels
+from experiments.curves import RULES, Curve, Item, Panels, Rule
 from experiments.reproduction import Reproduction
 from experiments.schema import Claim, Setting
 
@@ -15,11 +15,13 @@ _MAX_POINTS = 60  # points of a curve
 _FIRST_POINTS = 10  # first points of a curve, which are always in the record
 
 
-def claim_record(claim: Claim, seeds: Sequence[Panels], setting: Setting) -> dict[str, Any]:
+def claim_record(claim: Claim, seeds: Sequence[Panels], setting: Setting,
+                 rules: Mapping[str, Rule] = RULES) -> dict[str, Any]:
     """A claim with its verdict and, for each reading and item, the numbers of all seeds.
 
     Args:
         seeds: the curves of each seed.
+        rules: the rules of the figure, see ``rules_of``.
 
     Raises:
         InputError: the claim names an unknown rule, panel or method.
@@ -28,7 +30,7 @@ def claim_record(claim: Claim, seeds: Sequence[Panels], setting: Setting) -> dic
         ("paper scale",) if claim.converged == "paper scale" else ("paper scale", "middle"))
     readings, all_items = [], []
     for reading in claim.all_readings():
-        items_by_seed = [check(reading.rule, curves, reading.read, **reading.args) for curves in seeds]
+        items_by_seed = [check(reading.rule, curves, reading.read, rules=rules, **reading.args) for curves in seeds]
         all_items += items_by_seed
         readings.append({"choices": reading.choices, "verdict": verdict_of(items_by_seed), "rule": reading.rule,
                          "read": reading.read.model_dump(exclude_defaults=True), "args": reading.args,

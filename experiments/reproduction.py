@@ -3,6 +3,7 @@
 import copy
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,10 +68,7 @@ class Reproduction(pydantic.BaseModel):
     @classmethod
     def load(cls, name: str) -> "Reproduction":
         """Read a reproduction by name."""
-        shipped = reproductions()
-        if name not in shipped:
-            raise InputError(f"there is no reproduction {quote(name)}{alternatives(name, shipped)}")
-        return cls.parse(name, shipped[name])
+        return _load(name)
 
     @classmethod
     def parse(cls, name: str, text: str) -> "Reproduction":
@@ -207,6 +205,14 @@ class Reproduction(pydantic.BaseModel):
         seeded = [f"{key}.seed={seed}" for key in ("problem", "data")
                   if "seed" in (file.settings.get(key) or {}) and "seed" not in _mapping(settings.get(key))]
         return read(*changes, f"seed={seed}", *seeded) if seeded else file
+
+
+@cache
+def _load(name: str) -> Reproduction:
+    texts = reproductions()
+    if name not in texts:
+        raise InputError(f"there is no reproduction {quote(name)}{alternatives(name, texts)}")
+    return Reproduction.parse(name, texts[name])
 
 
 def _texts_of(claim: Claim) -> set[str]:

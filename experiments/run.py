@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.claims import rules_of
 from experiments.curves import Curve
 from experiments.record import claim_record, panel_record
 from experiments.reproduction import Reproduction
@@ -64,7 +65,7 @@ def reproduce(reproduction: Reproduction, *, setting: Setting = "paper scale", c
         "changes": [*reproduction.changes(setting), *changes],
         "seeds": count, "seconds": round(time.perf_counter() - begin, 1),
         "cpu_seconds": round(time.process_time() - cpu_begin + folder.restored_cpu_seconds, 1),
-        "claims": [claim_record(claim, by_seed, setting) for claim in reproduction.claims],
+        "claims": [claim_record(claim, by_seed, setting, rules_of(reproduction.name)) for claim in reproduction.claims],
         "panels": {title: panel_record(reproduction, title, [curves[title] for curves in by_seed])
                    for title in reproduction.panels},
         "search": searched, "versions": versions(), "device": device(),

@@ -107,7 +107,7 @@ class Claim(_Strict):
         changed: the verdict of an earlier version and why this one differs, for the reader.
         converged: whether only runs that have converged decide it; the quick setting then does not. ``paper scale``:
             the middle setting does not either.
-        rule: the name of a rule of ``claims``.
+        rule: the name of a rule of the figure's own module, or of a common one.
         read: how a curve becomes one number.
         args: the rule's arguments.
         readings: for each choice that the paper leaves open, its options by name. Every combination is checked.

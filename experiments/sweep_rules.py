@@ -6,14 +6,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from experiments.curves import Curve, Item, Panels, between, name_of, quotient, rule
+from experiments.curves import Curve, Item, Panels, between, quotient, rule
 
 _INF = float("inf")
 
 
-def _lines(figure: Panels, panels: Sequence[str], along: str, fixed: str | None,
-           number: Callable[[Curve], float] = lambda c: c.final) -> Iterator[tuple[str, str, Any]]:
-    """Panel by panel, for each value of ``fixed``: panel, name, and rows of the parameter and a curve's number, sorted.
+def lines_of(figure: Panels, panels: Sequence[str], along: str, fixed: str | None) -> Iterator[tuple[str, str, Any]]:
+    """Panel by panel, for each value of ``fixed``: panel, name, and rows of the parameter and the last value, sorted.
 
     Curves without the parameter are left out.
     """
@@ -22,7 +21,7 @@ def _lines(figure: Panels, panels: Sequence[str], along: str, fixed: str | None,
         for curve in (c for c in figure[panel].values() if along in c.point):
             value = None if fixed is None else curve.point[fixed]
             name = "" if value is None else value if isinstance(value, str) else f"{fixed} = {value:g}"
-            groups.setdefault(name, []).append((float(curve.point[along]), number(curve)))
+            groups.setdefault(name, []).append((float(curve.point[along]), curve.final))
         yield from ((panel, name, np.array(sorted(points))) for name, points in groups.items())
 
 
@@ -67,29 +66,6 @@ def monotone(figure: Panels, panels: Sequence[str], along: str, fixed: str, sign
 
 
 @rule
-def step_ratio(figure: Panels, panels: Sequence[str], along: str, fixed: str, at_least: float = -_INF,
-               at_most: float = _INF) -> list[Item]:
-    """In a sweep, the last value at a value of ``along`` divided by that at the next smaller value."""
-    return between({f"{panel}, {name}: {along} = {b[0]:g} / {a[0]:g}": float(quotient(b[1], a[1]))
-                    for panel, name, line in _lines(figure, panels, along, fixed)
-                    for a, b in pairwise(line)}, at_least, at_most)
-
-
-@rule
-def ratio_at_best(figure: Panels, panels: Sequence[str], pairs: Mapping[str, str], at_least: float = -_INF,
-                  at_most: float = _INF) -> list[Item]:
-    """In a sweep of several methods, the smallest last value over the sweep divided by that of another method.
-
-    ``pairs`` names the other method of each.
-    """
-    def smallest(panel: str, method: str) -> float:
-        return min(c.final for c in figure[panel].values() if c.point["method"] == method)
-
-    return between({f"{name_of(figure, p, a)} / {b}": quotient(smallest(p, a), smallest(p, b))
-                    for p in panels for a, b in pairs.items()}, at_least, at_most)
-
-
-@rule
 def inside(figure: Panels, panels: Sequence[str], along: str, fixed: str | None = None, highest: bool = True,
            margin: float = 0.0) -> list[Item]:
     """In a sweep, the best last value is at neither end of the parameter ``along``.
@@ -98,7 +74,7 @@ def inside(figure: Panels, panels: Sequence[str], along: str, fixed: str | None 
     value; with ``fixed``, for each value of that parameter.
     """
     items = []
-    for panel, name, line in _lines(figure, panels, along, fixed):
+    for panel, name, line in lines_of(figure, panels, along, fixed):
         x, y = line.T
         best = int(np.argmax(y) if highest else np.argmin(y))
         leads = (1 if highest else -1) * (y[best] - y[[0, -1]]) - margin * y[[0, -1]]
@@ -115,7 +91,7 @@ def slope(figure: Panels, panels: Sequence[str], along: str, fixed: str | None =
     With ``log`` both are logarithms. With ``fixed``, there is a slope for each value of that parameter.
     """
     items = []
-    for panel, name, line in _lines(figure, panels, along, fixed):
+    for panel, name, line in lines_of(figure, panels, along, fixed):
         x, y = np.log(line).T if log else line.T
         value = float(np.polyfit(x, y, 1)[0])
         items.append(Item(f"{name or panel}: slope", value, at_least <= value <= at_most))
@@ -146,20 +122,4 @@ def average_rises(figure: Panels, panels: Sequence[str], along: str, at_least: f
         items += between({f"{panel}: {along} = {a:g} to {b:g}": {m: of_methods[b][m] - of_methods[a][m]
                                                                  for m in of_methods[a]}
                           for a, b in pairwise(sorted(of_methods))}, at_least)
-    return items
-
-
-@rule
-def until(figure: Panels, panels: Sequence[str], along: str, target: float, fixed: str | None = None,
-          by: str = "rounds") -> list[Item]:
-    """In a sweep, the cost of a value of at most ``target`` never falls as the parameter grows, and rises overall.
-
-    The cost is in rounds or in another axis. The number is the smallest parameter's cost divided by the largest one's:
-    0 if only the largest never reaches the target. With ``fixed``, for each value of that parameter.
-    """
-    items = []
-    for panel, name, line in _lines(figure, panels, along, fixed, lambda c: c.rounds_to(target, by)):
-        costs = line[:, 1]
-        grows = bool(np.all(costs[:-1] <= costs[1:]) and costs[0] < costs[-1])
-        items.append(Item(f"{name or panel}: {by} to {target:g}", costs[0] / costs[-1] if grows else 1.0, grows))
     return items

@@ -2,7 +2,11 @@
 
 import numpy as np
 
+from experiments.claims import RULES, rules_of
 from experiments.curves import Curve
+from experiments.reproduction import reproductions
+
+ALL_RULES = {**RULES, **{rule: function for name in reproductions() for rule, function in rules_of(name).items()}}
 
 
 def curve(*values, rounds=None, parties=(), growth=((),), **point):
@@ -41,7 +45,7 @@ CASES = [
     ("net_change", {"panels": ["p"], "methods": ["A", "C"], "at_least": 0.0}, LEVELS, [(0.5, True), (-0.875, False)]),
     ("deepest_fall", {"panels": ["p"], "methods": ["A", "B", "C"], "at_most": 0.5}, COURSES,
      [(0.25, True), (1, False), (1, False)]),
-    ("coincide", {"spikes": "changes", "drops": "returns", "methods": ["A", "B"], "share": 0.4}, EVENTS,
+    ("coincide", {"spikes": "changes", "drops": "returns", "methods": ["A", "B"]}, EVENTS,
      [(1, True), (1, True)]),
     ("coincide", {"spikes": "changes", "drops": "returns", "methods": ["A"]},
      {**EVENTS, "returns": {"A": curve(0.1, 0.0, 0.1, 0.1, rounds=[0, 2, 4, 6])}}, [(0, False)]),

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from portfolio_rule_cases import BOOTSTRAPS
+from portfolio_rule_cases import ALL_RULES, BOOTSTRAPS
 from portfolio_rule_cases import CASES as PORTFOLIO_CASES
 
 from experiments.claims import (
     NOT_DECIDED,
-    RULES,
     check,
     deciding_choices,
     is_borderline,
@@ -45,6 +44,7 @@ COSTS = {"p": {f"{m} {a}": costed(*values, alpha=a, method=m) for m, a, values i
     ("A", 0.1, (4, 1)), ("A", 0.5, (4, 3, 1)), ("A", 1.0, (4, 4, 4)), ("B", 0.5, (4, 3, 1)), ("B", 1.0, (4, 1, 1)),
     ("C", 0.5, (4, 3, 1)), ("C", 1.0, (4, 3, 1)))} | {"baseline": costed(1, 1)}}
 COSTS_OF_METHODS = {"p": {label: c for label, c in COSTS["p"].items() if label != "baseline"}}
+COSTS_BY_METHOD = {m: {label: c for label, c in COSTS["p"].items() if c.point.get("method", m) == m} for m in "ABC"}
 LEADS = {"one": {"A": ending(0.5), "B": ending(0.75), "C": ending(0.625)},
          "two": {"A": ending(0.5), "B": ending(0.25), "C": ending(1.0)}}
 RISES = {"s": {f"{m} {n}": ending(value, N=n, method=m) for m, n, value in
@@ -118,14 +118,16 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
      [(1e-9 - 10, False), (np.inf, True)]),
     ("rounds_of_panels", BOTH | {"methods": ["A", "B"], "near": 1, "at_most": 1}, WORLD, [(1, True), (1, True)]),
     ("rounds_of_panels", {"panels": ["two", "one"], "methods": ["C"], "near": 1, "at_least": 2}, WORLD, [(1, False)]),
-    ("contraction", P | {"at_most": 0.5}, FALLING, [(0.5, True), (0.5, True), ((9 / 16)**0.25, False)]),
-    ("contraction", P | {"methods": ["fast"], "end": 2, "at_least": 0.3}, FALLING, [(0.25, False)]),
-    ("contraction", P | {"methods": ["never"], "begin": 1, "at_least": 1}, FALLING, [(1, True)]),
-    ("until", P | {"along": "alpha", "target": 1, "fixed": "method"}, COSTS, [(0, True), (1, False), (1, False)]),
-    ("until", P | {"along": "alpha", "target": 3, "fixed": "method"}, COSTS, [(0, True), (1, False), (1, False)]),
+    ("contraction", P | {"begin": 0, "end": 4, "at_most": 0.5}, FALLING,
+     [(0.5, True), (0.5, True), ((9 / 16)**0.25, False)]),
+    ("contraction", P | {"begin": 0, "end": 2, "at_most": 0.3}, FALLING, [(0.5, False), (0.25, True), (0.75, False)]),
+    ("contraction", P | {"begin": 1, "end": 4, "at_most": 0.99}, FALLING,
+     [(0.5, True), (0.25**(1 / 3), True), (1, False)]),
+    *(("until", {"panels": ["A", "B", "C"], "along": "alpha", "target": target}, COSTS_BY_METHOD,
+       [(0, True), (1, False), (1, False)]) for target in (1, 3)),
     ("step_ratio", {"panels": ["a"], "along": "alpha", "fixed": "method", "at_most": 0.5}, ALPHA,
      [(2, False), (1 / 8, True), (4, False), (4, False)]),
-    ("ratio_at_best", {"panels": ["a"], "pairs": {"A": "B"}, "at_least": 1}, ALPHA, [(1, True)]),
+    ("ratio_at_best", {"panels": ["a"], "pairs": {"A": "B"}, "at_least": 1, "at_most": 1.6}, ALPHA, [(1, True)]),
     ("slope", P | {"along": "alpha", "fixed": "method", "log": False, "at_least": -1}, COSTS,
      [(210 / 61, True), (0, True), (0, True)]),
     ("lead", {"panels": ["one", "two"], "methods": ["A", "B"], "over": ["C"], "at_least": 0.1}, LEADS,
@@ -141,7 +143,7 @@ SHAKY = {"one": {"A": curve(0, 1, 0, 1, 1), "B": curve(0, 3, 0, 3, 3)}}
      [(0.25, True)]),
 ])
 def test_rules(rule, arguments, figure, expected):
-    items = check(rule, figure, **arguments)
+    items = check(rule, figure, rules=ALL_RULES, **arguments)
     assert [item.value for item in items] == pytest.approx([value for value, _ in expected])
     assert [item.holds for item in items] == [holds for _, holds in expected]
     json.dumps([(item.value, item.holds) for item in items])  # a record can hold them
@@ -149,7 +151,7 @@ def test_rules(rule, arguments, figure, expected):
 
 def test_every_rule_has_a_case():
     cases = next(mark for mark in test_rules.pytestmark if mark.name == "parametrize").args[1]
-    assert {case[0] for case in [*cases, *PORTFOLIO_CASES]} | BOOTSTRAPS == set(RULES)
+    assert {case[0] for case in [*cases, *PORTFOLIO_CASES]} | BOOTSTRAPS == set(ALL_RULES)
 
 
 LOSSES = {"one": "one", "two": "one"}

@@ -1,5 +1,9 @@
 """What is committed, at every commit: the records have the verdicts of their numbers, and the pages are current."""
 
+import numpy as np
+
+from experiments.claims import check, rules_of
+from experiments.curves import Curve
 from experiments.reproduction import Reproduction, reproductions
 from experiments.results import RESULTS, page, read_records
 from experiments.schema import Read
@@ -34,6 +38,47 @@ def test_every_record_has_the_claims_of_its_figure_and_the_verdicts_of_its_numbe
             if record["setting"] in {False: (), True: ("quick",), "paper scale": ("quick", "middle")}[c.converged]:
                 expected = "not decided"
             assert claim["verdict"] == expected
+
+
+# The records have curves of at most 60 points, as means over the seeds, and no numbers of single parties.
+NEEDS_PARTIES = {"average_rises", "better", "better_of_panels", "gains_grow", "survives_deflation"}
+NEEDS_ALL_POINTS = {
+    ("fedplus-portfolio", "difference_of_panels"),  # differences of 1e-8, below the digits of a curve
+    ("fedprox-accuracy-middle", "difference"), ("fedprox-divergence", "largest_growth"),
+    ("fedprox-divergence", "ratio"), ("fedprox-fig1-text-middle", "ratio"), ("splitting-fedrp-schedules", "sooner"),
+    ("splitting-sampling", "climb")}
+
+
+def curves_of(record):
+    """The curves of a record, as means over the seeds."""
+    def numbers(values):
+        return np.array([np.inf if value is None else value for value in values], float)
+
+    stated = {"point", "first", "final", "rounds", "mean", "low", "high"}
+    return {title: {label: Curve(np.array(m["rounds"]), numbers(m["mean"]), m["point"],
+                                 {name: numbers(axis) for name, axis in m.items() if name not in stated})
+                    for label, m in panel["methods"].items()} for title, panel in record["panels"].items()}
+
+
+def test_judging_the_stored_curves_again_gives_the_committed_verdicts():
+    """Of every number on whose verdict all seeds agree; a rule of a figure, or a common one, has not changed."""
+    same, differing = 0, set()
+    for path, record in read_records(RESULTS).items():
+        curves, rules = curves_of(record), rules_of(record["name"])
+        for reading in (reading for claim in record["claims"] for reading in claim["readings"]):
+            if reading["rule"] in NEEDS_PARTIES:
+                continue
+            items = check(reading["rule"], curves, Read(**reading["read"]), rules=rules, **reading["args"])
+            holds = {item.name: item.holds for item in items}
+            for item in reading["items"]:
+                if item["holds"] not in (0, record["seeds"]) or item["name"] not in holds:
+                    continue
+                if holds[item["name"]] == (item["holds"] > 0):
+                    same += 1
+                else:
+                    differing.add((path.stem, reading["rule"]))
+    assert differing == NEEDS_ALL_POINTS
+    assert same > 850
 
 
 def test_the_pages_are_those_of_the_committed_numbers():

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from portfolio_rule_cases import CASES, TESTS
+from portfolio_rule_cases import ALL_RULES, CASES, TESTS
 
 from experiments.claims import check
 
 
 @pytest.mark.parametrize(("rule", "arguments", "figure", "expected"), CASES)
 def test_rules(rule, arguments, figure, expected):
-    items = check(rule, figure, **arguments)
+    items = check(rule, figure, rules=ALL_RULES, **arguments)
     assert [item.value for item in items] == pytest.approx([value for value, _ in expected])
     assert [item.holds for item in items] == [holds for _, holds in expected]
 
@@ -26,7 +26,7 @@ def test_better_needs_an_interval_above_0(statistic):
     assert equal.value == 0
     assert not equal.holds
     assert not reversed_days.holds  # the same returns on other days
-    improved, not_improved = (check("better_of_panels", TESTS, panels=[a], than=b, methods=["A"], statistic=statistic)
+    improved, not_improved = (check("better_of_panels", TESTS, rules=ALL_RULES, panels=[a], than=b, methods=["A"])
                               for a, b in (("p", "q"), ("q", "p")))
     assert [improved[0].holds, not_improved[0].holds] == [True, False]
 
