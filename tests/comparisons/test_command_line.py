@@ -251,3 +251,10 @@ def test_report_names_the_page_or_what_is_missing(finished, call, tmp_path):
             (tmp_path / name).write_bytes(content)
     (tmp_path / "summary.json").write_text('{"name":\n "x"')
     assert "summary.json:2: not JSON" in call("report", ".", cwd=tmp_path).err
+
+
+def test_a_command_that_has_left_the_package_names_its_new_place(call, tmp_path):
+    outcome = call("reproduce", "splitting-anderson", "--quick", cwd=tmp_path)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == ("error: the papers' figures are not part of the package: run them in a clone of the "
+                           "repository, with `python -m experiments NAME`\n")
