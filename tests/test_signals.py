@@ -31,7 +31,7 @@ print(process.wait(60))
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_an_ignored_signal_is_heard(number):
     line = f"trap '' {signal.Signals(number).name.removeprefix('SIG')}; exec \"$0\" -c \"$1\" {int(number)}"
-    done = subprocess.run(["sh", "-c", line, sys.executable, PROGRAM], cwd=Path(__file__).parent, timeout=300,
+    done = subprocess.run(["sh", "-c", line, sys.executable, PROGRAM], cwd=Path(__file__).parent, timeout=600,
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["heard", str(-number)]

@@ -1,13 +1,15 @@
 """Every preset passes the contract; ``contract_rows`` has the rows, and chooses those that a commit checks."""
 
 import inspect
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 from contract_rows import ALL_ROWS, BUILT, IN_FULL, ROWS, SAME, TRACED, algorithms_in, structure
 
 import resolvent as rv
-from resolvent import testing
+from resolvent import algorithms, testing
 from resolvent.algorithms import presets
 
 # Clauses that trace or compile programs of their own; a commit checks them on the simplest row.
@@ -16,7 +18,8 @@ TRACED_CLAUSES = (testing.check_models, testing.check_declarations, testing.chec
 
 # Combinators and methods whose problem, participation or model is not the contract's: the file that has their contract.
 ELSEWHERE = {
-    "FixedPointSums": "test_fixed_point_sums.py", "GraphSplitting": "test_graph.py",
+    "FederatedNewton": "../math/test_newton.py", "FixedPointSums": "test_fixed_point_sums.py",
+    "GraphSplitting": "test_graph.py", "SumsOfFit": "../federation/test_federated_regression.py",
     "ModelState": "test_model_state.py", "NormLimit": "test_admission.py", "PersistentMemory": "test_memory.py",
     "PrivateParties": "test_private_parties.py", "WarmStart": "../simulator/test_notebook_output.py",
 }
@@ -48,11 +51,17 @@ def test_one_algorithm_of_each_class_keeps_the_clauses_that_trace():
 
 
 def library_classes(base):
-    """The classes of the library that can be built, with those of all its modules."""
+    """The classes of the library that can be built, whatever other tests have imported."""
+    for module in walk_packages(algorithms.__path__, "resolvent.algorithms."):
+        import_module(module.name)
+    return classes_below(base)
+
+
+def classes_below(base):
     for kind in base.__subclasses__():
         if kind.__module__.startswith("resolvent.algorithms.") and not inspect.isabstract(kind):
             yield kind.__name__
-        yield from library_classes(kind)
+        yield from classes_below(kind)
 
 
 def test_a_commit_checks_an_algorithm_of_each_class():
