@@ -83,8 +83,9 @@ def public_parts():
     return parts | CLASSMETHODS
 
 
+@cache
 def example_arguments(part):
-    """Arguments that a part accepts: its required ones, and small sizes."""
+    """Arguments that a part accepts: its required ones, and small sizes. Nobody changes them."""
     hints, arguments = hints_of(part), {}
     for name, parameter in inspect.signature(part).parameters.items():
         if parameter.default is inspect.Parameter.empty:

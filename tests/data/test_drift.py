@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.data.tables.drift import TrainingRows, summarize, with_drift
 from resolvent.data.tables.party_tables import from_frame
@@ -27,8 +28,8 @@ def drifted(data, frame, site=None):
 
 @pytest.mark.parametrize("rows", [20, 100, 2000])
 def test_rows_of_the_same_distribution_seldom_drift(rows):
-    data = from_frame(visits(N), "site", "ill")
-    assert sum(bool(drifted(data, visits(rows, seed))) for seed in range(1, 201)) <= 10
+    data, tables = from_frame(visits(N), "site", "ill"), nightly.examples(200)
+    assert sum(bool(drifted(data, visits(rows, seed))) for seed in range(1, tables + 1)) <= tables / 20
 
 
 @pytest.mark.parametrize(("column", "change", "values"), [
@@ -45,10 +46,7 @@ def test_a_drifted_column_is_named_alone(column, change, values):
     assert drift.values.startswith(values)
 
 
-@pytest.mark.parametrize(("column", "values"), [
-    ("mark", "values above 0"), ("has_pain", "values above 0"), ("falls", "values above 0"),
-    ("dose", "values above 3")])
-def test_a_column_that_is_nearly_constant_can_drift(column, values):
+def test_a_column_that_is_nearly_constant_can_drift():
     """Nine deciles of such a column are one value, so that this value needs a bin of its own."""
     def rows_of(rows, seed):
         rng = np.random.default_rng(seed)
@@ -59,10 +57,12 @@ def test_a_column_that_is_nearly_constant_can_drift(column, values):
     data = from_frame(rows_of(N, 0), "site", "ill")
     assert all(len(counts.counts) <= 10 for counts in summarize(data).sites[""].values())
     assert sum(bool(drifted(data, rows_of(100, seed))) for seed in range(1, 51)) <= 3
-    new = rows_of(200, 1)
-    changed = new[column].where(new.index % 2 == 0, {"dose": 9.0, "has_pain": True}.get(column, 1))
-    drift, = drifted(data, new.assign(**{column: changed}))
-    assert (drift.column, drift.values) == (column, values)
+    new, found = rows_of(200, 1), {}
+    for column in ("mark", "has_pain", "falls", "dose"):
+        changed = new[column].where(new.index % 2 == 0, {"dose": 9.0, "has_pain": True}.get(column, 1))
+        found[column] = [(drift.column, drift.values) for drift in drifted(data, new.assign(**{column: changed}))]
+    assert found == {"mark": [("mark", "values above 0")], "has_pain": [("has_pain", "values above 0")],
+                     "falls": [("falls", "values above 0")], "dose": [("dose", "values above 3")]}
 
 
 def test_the_index_is_that_of_the_formula():

@@ -125,6 +125,7 @@ def test_a_damaged_cifar_batch_is_named(data_folder):
         datasets.cifar10(batches=(2,))
 
 
+@pytest.mark.when_changed
 def test_real_cifar_in_the_binary_format(real_data, data_folder):
     subprocess.run([sys.executable, real_data / "unpack_cifar10.py", data_folder], check=True, capture_output=True)
     data = datasets.cifar10(batches=(1,), partition=Shards(10, 10, "sorted"), validation=0.1, test=0.1)
