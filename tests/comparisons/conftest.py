@@ -1,12 +1,14 @@
 """One small comparison that many tests read."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from six_sites import visits, write_run
 
 from command_line import Outcome, call, call_command
 from resolvent.comparisons.judgement.verdict import finding, score_table
@@ -50,6 +52,19 @@ def finished(tmp_path_factory):
     outcome = call_command("run", "small.yaml", cwd=folder)
     assert outcome.code == 0, outcome.err
     return Finished(folder / "small.yaml", folder / "runs" / "small", outcome)
+
+
+@pytest.fixture(scope="session")
+def site_run(tmp_path_factory):
+    """A finished run of three methods on a table of six sites. Tests read it and never write to it."""
+    return write_run(tmp_path_factory.mktemp("site_run"), visits().drop(columns="patient"))
+
+
+@pytest.fixture
+def site_run_copy(site_run, tmp_path):
+    """A copy of the run to which a test may write; its table is that of the original."""
+    shutil.copytree(site_run.folder, tmp_path / "run")
+    return site_run._replace(folder=tmp_path / "run")
 
 
 @pytest.fixture

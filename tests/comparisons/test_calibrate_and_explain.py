@@ -2,55 +2,24 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
-from six_sites import EXPERIMENT, SITES, visits
+from six_sites import SITES, visits
 
 import resolvent as rv
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.run_rows import rows_of_run
-from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.runs.comparison import Comparison
-from resolvent.comparisons.runs.comparison_runs import compare_file
-from resolvent.comparisons.runs.run_folder import begin, write_results
-from resolvent.comparisons.runs.summary import Source
 from resolvent.data.files.digests import read_sealed, write_sealed
 from resolvent.errors import InputError
 from resolvent.problem.calibration import Calibration, probabilities_of
 from resolvent.problem.threshold import Goal, Threshold
 
-ROWS = 600
-
-
-class Run(NamedTuple):
-    """A finished run on a table: its folder, the file of the table, the table and the comparison."""
-
-    folder: Path
-    csv: Path
-    table: pd.DataFrame
-    comparison: object
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    folder, table = tmp_path_factory.mktemp("original"), visits(rows=ROWS).drop(columns="patient")
-    table.to_csv(folder / "visits.csv", index=False)
-    file = ExperimentFile.parse(EXPERIMENT.replace("visits.csv", str(folder / "visits.csv")), "mine.yaml", "mine")
-    begin(folder, file, resume=False)
-    comparison = Comparison.of(compare_file(file))
-    write_results(folder, Source.of_file(file), comparison)
-    return Run(folder, folder / "visits.csv", table, comparison)
-
 
 @pytest.fixture
-def run(original, tmp_path):
-    """A copy of the run to which a test may write."""
-    shutil.copytree(original.folder, tmp_path / "run")
-    return original._replace(folder=tmp_path / "run")
+def run(site_run_copy):
+    return site_run_copy
 
 
 COSTS = ("--positive", "ill", "--cost-false-negative", 5, "--cost-false-positive", 1)
@@ -93,17 +62,17 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
     assert str(fitted.threshold) in json.loads((tmp_path / "predictions.csv.json").read_text())["adjustments"][-1]
 
 
-def test_the_run_folder_and_the_comparison_give_the_same(original):
-    from_folder = calibrate(rows_of_run(original.folder, "FedAvg+"), positive="ill", goal=Goal(sensitivity=0.9))
-    in_memory = original.comparison.calibrate("FedAvg+", positive="ill", sensitivity=0.9)
+def test_the_run_folder_and_the_comparison_give_the_same(site_run):
+    from_folder = calibrate(rows_of_run(site_run.folder, "FedAvg+"), positive="ill", goal=Goal(sensitivity=0.9))
+    in_memory = site_run.comparison.calibrate("FedAvg+", positive="ill", sensitivity=0.9)
     for table in (from_folder.table, in_memory.table):
         assert table["site"].tolist() == [*SITES, "shared model"]
     pd.testing.assert_frame_equal(from_folder.table, in_memory.table, rtol=1e-4)
 
 
-def test_nothing_is_fitted_to_test_rows(original):
+def test_nothing_is_fitted_to_test_rows(site_run):
     """With other labels of the test rows, calibrations and thresholds are the same, and the scores are others."""
-    rows = original.comparison.held_out_rows("FedAvg+")
+    rows = site_run.comparison.held_out_rows("FedAvg+")
     turned = rows.__class__(rows.method, {name: site._replace(test=site.test._replace(y=1 - site.test.y))
                                           for name, site in rows.sites.items()},
                             rows.shared._replace(test=rows.shared.test._replace(y=1 - rows.shared.test.y)))
@@ -115,9 +84,9 @@ def test_nothing_is_fitted_to_test_rows(original):
         assert results[0].sites[name].scores["log_loss"] != results[1].sites[name].scores["log_loss"]
 
 
-def test_scores_on_test_rows_are_those_of_evaluate(original):
-    made = original.comparison.calibrate("FedAvg+", positive="ill", specificity=0.8)
-    data = original.comparison.experiment.data
+def test_scores_on_test_rows_are_those_of_evaluate(site_run):
+    made = site_run.comparison.calibrate("FedAvg+", positive="ill", specificity=0.8)
+    data = site_run.comparison.experiment.data
     for name in SITES:
         x, y = data.party(name, "test")
         site, fitted = made.sites[name], made.fitted(name)
@@ -136,8 +105,8 @@ def test_scores_on_test_rows_are_those_of_evaluate(original):
             assert sum(point.rows * point.frequency for point in points) == pytest.approx((y == 0).sum())
 
 
-def test_a_threshold_on_validation_rows_keeps_its_promise_on_them(original):
-    rows = original.comparison.held_out_rows("FedAvg+")
+def test_a_threshold_on_validation_rows_keeps_its_promise_on_them(site_run):
+    rows = site_run.comparison.held_out_rows("FedAvg+")
     made = calibrate(rows, sites=["Essen"], kind="none", positive="ill", goal=Goal(sensitivity=0.9))
     assert list(made.sites) == ["Essen"]
     assert made.fitted("Essen").calibration == Calibration()
@@ -195,7 +164,7 @@ def test_rows_that_are_not_those_of_the_run_are_refused(run, call, tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (("--method", "FedAvg", ), "there is no method 'FedAvg'; there are alone, FedAvg+"),
+    (("--method", "FedProx", ), "there is no method 'FedProx'; there are alone, FedAvg, FedAvg+"),
     (("--sites", "Esen"), "there is no site 'Esen' with rows; there are Bochum, Essen, Fulda, Gera, Hagen, Ulm"),
     (("--sensitivity", 0.9), "name the class that the threshold is for with positive: 'ill' or 'well'"),
     (("--sensitivity", 0.9, "--positive", "sick"), "positive: there is no class 'sick'"),
@@ -204,13 +173,13 @@ def test_rows_that_are_not_those_of_the_run_are_refused(run, call, tmp_path):
     (("new.csv",), "'new.csv' has no column 'hospital', which names the site of each row: name the site of all rows"),
     (("unlabelled.csv",), "'unlabelled.csv' has no column 'outcome', the label"),
 ])
-def test_what_cannot_be_calibrated_is_refused(original, call, tmp_path, arguments, message):
+def test_what_cannot_be_calibrated_is_refused(site_run, call, tmp_path, arguments, message):
     visits(seed=1, rows=30).drop(columns="hospital").to_csv(tmp_path / "new.csv", index=False)
     visits(seed=1, rows=30).drop(columns="outcome").to_csv(tmp_path / "unlabelled.csv", index=False)
-    outcome = call("calibrate", original.folder, *arguments, cwd=tmp_path)
+    outcome = call("calibrate", site_run.folder, *arguments, cwd=tmp_path)
     assert outcome.code == 2
     assert message in outcome.err
-    assert not list(original.folder.rglob("calibration.json"))
+    assert not list(site_run.folder.rglob("calibration.json"))
 
 
 def test_new_rows_of_one_site_calibrate_and_measure(run, call, tmp_path):
@@ -263,11 +232,11 @@ def test_the_report_shows_both(run, call, tmp_path):
         "http://creativecommons.org", "")
 
 
-def test_saved_comparisons_are_calibrated_in_python(original, tmp_path):
-    folder = original.comparison.save(tmp_path / "saved")
+def test_saved_comparisons_are_calibrated_in_python(site_run, tmp_path):
+    folder = site_run.comparison.save(tmp_path / "saved")
     with pytest.raises(InputError, match="that names its table"):
         rows_of_run(folder, "FedAvg+")
-    made = original.comparison.calibrate("FedAvg+")
+    made = site_run.comparison.calibrate("FedAvg+")
     made.save(folder)
     assert rv.load(folder, method="FedAvg+", site="Ulm").calibration == made.fitted("Ulm").calibration
     other = rv.load(folder, method="alone", site="Ulm")

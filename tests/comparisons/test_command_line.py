@@ -149,6 +149,7 @@ def test_interruption_names_the_option_to_resume(call, tmp_path, monkeypatch):
     assert "--resume" in outcome.err
 
 
+@pytest.mark.when_changed
 def test_failure_is_1_with_its_traceback(tmp_path):
     program = ("import sys, resolvent.comparisons.runs.runner as s\n"
                "def fail(*a, **k): raise ZeroDivisionError('a defect')\n"

@@ -85,6 +85,7 @@ def command(*arguments, out, limit="unlimited", **options):
                           stdout=out, stderr=subprocess.PIPE, text=True, timeout=600, check=False, **options)
 
 
+@pytest.mark.when_changed
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")  # noqa: PTH110
 def test_full_closed_and_broken_output(tmp_path):
     with open("/dev/full", "w") as full:  # noqa: PTH123
@@ -108,6 +109,7 @@ def test_version(call, tmp_path):
 
 @pytest.mark.kill
 @pytest.mark.slow
+@pytest.mark.when_changed
 def test_a_limit_of_file_sizes_ends_a_run_that_can_be_resumed(finished, tmp_path, call):
     """The operating system sends SIGXFSZ as well, which is ignored."""
     process = command("run", finished.yaml, "--out", "out", out=subprocess.DEVNULL, limit=4, cwd=tmp_path)

@@ -24,7 +24,8 @@ from resolvent.problem.metrics.metric import Predictions
 from resolvent.simulator.engine.rounds import compiled_programs
 
 SOLVER = rv.SGD(0.1)
-METHODS = {"alone": rv.local(SOLVER), "FedAvg": rv.fedavg(SOLVER), "FedProx": rv.fedprox(SOLVER, mu=0.5)}
+# The two federated methods are one program with two numbers.
+METHODS = {"alone": rv.local(SOLVER), "FedAvg": rv.fedprox(SOLVER, mu=0.0), "FedProx": rv.fedprox(SOLVER, mu=0.5)}
 SIZES = [31, 12, 44]  # no multiple of the number of folds
 FILE = """\
 data: {table: visits.csv, party: hospital, label: outcome}

@@ -1,4 +1,4 @@
-"""A run that is killed and resumed equals an uninterrupted run."""
+"""A run that is stopped or killed, and resumed, equals an uninterrupted run."""
 
 import os
 import signal
@@ -15,7 +15,6 @@ from resolvent.comparisons.runs.summary import read_summary
 
 MANY = ["rounds=60", "evaluate_every=2"]
 
-pytestmark = [pytest.mark.kill, pytest.mark.slow]
 SECONDS = ("seconds_per_round", "compile_seconds", "evaluation_seconds")
 
 
@@ -29,10 +28,19 @@ def without_times(folder):
     return summary
 
 
-@pytest.fixture(scope="module")
-def killed(finished, tmp_path_factory):
-    """A folder with the run of a process that was killed while its third method ran."""
-    folder = tmp_path_factory.mktemp("killed")
+def stop(finished, folder):
+    """Interrupt the run in this process while its third method runs."""
+    def interrupt(label, done, total):
+        if label == "FedProx 0" and 0 < done < total:
+            raise KeyboardInterrupt
+
+    (folder / "log.txt").touch()
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(ExperimentFile.load(str(finished.yaml), MANY), folder / "out", progress=interrupt)
+
+
+def kill(finished, folder):
+    """Run a process, and kill it while its third method runs."""
     command = [sys.executable, "-m", "resolvent.cli", "run", str(finished.yaml), "--out", "out", "--set", *MANY]
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env={**os.environ, "COLUMNS": "120"})
@@ -44,8 +52,16 @@ def killed(finished, tmp_path_factory):
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    assert not (folder / "out").exists()
     (folder / ".out.lock").unlink()  # the lock of the killed process, which ended with it
+
+
+@pytest.fixture(scope="module", params=[stop, pytest.param(kill, marks=[
+    pytest.mark.kill, pytest.mark.slow, pytest.mark.when_changed])], ids=["stopped", "killed"])
+def killed(request, finished, tmp_path_factory):
+    """A folder with a run that has ended while its third method ran."""
+    folder = tmp_path_factory.mktemp("killed")
+    request.param(finished, folder)
+    assert not (folder / "out").exists()
     return folder
 
 

@@ -2,41 +2,18 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
-from six_sites import EXPERIMENT, SITES, visits
+from six_sites import SITES, visits
 
 import resolvent as rv
-from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.runs.comparison_runs import compare_file
-from resolvent.comparisons.runs.run_folder import begin, write_results
-from resolvent.comparisons.runs.summary import Source, read_summary
+from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import file_digests, read_sealed, write_sealed
 from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
 from resolvent.data.tables.party_tables import from_frame
 from resolvent.simulator.record.model_folder import SavedModels, write_model_folder
-
-
-class Sites(NamedTuple):
-    """A finished run on a table: its run folder, and the table."""
-
-    run: Path
-    table: pd.DataFrame
-
-
-@pytest.fixture(scope="module")
-def sites(tmp_path_factory):
-    """A run without its report, which takes longer than the training."""
-    run, table = tmp_path_factory.mktemp("sites"), visits().drop(columns="patient")
-    table.to_csv(run / "visits.csv", index=False)
-    file = ExperimentFile.parse(EXPERIMENT.replace("visits.csv", str(run / "visits.csv")), "mine.yaml", "mine")
-    begin(run, file, resume=False)
-    write_results(run, Source.of_file(file), compare_file(file))
-    return Sites(run, table)
 
 
 @pytest.fixture
@@ -47,15 +24,15 @@ def new_rows(tmp_path):
     return frame
 
 
-def predict(call, sites, *arguments, cwd):
-    return call("predict", sites.run, "new.csv", *arguments, cwd=cwd)
+def predict(call, site_run, *arguments, cwd):
+    return call("predict", site_run.folder, "new.csv", *arguments, cwd=cwd)
 
 
-def test_rows_of_one_site_are_predicted_with_its_model(sites, call, new_rows, tmp_path):
-    outcome = predict(call, sites, "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
+def test_rows_of_one_site_are_predicted_with_its_model(site_run, call, new_rows, tmp_path):
+    outcome = predict(call, site_run, "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     table = pd.read_csv(tmp_path / "predictions.csv")
-    fitted = rv.load(sites.run, method="FedAvg+", site="Essen")
+    fitted = rv.load(site_run.folder, method="FedAvg+", site="Essen")
     with pytest.warns(rv.UnusualRowsWarning):
         expected = fitted.predict(new_rows)
     with pytest.warns(rv.UnusualRowsWarning):
@@ -74,17 +51,18 @@ def test_rows_of_one_site_are_predicted_with_its_model(sites, call, new_rows, tm
     assert len(outcome.err.splitlines()) == 2
 
 
-def test_rows_with_labels_are_evaluated(sites, call, new_rows, tmp_path):
-    outcome = call("evaluate", sites.run, "new.csv", "--method", "FedAvg+", "--site", "Essen", "--metrics", "roc_auc",
-                   "{name: f1, average: macro}", "--class-weight", "{ill: 2, well: 1}", "--json", cwd=tmp_path)
+def test_rows_with_labels_are_evaluated(site_run, call, new_rows, tmp_path):
+    outcome = call("evaluate", site_run.folder, "new.csv", "--method", "FedAvg+", "--site", "Essen", "--metrics",
+                   "roc_auc", "{name: f1, average: macro}", "--class-weight", "{ill: 2, well: 1}", "--json",
+                   cwd=tmp_path)
     assert outcome.code == 0, outcome.err
-    fitted = rv.load(sites.run, method="FedAvg+", site="Essen")
+    fitted = rv.load(site_run.folder, method="FedAvg+", site="Essen")
     with pytest.warns(rv.UnusualRowsWarning):
         expected = fitted.evaluate(new_rows, metrics=[rv.metrics.ROCAUC(), rv.metrics.F1(average="macro")],
                                    class_weight={"ill": 2, "well": 1})
     assert json.loads(outcome.out) == {"rows": 60, "scores": {
         name: pytest.approx(interval._asdict(), rel=1e-6) for name, interval in expected.intervals.items()}}
-    table = call("evaluate", sites.run, "new.csv", "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
+    table = call("evaluate", site_run.folder, "new.csv", "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
     assert "60 rows with labels" in table.out
     assert f"{expected['accuracy']:.1%}" in table.out
 
@@ -94,46 +72,46 @@ def test_rows_with_labels_are_evaluated(sites, call, new_rows, tmp_path):
     (("new.csv", "--metrics", "auc"), "there is no metric 'auc'"),
     (("new.csv", "--class-weight", "{sick: 1}"), "there is no class 'sick'"),
 ])
-def test_what_cannot_be_evaluated_is_refused(sites, call, new_rows, tmp_path, arguments, message):
+def test_what_cannot_be_evaluated_is_refused(site_run, call, new_rows, tmp_path, arguments, message):
     new_rows.drop(columns="outcome").to_csv(tmp_path / "unlabelled.csv", index=False)
-    outcome = call("evaluate", sites.run, *arguments, "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
+    outcome = call("evaluate", site_run.folder, *arguments, "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
     assert outcome.code == 2
     assert message in outcome.err
 
 
-def test_scores_on_the_test_rows_are_those_of_the_run(sites):
+def test_scores_on_the_test_rows_are_those_of_the_run(site_run):
     """The encoding and the model of each site are those with which the run evaluated it."""
-    metrics = pd.read_parquet(sites.run / "metrics.parquet")
+    metrics = pd.read_parquet(site_run.folder / "metrics.parquet")
     final = metrics[(metrics["split"] == "test") & (metrics["metric"] == "accuracy") & (metrics["round"] == 10)]
-    numbered = from_frame(sites.table.assign(number=range(len(sites.table))), "hospital", "outcome",
-                          features=["number"], scale="none")
+    numbered = from_frame(site_run.table.assign(number=range(len(site_run.table))), "hospital", "outcome",
+                          features=["number"], scale="none", test=0.3)
     for method in ("alone", "FedAvg+"):
         scores = final[final["method"] == method].set_index("party")["value"]
         for k, site in enumerate(SITES):
-            rows = sites.table.iloc[numbered.party(k, "test")[0][:, 0].astype(int)]
-            fitted = rv.load(sites.run, method=method, site=site)
+            rows = site_run.table.iloc[numbered.party(k, "test")[0][:, 0].astype(int)]
+            fitted = rv.load(site_run.folder, method=method, site=site)
             outputs = fitted.outputs_of(fitted.encoding.encode(rows))
             accuracy = fitted.score(outputs, fitted.encoding.encode_labels(rows))["accuracy"]
             assert accuracy == pytest.approx(scores[k], abs=1e-6)
 
 
-def test_without_a_site_the_shared_model_predicts(sites, call, new_rows, tmp_path):
-    assert predict(call, sites, "--method", "FedAvg+", "--out", "p.parquet", cwd=tmp_path).code == 0
-    fitted = rv.load(sites.run, method="FedAvg+")
+def test_without_a_site_the_shared_model_predicts(site_run, call, new_rows, tmp_path):
+    assert predict(call, site_run, "--method", "FedAvg+", "--out", "p.parquet", cwd=tmp_path).code == 0
+    fitted = rv.load(site_run.folder, method="FedAvg+")
     assert fitted.site is None
     with pytest.warns(rv.UnusualRowsWarning):
         assert pd.read_parquet(tmp_path / "p.parquet")["prediction"].tolist() == fitted.predict(new_rows).tolist()
-    outcome = predict(call, sites, "--method", "alone", cwd=tmp_path)
+    outcome = predict(call, site_run, "--method", "alone", cwd=tmp_path)
     assert outcome.code == 2
     assert "alone has no shared model: name a site, one of Bochum, Essen" in outcome.err
 
 
-def test_rows_without_labels_and_party_are_predicted(sites, call, new_rows, tmp_path):
+def test_rows_without_labels_and_party_are_predicted(site_run, call, new_rows, tmp_path):
     new_rows.drop(columns=["patient", "hospital", "outcome"]).to_csv(tmp_path / "new.csv", sep=";", index=False)
-    outcome = predict(call, sites, "--method", "alone", "--site", "Ulm", cwd=tmp_path)
+    outcome = predict(call, site_run, "--method", "alone", "--site", "Ulm", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     provenance, written = outcome.out.splitlines()
-    assert provenance.startswith("The model: trained on 24 training rows of Ulm; accuracy")
+    assert provenance.startswith("The model: trained on 50 training rows of Ulm; accuracy")
     assert written == "Predictions for 60 rows: predictions.csv"
 
 
@@ -144,33 +122,34 @@ def test_rows_without_labels_and_party_are_predicted(sites, call, new_rows, tmp_
     (lambda f: f.assign(smoker=3), "column 'smoker' holds numbers other than 0 and 1"),
     (lambda f: f.assign(outcome="unsure"), "the label is 'unsure', which is not among the classes 'ill', 'well'"),
 ])
-def test_a_table_that_does_not_fit_is_refused_and_no_file_is_written(change, message, sites, call, new_rows, tmp_path):
+def test_a_table_that_does_not_fit_is_refused_and_no_file_is_written(change, message, site_run, call, new_rows,
+                                                                     tmp_path):
     change(new_rows).to_csv(tmp_path / "new.csv", index=False)
     (tmp_path / "predictions.csv").write_text("of yesterday")
-    outcome = predict(call, sites, "--method", "alone", "--site", "Ulm", "--overwrite", cwd=tmp_path)
+    outcome = predict(call, site_run, "--method", "alone", "--site", "Ulm", "--overwrite", cwd=tmp_path)
     assert outcome.code == 2
     assert message in outcome.err
     assert (tmp_path / "predictions.csv").read_text() == "of yesterday"
     assert {p.name for p in tmp_path.iterdir()} == {"new.csv", "predictions.csv"}
 
 
-def test_another_unit_is_said(sites, call, new_rows, tmp_path):
+def test_another_unit_is_said(site_run, call, new_rows, tmp_path):
     new_rows.assign(age=new_rows["age"] * 12).to_csv(tmp_path / "new.csv", index=False)
-    outcome = predict(call, sites, "--method", "alone", "--site", "Ulm", cwd=tmp_path)
+    outcome = predict(call, site_run, "--method", "alone", "--site", "Ulm", cwd=tmp_path)
     assert outcome.code == 0
     assert "'age': 60 of 60 rows lie far outside the training rows' range" in outcome.err
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--site", "Ulm"], "has several methods: name one of alone, FedAvg+"),
-    (["--method", "FedAvg"], "has no method 'FedAvg'; there are alone, FedAvg+; did you mean 'FedAvg+'?"),
+    (["--site", "Ulm"], "has several methods: name one of alone, FedAvg, FedAvg+"),
+    (["--method", "FedAv"], "has no method 'FedAv'; there are alone, FedAvg, FedAvg+; did you mean 'FedAvg'?"),
     (["--method", "alone", "--site", "Esen"], "there is no site 'Esen'; there are Bochum, Essen, Fulda, Gera, Hagen, "
                                               "Ulm; did you mean 'Essen'?"),
     (["--method", "alone", "--site", "Ulm", "--out", "new.csv"], "new.csv exists: give --out another name, or "),
     (["--method", "alone", "--site", "Ulm", "--out", "new.txt"], "new.txt must end in .csv or .parquet"),
 ])
-def test_wrong_arguments_are_refused(arguments, message, sites, call, new_rows, tmp_path):
-    outcome = predict(call, sites, *arguments, cwd=tmp_path)
+def test_wrong_arguments_are_refused(arguments, message, site_run, call, new_rows, tmp_path):
+    outcome = predict(call, site_run, *arguments, cwd=tmp_path)
     assert outcome.code == 2
     assert message in outcome.err
     assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
@@ -190,9 +169,9 @@ def test_a_folder_without_a_run_is_refused(call, new_rows, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["encoding.json", "parties.safetensors", "tree.json"])
-def test_a_damaged_model_is_refused(name, sites, call, new_rows, tmp_path):
+def test_a_damaged_model_is_refused(name, site_run, call, new_rows, tmp_path):
     run = tmp_path / "run"
-    shutil.copytree(sites.run, run)
+    shutil.copytree(site_run.folder, run)
     path = run / "models" / "alone" / name
     content = bytearray(path.read_bytes())
     content[-30] ^= 1
@@ -203,10 +182,10 @@ def test_a_damaged_model_is_refused(name, sites, call, new_rows, tmp_path):
     assert not (tmp_path / "predictions.csv").exists()
 
 
-def test_models_of_another_run_are_refused(sites, call, new_rows, tmp_path):
+def test_models_of_another_run_are_refused(site_run, call, new_rows, tmp_path):
     """They are whole by their own digests, but not those that this run wrote."""
     run = tmp_path / "run"
-    shutil.copytree(sites.run, run)
+    shutil.copytree(site_run.folder, run)
     note = run / "models" / "alone" / "tree.json"
     write_sealed(note, read_sealed(note, "") | {"run": "another"})
     outcome = call("predict", "run", "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path)
@@ -216,18 +195,19 @@ def test_models_of_another_run_are_refused(sites, call, new_rows, tmp_path):
         rv.load(run, method="FedAvg+", site="Ulm")
 
 
-def test_predictions_name_their_run(sites, call, new_rows, tmp_path):
-    assert call("predict", str(sites.run), "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path).code == 0
+def test_predictions_name_their_run(site_run, call, new_rows, tmp_path):
+    outcome = call("predict", str(site_run.folder), "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path)
+    assert outcome.code == 0
     origin = read_sealed(tmp_path / "predictions.csv.json", "")
-    assert origin["digest_of_run"] == read_summary(sites.run)["methods"]["alone"]["digest"]
+    assert origin["digest_of_run"] == read_summary(site_run.folder)["methods"]["alone"]["digest"]
     assert origin["files"] == file_digests(tmp_path, ["predictions.csv"])
     assert (origin["method"], origin["site"], origin["rows"]) == ("alone", "Ulm", "new.csv")
 
 
-def test_the_models_of_one_method_need_no_other_file(sites, new_rows, tmp_path):
+def test_the_models_of_one_method_need_no_other_file(site_run, new_rows, tmp_path):
     """A site can be sent the folder of a method alone."""
-    shutil.copytree(sites.run / "models" / "FedAvg-plus", tmp_path / "models")
-    alone, whole = rv.load(tmp_path / "models", site="Gera"), rv.load(sites.run, method="FedAvg+", site="Gera")
+    shutil.copytree(site_run.folder / "models" / "FedAvg-plus", tmp_path / "models")
+    alone, whole = rv.load(tmp_path / "models", site="Gera"), rv.load(site_run.folder, method="FedAvg+", site="Gera")
     with pytest.warns(rv.UnusualRowsWarning):
         assert alone.predict(new_rows).tolist() == whole.predict(new_rows).tolist()
 
@@ -255,21 +235,21 @@ def test_arrays_are_read_from_an_npy_file(call, tmp_path):
     assert "cannot be read as .npy" in call("predict", "models", "new.npy", "--overwrite", cwd=tmp_path).err
 
 
-def test_a_run_folder_needs_a_method(sites):
-    with pytest.raises(rv.InputError, match=r"name a method, one of alone, FedAvg\+, and a site"):
-        rv.load(sites.run)
+def test_a_run_folder_needs_a_method(site_run):
+    with pytest.raises(rv.InputError, match=r"name a method, one of alone, FedAvg, FedAvg\+, and a site"):
+        rv.load(site_run.folder)
 
 
-def test_a_model_that_is_not_of_the_library_is_built_from_the_experiment_file(sites, new_rows, tmp_path):
+def test_a_model_that_is_not_of_the_library_is_built_from_the_experiment_file(site_run, new_rows, tmp_path):
     """Its settings are not saved, as those of a model of the user."""
     run = tmp_path / "run"
-    shutil.copytree(sites.run, run)
+    shutil.copytree(site_run.folder, run)
     note = run / "models" / "alone" / "tree.json"
     write_sealed(note, read_sealed(note, "") | {"model": None})
     summary = read_sealed(run / "summary.json", "")
     summary["files"] |= file_digests(run, ["models/alone/tree.json"])
     write_sealed(run / "summary.json", summary)
-    fitted, expected = (rv.load(folder, method="alone", site="Ulm") for folder in (run, sites.run))
+    fitted, expected = (rv.load(folder, method="alone", site="Ulm") for folder in (run, site_run.folder))
     with pytest.warns(rv.UnusualRowsWarning):
         assert fitted.predict(new_rows).tolist() == expected.predict(new_rows).tolist()
     with pytest.raises(rv.InputError, match="give it as the argument model"):

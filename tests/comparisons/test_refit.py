@@ -6,44 +6,22 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from six_sites import EXPERIMENT, SITES, visits
+from six_sites import SITES, visits
 
 import nightly
 import resolvent as rv
 from resolvent.comparisons.after import refit_folder
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted, plan_refit
-from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.runs.comparison_runs import compare_file
 from resolvent.comparisons.runs.load import load_start
-from resolvent.comparisons.runs.run_folder import begin, write_results
-from resolvent.comparisons.runs.summary import Source, read_summary
+from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import SEAL, read_sealed, write_sealed
 from resolvent.data.tables.party_tables import from_frame
 
-TEXT = EXPERIMENT.replace("FedAvg+: fedavg_plus", "FedAvg: fedavg, FedAvg+: {name: fedavg_plus, sigma: 0.5}").replace(
-    "evaluate_every: 10", "evaluate_every: 2").replace("missing: impute", "missing: impute, test: 0.3")
-
-
-def write_run(folder, text=TEXT):
-    """A run without its report."""
-    folder.mkdir(exist_ok=True)
-    visits().drop(columns="patient").to_csv(folder / "visits.csv", index=False)
-    file = ExperimentFile.parse(text.replace("visits.csv", str(folder / "visits.csv")), "mine.yaml", "mine")
-    begin(folder, file, resume=False)
-    write_results(folder, Source.of_file(file), compare_file(file))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("refit") / "run")
-
 
 @pytest.fixture
-def run(original, tmp_path):
-    """A copy of a finished run, whose table is that of the original."""
-    return shutil.copytree(original, tmp_path / "run")
+def run(site_run_copy):
+    return site_run_copy.folder
 
 
 def decide(run, **use):
@@ -157,9 +135,9 @@ def test_a_method_that_chooses_by_validation_rows_keeps_them():
     methods = {"mixed": rv.combinators.HeldOutInterpolation(rv.fedavg(solver), solver, points=3)}
     comparison = rv.compare(methods, rv.models.logistic(len(data.features), 2), data, rounds=1, progress=False)
     refit = comparison.refit(progress=False)
-    assert set(refit.rows["mixed"].values()) == {(30, 40)}
+    assert set(refit.rows["mixed"].values()) == {(75, 100)}
     trained = refit.results["mixed"].data
-    assert trained.sizes("validation").tolist() == [10] * 6
+    assert trained.sizes("validation").tolist() == [25] * 6
     for k in range(6):  # the same rows, encoded by all rows
         np.testing.assert_allclose(data.encoding.numbers[0].deviation * data.party(k, "validation")[0][:, 0]
                                    + data.encoding.numbers[0].mean,
@@ -190,27 +168,27 @@ def test_what_cannot_be_refitted_is_refused(run, call, tmp_path):
         prices.refit(progress=False)
 
 
-def test_another_table_than_that_of_the_run_is_refused(original):
-    path = original / "visits.csv"
+def test_another_table_than_that_of_the_run_is_refused(site_run, run):
+    path = site_run.csv
     text, table = path.read_text(), pd.read_csv(path)
     try:
         for changed in (*(table.assign(age=table["age"] + (np.arange(len(table)) == row)) for row in (7, 8, 9, 10)),
                         table.iloc[:-6]):
             changed.to_csv(path, index=False)
             with pytest.raises(rv.InputError, match=r"changed since|not those of the run"):
-                refit_run(original)
+                refit_run(run)
     finally:
         path.write_text(text)
-    assert not (original / "refit").exists()
+    assert not (run / "refit").exists()
 
 
 def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
     decide(run, Essen="alone")
     outcome = call("refit", run, "--method", "FedAvg+", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
-    assert "Essen uses alone, trained on all 40 rows of Essen; accuracy" in outcome.out
-    assert "Ulm uses FedAvg+, trained on all 40 rows of Ulm and 200 rows of 5 other sites; accuracy" in outcome.out
-    assert "measured before on its 12 test rows, by models trained on 20 of its rows" in outcome.out
+    assert "Essen uses alone, trained on all 100 rows of Essen; accuracy" in outcome.out
+    assert "Ulm uses FedAvg+, trained on all 100 rows of Ulm and 500 rows of 5 other sites; accuracy" in outcome.out
+    assert "measured before on its 30 test rows, by models trained on 50 of its rows" in outcome.out
     visits(seed=1, rows=60).to_csv(tmp_path / "new.csv", index=False)
     frame = visits(seed=1, rows=60).drop(columns="patient")
     for written, label, is_refitted in (
@@ -220,7 +198,7 @@ def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
         arguments = written.split()
         outcome = call("predict", run, "new.csv", *arguments, "--overwrite", cwd=tmp_path)
         assert outcome.code == 0, outcome.err
-        assert ("all 40 rows" in outcome.out or "240 rows of 6 sites" in outcome.out) == is_refitted
+        assert ("all 100 rows" in outcome.out or "600 rows of 6 sites" in outcome.out) == is_refitted
         site = arguments[arguments.index("--site") + 1] if "--site" in arguments else None
         fitted = rv.load(run, method=label, site=site, before_refit=not is_refitted)
         with pytest.warns(rv.UnusualRowsWarning):
@@ -229,7 +207,7 @@ def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
                                    rtol=1e-6)
         assert fitted.provenance in " ".join(outcome.out.split())
     evaluated = call("evaluate", run, "new.csv", "--site", "Ulm", cwd=tmp_path)
-    assert "all 40 rows of Ulm" in evaluated.out
+    assert "all 100 rows of Ulm" in evaluated.out
     help_text = call("refit", "--help", cwd=tmp_path).out
     assert "resolvent refit runs/mine" in help_text
     assert "No row is left to measure the new models" in help_text

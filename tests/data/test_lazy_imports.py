@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from sklearn.datasets import load_digits
 
 import resolvent.data
@@ -29,6 +30,7 @@ def test_no_module_of_the_data_room_imports_a_large_package_at_its_top():
         assert not LARGE & set(imported_at_the_top(ast.parse(path.read_text("utf-8")))), path.name
 
 
+@pytest.mark.when_changed
 def test_a_run_of_the_digits_is_built_without_large_packages():
     program = ("import sys; from resolvent.comparisons.runs import runner; "
                "from resolvent.comparisons.experiment.experiment_file import ExperimentFile; "

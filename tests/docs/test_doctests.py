@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,28 +13,33 @@ import optax
 import pytest
 
 import resolvent as rv
+from docs.outside_modules import ROOT
 from resolvent.algorithms import presets
 
 NAMESPACE = {"rv": rv, "optax": optax, "jnp": jnp, "np": np}
 
 
 def modules_with_examples():
+    """Their names, and their files."""
     specs = (module.module_finder.find_spec(module.name, None)
              for module in pkgutil.walk_packages(rv.__path__, "resolvent."))
-    return [spec.name for spec in specs if ">>>" in spec.loader.get_source(spec.name)]
+    return {spec.name: str(Path(spec.origin).relative_to(ROOT)) for spec in specs
+            if ">>>" in spec.loader.get_source(spec.name)}
 
 
 # Modules whose examples run for more than one second.
-NIGHTLY = {f"resolvent.{name}" for name in (
+SLOW = {f"resolvent.{name}" for name in (
     "testing.contract", "testing.codecs", "testing.solvers", "testing.aggregators",
     "problem.fitted",
     "problem.models.model", "problem.models.structured_losses", "problem.importance", "problem.solvers.batches",
     "comparisons.after.estimators", "comparisons.runs.compare", "comparisons.runs.comparison",
     "comparisons.study.readings", "comparisons.study.study", "comparisons.tuning.sweep",
-    "simulator.record.callbacks", "algorithms.combinators.warm_start", "algorithms.aggregators.robust",
+    "comparisons.tuning.tune", "simulator.record.callbacks", "simulator.engine.rounds",
+    "algorithms.combinators.warm_start", "algorithms.aggregators.robust", "algorithms.aggregators.aggregator",
+    "algorithms.attacks", "algorithms.participation.availability",
     "algorithms.participation.arrivals", "algorithms.participation.base", "algorithms.participation.rules",
-    "algorithms.cohort",
-    "federation.engines.in_process")}
+    "algorithms.cohort", "math.fixed_point", "math.low_rank", "problem.models.adapters",
+    "problem.models.wrapped_modules", "federation.engines.in_process")}
 
 
 class AnyOutput(doctest.OutputChecker):
@@ -54,8 +60,9 @@ def run_examples(name, checker=None):
     return examples, "".join(report) if runner.failures else ""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ())
-                                  for name in modules_with_examples()])
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.when_changed(file) if name in SLOW else ())
+    for name, file in modules_with_examples().items()])
 def test_examples_run(name):
     examples, report = run_examples(name)
     assert examples > 0
@@ -73,7 +80,7 @@ def test_examples_run_in_float64(name):
 
 
 def test_names_of_modules_are_current():
-    assert set(modules_with_examples()) >= NIGHTLY
+    assert set(modules_with_examples()) >= SLOW
 
 
 def test_every_preset_has_an_example_and_references():

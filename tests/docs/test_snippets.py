@@ -40,8 +40,8 @@ def compiled(block: Block, page: Path) -> types.CodeType:
     return compile("\n" * block.line + block.code, str(page), "exec")
 
 
-# Pages whose blocks train for more than a second, except those that a newcomer reads first.
-SLOW = {"CONTRIBUTING.md", *(f"docs/{name}.md" for name in (
+# Pages whose blocks train for more than a second.
+SLOW = {"CONTRIBUTING.md", "README.md", *(f"docs/{name}.md" for name in (
     "after", "api/asynchronous", "api/own_parts", "api/participation", "api/portfolio", "api/solvers", "architecture",
     "data", "decisions", "diagnostics", "ditto", "experiments", "datashield", "federation", "fedjax", "flower", "index",
     "metrics", "nvflare", "paper", "pfl", "pfllib", "predict", "pretrained", "privacy", "regression", "research",
