@@ -32,7 +32,7 @@ from scipy.special import expit
 from scipy.stats import beta as beta_distribution
 
 from resolvent.comparisons.judgement.advice import Candidate, SiteEvidence, advise, site_evidence
-from resolvent.math.calibration_slope import calibration_slope
+from resolvent.comparisons.judgement.calibration_slope import calibration_slope
 
 FEATURES, FRESH, FOLDS, INNER = 8, 5000, 5, 5
 PATH = np.array([1e8, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.03])  # strengths of the ridge; the first is the intercept

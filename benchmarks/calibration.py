@@ -45,7 +45,7 @@ from calibration_models import as_predictions, trained_federation
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, measured_sites
-from resolvent.problem.metrics.intervals import Interval, interval_of
+from resolvent.predict.intervals import Interval, interval_of
 
 SITES, TRUTH_ROWS = 10, 20_000
 METRICS = {"accuracy": rv.metrics.Accuracy(), "balanced_accuracy": rv.metrics.BalancedAccuracy(),

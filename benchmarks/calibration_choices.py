@@ -38,7 +38,7 @@ from calibration_models import trained_federation
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import Evidence, judge_sites
-from resolvent.problem.metrics.special_intervals import gains_of_shares
+from resolvent.predict.special_intervals import gains_of_shares
 
 ALONE, SEPARATION, OF_SEEDS = "alone", 1.5, 0.1
 SHARED = 0.8  # share of the variance of the noise that all classifiers have in common

@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 import resolvent as rv
 from records import as_json, drawing_parser
 from resolvent.math.accounting import noise_within
-from resolvent.problem.metrics.intervals import mean_interval
+from resolvent.predict.intervals import mean_interval
 from resolvent.simulator.record.plots import colour_of, style
 
 EPSILONS = (0.5, 2.0, 8.0, math.inf)

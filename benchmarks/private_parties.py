@@ -27,7 +27,7 @@ from preset_defaults import tumours
 from privacy import draw
 from records import as_json, drawing_parser
 from resolvent.math.accounting import noise_within
-from resolvent.problem.metrics.intervals import mean_interval
+from resolvent.predict.intervals import mean_interval
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
 DELTA, ROUNDS, CLIP = 1e-3, 20, 1.0

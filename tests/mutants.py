@@ -99,7 +99,7 @@ MUTANTS = {
         "shuffle: Shuffle = tree.rows(shuffles, 0 * epoch)",
         "problem/test_solvers.py::test_sgd_is_its_numpy_twin"),
     "weights of a metric": Mutant(
-        "problem/evaluation.py", "mean + weights / weights.mean() * (values - mean)", "mean + (values - mean)",
+        "predict/evaluation.py", "mean + weights / weights.mean() * (values - mean)", "mean + (values - mean)",
         "problem/test_fitted.py::test_class_weights_count_in_the_loss_alone"),
     "classes of a partition": Mutant(
         "data/partition/partitions.py", "if (number - u) % len(classes) < self.classes]",

@@ -111,7 +111,7 @@ IMPORTS = sorted({(node.module, alias.name) for path in BENCHMARKS.rglob("*.py")
 
 def test_names_that_benchmarks_import_exist():
     """Most benchmarks run by hand only, so that nothing else tells that a name has moved."""
-    assert ("resolvent.problem.metrics.intervals", "mean_interval") in IMPORTS
+    assert ("resolvent.predict.intervals", "mean_interval") in IMPORTS
     missing = []
     for module, name in IMPORTS:
         try:

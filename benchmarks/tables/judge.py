@@ -16,7 +16,7 @@ from resolvent.comparisons.judgement.sites import Evidence, Sites, judge_sites
 from resolvent.comparisons.runs.comparison_runs import samples_of
 from resolvent.comparisons.runs.summary import METRICS_FILE, ROWS_FILE, read_summary
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.problem.metrics.intervals import Interval
+from resolvent.predict.intervals import Interval
 
 __all__ = ["judged", "splits_of"]
 

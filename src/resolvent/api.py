@@ -11,8 +11,8 @@ from resolvent.data.encoded_rows import UnusualRowsWarning
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.packed import open_packed, write_packed
 from resolvent.errors import DivergedError, InputError
-from resolvent.problem.explain import explain
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.explain import explain
+from resolvent.predict.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD, OptaxSolver
 from resolvent.simulator.record.result import Result

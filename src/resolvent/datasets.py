@@ -1,4 +1,7 @@
 """Data sets by name: each is a function that returns ``FederatedData``."""
 
 from resolvent.data.datasets import *
-from resolvent.data.datasets import __all__ as __all__
+from resolvent.data.datasets import __all__
+from resolvent.tables.party_tables import *
+
+__all__ = [*__all__, "from_frame", "table"]

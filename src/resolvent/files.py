@@ -2,6 +2,6 @@
 
 from resolvent.data.files.atomic_files import remove_folder, write_atomically, write_text
 from resolvent.data.files.digests import read_sealed, seal, write_sealed
-from resolvent.data.tables.text_tables import text_records
+from resolvent.tables.text_tables import text_records
 
 __all__ = ["read_sealed", "remove_folder", "seal", "text_records", "write_atomically", "write_sealed", "write_text"]

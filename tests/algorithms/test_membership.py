@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 import resolvent as rv
-from resolvent.problem.metrics.intervals import mean_interval
+from resolvent.predict.intervals import mean_interval
 
 MODELS, RECORDS, FEATURES = 16, 48, 60
 

@@ -15,8 +15,8 @@ from scipy.stats import binom, norm
 import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.private_parties import ClippedUpdate
-from resolvent.algorithms.privacy import parties
 from resolvent.algorithms.round import server_step
+from resolvent.differential_privacy import parties
 from resolvent.math.system_keys import system_key
 from resolvent.problem.oracle import ShapeOracle
 from resolvent.simulator.engine.rounds import initial_state, run_rounds

@@ -9,8 +9,8 @@ import pytest
 from sklearn.linear_model import LogisticRegressionCV
 
 from resolvent.comparisons.judgement.advice import Candidate, SiteEvidence, advise, base_loss, site_evidence
+from resolvent.comparisons.judgement.calibration_slope import calibration_slope
 from resolvent.errors import InputError
-from resolvent.math.calibration_slope import calibration_slope
 
 GOOD = SiteEvidence(0.10, 0.02**2, 200, 1.0, 0.2**2)
 LITTLE = SiteEvidence(0.002, 0.003**2, 5000, 1.0, 0.05**2)

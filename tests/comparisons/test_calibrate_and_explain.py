@@ -13,8 +13,8 @@ from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.run_rows import rows_of_run
 from resolvent.data.files.digests import read_sealed, write_sealed
 from resolvent.errors import InputError
-from resolvent.problem.calibration import Calibration, probabilities_of
-from resolvent.problem.threshold import Goal, Threshold
+from resolvent.predict.calibration import Calibration, probabilities_of
+from resolvent.predict.threshold import Goal, Threshold
 
 
 @pytest.fixture

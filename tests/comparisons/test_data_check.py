@@ -13,8 +13,8 @@ from resolvent.cli.experiments_and_runs import shorten_groups
 from resolvent.comparisons.experiment.data_check import first_lines
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.judgement.power_forecast import smallest_gain
-from resolvent.data.checks.finding import Finding
 from resolvent.data.federated import SPLITS
+from resolvent.tables.checks.finding import Finding
 
 FILE = """
 data: {table: visits.csv, party: site, label: ill, test: 0.4}

@@ -18,7 +18,7 @@ import resolvent as rv
 from resolvent.comparisons.after import estimators
 from resolvent.comparisons.after.estimators import FederatedClassifier, FederatedRegressor
 from resolvent.data.images_text.array_encoding import ArrayEncoding
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(64, 2))

@@ -19,7 +19,7 @@ from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import CHOSEN, Evidence, judge_sites
 from resolvent.data.partition.folds import split_fold
 from resolvent.errors import InputError
-from resolvent.problem.calibration import probabilities_of
+from resolvent.predict.calibration import probabilities_of
 from resolvent.problem.metrics.metric import Predictions
 from resolvent.simulator.engine.rounds import compiled_programs
 

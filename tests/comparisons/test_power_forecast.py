@@ -10,8 +10,8 @@ from resolvent.comparisons.judgement.power_forecast import Forecast, forecast, f
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import Evidence, judge_sites
 from resolvent.comparisons.judgement.wording import advice_of, forecast_text
-from resolvent.problem.metrics.intervals import Interval
-from resolvent.problem.metrics.special_intervals import RankScores, gains_of_shares
+from resolvent.predict.intervals import Interval
+from resolvent.predict.special_intervals import RankScores, gains_of_shares
 
 
 def variance_of(interval):

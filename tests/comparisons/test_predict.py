@@ -12,8 +12,8 @@ import resolvent as rv
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import file_digests, read_sealed, write_sealed
 from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.simulator.record.model_folder import SavedModels, write_model_folder
+from resolvent.tables.party_tables import from_frame
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from resolvent.comparisons.after.refit_plan import check_can_be_refitted, plan_r
 from resolvent.comparisons.runs.load import load_start
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import SEAL, read_sealed, write_sealed
-from resolvent.data.tables.party_tables import from_frame
+from resolvent.tables.party_tables import from_frame
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from statsmodels.discrete.discrete_model import MNLogit, NegativeBinomial
 from statsmodels.duration.hazard_regression import PHReg
 
 import resolvent as rv
-from resolvent.problem.regression.cox import CoxRegression
+from resolvent.regression.cox import CoxRegression
 
 FORMULA = "age + C(ward) + age:sex"
 

@@ -27,8 +27,8 @@ import pandas as pd
 from mutations import choose, mutate_bytes
 from resolvent.data.datasets import leaf
 from resolvent.data.federated import SPLITS
-from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError
+from resolvent.tables.party_tables import from_frame, table
 
 MAX_MESSAGE_LENGTH = 2500
 LONG = "long " * 2000

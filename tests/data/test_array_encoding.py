@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from resolvent.data import datasets
+from resolvent import datasets
 from resolvent.data.federated import FederatedData
 from resolvent.data.images_text.array_encoding import ArrayEncoding
 from resolvent.data.partition.partitions import IID
-from resolvent.data.tables.encoding_files import encoding_of, read_encoding, write_encoding
 from resolvent.errors import InputError
+from resolvent.tables.encoding_files import encoding_of, read_encoding, write_encoding
 
 
 @pytest.fixture

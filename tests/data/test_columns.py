@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from table_samples import column, diabetes, people, wine
 
-from resolvent.data.tables.columns import MAX_CATEGORIES
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
+from resolvent.tables.columns import MAX_CATEGORIES
+from resolvent.tables.party_tables import from_frame
 
 # Features
 

@@ -6,8 +6,8 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.data.tables.drift import TrainingRows, summarize, with_drift
-from resolvent.data.tables.party_tables import from_frame
+from resolvent.tables.drift import TrainingRows, summarize, with_drift
+from resolvent.tables.party_tables import from_frame
 
 N = 900
 

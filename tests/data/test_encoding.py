@@ -8,12 +8,12 @@ import pytest
 from table_samples import column, diabetes, digest, inputs_of, people, wine
 
 from resolvent.data.files.digests import DamagedFileError
-from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn, fit_numbers
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.encoding_files import encoding_of, from_plain, read_encoding, to_plain, write_encoding
-from resolvent.data.tables.new_rows import read_rows
-from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError
+from resolvent.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn, fit_numbers
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.encoding_files import encoding_of, from_plain, read_encoding, to_plain, write_encoding
+from resolvent.tables.new_rows import read_rows
+from resolvent.tables.party_tables import from_frame, table
 
 # Scaling
 

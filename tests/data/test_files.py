@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from file_samples import samples_of
 
-from resolvent.data import datasets
+from resolvent import datasets
 from resolvent.data.federated import SPLITS
 from resolvent.data.files import data_files as files
 from resolvent.data.images_text.readers import read_idx

@@ -9,10 +9,10 @@ import pytest
 from resolvent.data.files.atomic_files import hidden_sibling
 from resolvent.data.files.digests import DamagedFileError, read_sealed
 from resolvent.data.files.folder_lock import check_names, locked, make_temporary_folder
-from resolvent.data.tables.table_files import check_exists
-from resolvent.data.tables.text_formats import TextFormat
-from resolvent.data.tables.text_tables import read_text_table
 from resolvent.errors import InputError
+from resolvent.tables.table_files import check_exists
+from resolvent.tables.text_formats import TextFormat
+from resolvent.tables.text_tables import read_text_table
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "n" * 5000, "ä" * 130, "a\0b"])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from file_samples import samples_of
 
-from resolvent.data import datasets
+from resolvent import datasets
 from resolvent.data.images_text.tokens import CHARACTERS
 from resolvent.data.partition.partitions import IID
 from resolvent.errors import InputError

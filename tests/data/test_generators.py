@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from resolvent.data import datasets
+from resolvent import datasets
 from resolvent.data.federated import SPLITS
 from resolvent.data.files.data_files import find
 from resolvent.data.images_text.leaf_files import read_leaf

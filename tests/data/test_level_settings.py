@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from resolvent.data.tables.encoding_files import from_plain, read_encoding, to_plain, write_encoding
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
+from resolvent.tables.encoding_files import from_plain, read_encoding, to_plain, write_encoding
+from resolvent.tables.party_tables import from_frame
 
 N = 60
 

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from resolvent.data import datasets
+from resolvent import datasets
 from resolvent.data.federated import FederatedData
-from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError, nearest
+from resolvent.tables.party_tables import from_frame, table
 
 LONG = "z" * 100_000
 MAX_LENGTH = 1500  # a few values of 200 characters, and the text of the message

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resolvent.data import datasets
+from resolvent import datasets
 from resolvent.data.federated import SPLITS
 from resolvent.data.files.data_files import find
 from resolvent.data.images_text.readers import read_idx

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from table_samples import diabetes, digest, people, wine
 
-from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError
+from resolvent.tables.party_tables import from_frame, table
 
 
 def write(tmp_path, text, name="t.csv", encoding="utf-8"):

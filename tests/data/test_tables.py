@@ -9,8 +9,8 @@ from sklearn.datasets import load_wine
 from table_samples import column, diabetes, digest, people, wine
 
 from resolvent.data.federated import SPLITS
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
+from resolvent.tables.party_tables import from_frame
 
 
 def test_wine():

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
-from resolvent.data.checks.table_check import check_frame
-from resolvent.data.tables.encoding_files import from_plain, to_plain
-from resolvent.data.tables.party_tables import from_frame
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError
+from resolvent.tables.checks.table_check import check_frame
+from resolvent.tables.encoding_files import from_plain, to_plain
+from resolvent.tables.party_tables import from_frame
+from resolvent.tables.table_settings import TableSettings
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"site": list("aabb") * 5, "age": RNG.normal(50, 9, 20), "upper": RNG.normal(12, 1, 20),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from table_samples import digest, people
 
-from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError
+from resolvent.tables.party_tables import from_frame, table
 
 OPTIONS = {"validation": 0, "test": 0, "scale": "none"}
 

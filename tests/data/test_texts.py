@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from resolvent.data import datasets
+from resolvent import datasets
 from resolvent.data.files import data_files as files
 from resolvent.data.images_text.readers import iterate_xml_rows
 from resolvent.data.images_text.tokens import CHARACTERS

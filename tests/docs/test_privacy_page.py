@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import resolvent as rv
+from resolvent.federation.protocol.exact_sums import EXACT_WORDS, exact_words
 from resolvent.federation.secure.rules import SumRules
-from resolvent.math.exact_sums import EXACT_WORDS, exact_words
 from resolvent.math.fixed_point import fraction_bits
 from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.system_keys import system_key

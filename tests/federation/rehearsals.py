@@ -11,8 +11,6 @@ from resolvent import load
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.partition.splits import join_splits
-from resolvent.data.tables.encoding_files import read_encoding
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.lead.refit import RefitOrder, refit_federation
 from resolvent.federation.lead.rehearsal import compare_with_simulation, prepare_rehearsal, rehearsed_federation
@@ -20,6 +18,8 @@ from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import SERVER_KIT
 from resolvent.simulator.run import simulate
+from resolvent.tables.encoding_files import read_encoding
+from resolvent.tables.party_tables import from_frame
 
 SITES = ("aachen", "berlin")
 EXPERIMENT = """

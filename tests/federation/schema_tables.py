@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.table import SiteTable
+from resolvent.tables.table_settings import TableSettings
 
 SITES = ("aachen", "berlin", "celle")
 SETTINGS = TableSettings("site", "ill", test=0.3, validation=0.1, seed=4)

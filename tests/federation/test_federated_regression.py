@@ -12,7 +12,6 @@ import pytest
 import nightly
 import resolvent as rv
 from federation.harness import lead_of, signed
-from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
@@ -32,6 +31,7 @@ from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.check import check_site
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.site import Site
+from resolvent.regression.newton import FederatedNewton
 
 SITES = ("aachen", "berlin", "kiel")
 

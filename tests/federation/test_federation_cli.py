@@ -20,9 +20,6 @@ from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs import report
 from resolvent.comparisons.runs.summary import read_summary
-from resolvent.data.tables.encoding_files import read_encoding
-from resolvent.data.tables.party_tables import from_frame
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError
 from resolvent.federation.engines import processes
 from resolvent.federation.engines.nvflare.jobs import job_text, read_job_text, write_job
@@ -51,6 +48,9 @@ from resolvent.federation.site import site_run
 from resolvent.federation.site.check import check_site
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
+from resolvent.tables.encoding_files import read_encoding
+from resolvent.tables.party_tables import from_frame
+from resolvent.tables.text_formats import TextFormat
 
 
 @pytest.fixture(scope="module")

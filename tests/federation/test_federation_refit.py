@@ -15,13 +15,13 @@ from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.partition.splits import join_splits
-from resolvent.data.tables.encoding_files import read_encoding
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 from resolvent.federation.lead import refit as federation_refit
 from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.refit import RefitOrder, write_federated_refit
 from resolvent.simulator.run import simulate
+from resolvent.tables.encoding_files import read_encoding
+from resolvent.tables.party_tables import from_frame
 
 TEXT = EXPERIMENT.replace("evaluate_every: 3", "evaluate_every: 1")
 

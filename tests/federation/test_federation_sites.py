@@ -29,7 +29,7 @@ from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.transport import TransportError
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.samples import samples_of_run
-from resolvent.problem.threshold import Goal
+from resolvent.predict.threshold import Goal
 
 METRICS = "metrics: [f1]\nseeds: 2\ndecide_by: f1\n"
 

@@ -12,9 +12,6 @@ import pandas as pd
 import pytest
 
 from federation.harness import EXPERIMENT, SOLVER
-from resolvent.data.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.encoding_files import to_plain
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest
@@ -22,6 +19,9 @@ from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.requests import library_version, request_bytes
 from resolvent.federation.site.site import Site
 from resolvent.federation.site.table_versions import TableVersions
+from resolvent.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.encoding_files import to_plain
 
 TESTS = Path(__file__).parents[1]
 ELSEWHERE = {

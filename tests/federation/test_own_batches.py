@@ -12,7 +12,6 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import local_solvers
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.federation.protocol.limits import Limits, reasons_to_refuse, rows_of_update
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.site.own_batches import OwnBatches, with_own_batches
@@ -20,6 +19,7 @@ from resolvent.federation.site.red_team.closed_forms import DenseUpdate, dense_u
 from resolvent.federation.site.red_team.recovery import InputScale, recovered_rows
 from resolvent.federation.site.steps import first_state, party_step
 from resolvent.federation.site.table import SiteTable
+from resolvent.tables.table_settings import TableSettings
 
 SECRET = b"a site's secret of 32 bytes ....."
 

@@ -12,8 +12,6 @@ import pytest
 
 from federation.harness import EXPERIMENT, SITES, Consortium, limits, pooled_table, signed
 from resolvent.comparisons.runs.summary import read_summary
-from resolvent.data.tables.encoding_files import to_plain
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
@@ -27,6 +25,8 @@ from resolvent.federation.protocol.transport import TransportError
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
 from resolvent.federation.site.table import SiteTable
+from resolvent.tables.encoding_files import to_plain
+from resolvent.tables.table_settings import TableSettings
 
 SECRET = "Zaphod Beeblebrox"
 NUMBER = "8374652910"  # a number of a patient, which no other text has

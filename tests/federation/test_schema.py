@@ -8,8 +8,6 @@ import pandas as pd
 import pytest
 
 from federation.schema_tables import SETTINGS, SITES, agreed, pooled_table, site_tables
-from resolvent.data.tables.party_tables import from_frame
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Limits
@@ -18,6 +16,8 @@ from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, misfits
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.table import SiteTable, read_site_table
+from resolvent.tables.party_tables import from_frame
+from resolvent.tables.table_settings import TableSettings
 
 
 def test_scaling_from_sums_is_that_of_the_pooled_rows():

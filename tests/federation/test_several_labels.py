@@ -7,15 +7,15 @@ import nightly
 from federation.harness import EXPERIMENT, SITES, Consortium, limits
 from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.data.tables.encoding_files import read_encoding
-from resolvent.data.tables.party_tables import from_frame
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.lead.rehearsal import prepare_rehearsal, rehearse
 from resolvent.federation.protocol.files import Approval
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
+from resolvent.tables.encoding_files import read_encoding
+from resolvent.tables.party_tables import from_frame
+from resolvent.tables.text_formats import TextFormat
 
 LABELS = {"multi-label": (["ill", "tired"], "logistic", ""), "regression": (["pulse", "height"], "linear", "")}
 

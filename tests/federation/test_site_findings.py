@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from federation.schema_tables import SETTINGS, SITES, agreed, pooled_table, site_tables
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.site_findings import compare_sites
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.check import check_site
+from resolvent.tables.party_tables import from_frame
 
 
 def reports(frame, settings=SETTINGS, min_cell=5):

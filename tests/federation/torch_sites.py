@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 
 from resolvent.comparisons.runs.load import load
-from resolvent.data.tables.encoding_files import read_encoding
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.federation.protocol.experiment import experiment_of_file
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
+from resolvent.tables.encoding_files import read_encoding
+from resolvent.tables.party_tables import from_frame
 
 SITES = ("aachen", "berlin", "celle")
 NETWORK = """

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
+from resolvent.comparisons.judgement.calibration_slope import calibration_slope, winning_log_odds
 from resolvent.errors import InputError
-from resolvent.math.calibration_slope import calibration_slope, winning_log_odds
 
 
 def rows(n, slope, seed, shift=0.0, size=1.0):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.math import newton
 from resolvent.math.newton import SecondOrder
+from resolvent.regression.newton import FederatedNewton
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from resolvent.math.population import Strangers, population_posterior
+from resolvent.comparisons.judgement.population import Strangers, population_posterior
 
 
 def test_precise_measurements_are_kept_and_vague_ones_are_those_of_the_population():

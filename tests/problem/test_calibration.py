@@ -9,7 +9,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from resolvent.errors import InputError
-from resolvent.problem.calibration import (
+from resolvent.predict.calibration import (
     POOLED_ROWS,
     Calibration,
     LabelledOutputs,
@@ -18,7 +18,7 @@ from resolvent.problem.calibration import (
     log_losses,
     probabilities_of,
 )
-from resolvent.problem.threshold import Goal, Threshold, choose_threshold
+from resolvent.predict.threshold import Goal, Threshold, choose_threshold
 
 
 def drawn(rows, distortion=lambda z: z, *, seed=0):

@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score, log_loss, roc_auc_score
 
 import resolvent as rv
 from resolvent.data.images_text.array_encoding import ArrayEncoding
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.problem.models.descriptions import describe, model_from_description
 from resolvent.problem.models.networks import CNN, LSTM
 

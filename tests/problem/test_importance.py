@@ -9,16 +9,16 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import resolvent as rv
 from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
-from resolvent.problem.fitted import Fitted
-from resolvent.problem.importance import (
+from resolvent.predict.fitted import Fitted
+from resolvent.predict.importance import (
     blocks_of_columns,
     coefficients,
     differing_sites,
     importance_values,
 )
-from resolvent.problem.metrics.intervals import Interval, mean_interval
+from resolvent.predict.intervals import Interval, mean_interval
+from resolvent.tables.party_tables import from_frame
 
 
 def frame(rows=200, seed=0):

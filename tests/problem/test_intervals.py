@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from resolvent.problem.metrics.intervals import (
+from resolvent.predict.intervals import (
     Interval,
     Pool,
     Sample,

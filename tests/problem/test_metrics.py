@@ -9,8 +9,8 @@ from sklearn import metrics as reference
 
 import resolvent as rv
 from resolvent.errors import InputError
+from resolvent.predict.party_predictions import predictions_of_parties
 from resolvent.problem.metrics import Predictions
-from resolvent.problem.party_predictions import predictions_of_parties
 from resolvent.problem.subset import Gatherer
 
 METRICS = rv.metrics

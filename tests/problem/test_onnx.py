@@ -10,8 +10,8 @@ import pytest
 
 import resolvent as rv
 from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
-from resolvent.problem.calibration import Calibration
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.calibration import Calibration
+from resolvent.predict.fitted import Fitted
 
 RNG = np.random.default_rng(0)
 

@@ -15,7 +15,7 @@ from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
 from resolvent.algorithms.description import Description, describe
 from resolvent.algorithms.exchange import AlgorithmFunctions, Replies
-from resolvent.data.tables.html_tables import html_facts
+from resolvent.data.html_tables import html_facts
 from resolvent.errors import shorten
 
 _MODEL_SIZE = 100_800  # size of the model whose shapes are counted; divisible by the numbers up to 10, and by 16

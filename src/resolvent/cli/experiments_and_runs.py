@@ -12,7 +12,7 @@ from resolvent.cli.options import Changes, OptionalNumber, OptionalText, Run, So
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
-    from resolvent.data.checks.finding import Finding
+    from resolvent.tables.checks.finding import Finding
 
 __all__ = ["check", "compare", "paper", "report", "shorten_groups", "show"]
 

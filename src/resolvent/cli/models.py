@@ -13,7 +13,7 @@ from resolvent.simulator.record.progress import progress_bars
 if TYPE_CHECKING:
     from resolvent.comparisons.after.held_out_rows import HeldOutRows
     from resolvent.data.federated import FederatedData
-    from resolvent.data.tables.text_formats import TextFormat
+    from resolvent.tables.text_formats import TextFormat
 
 
 def predict(
@@ -165,7 +165,7 @@ def calibrate(
     from resolvent.comparisons.after.calibrations import calibrate as calibrate_rows
     from resolvent.comparisons.after.held_out_rows import SHARED
     from resolvent.comparisons.runs.report import redraw_report
-    from resolvent.problem.threshold import goal_of
+    from resolvent.predict.threshold import goal_of
 
     goal = goal_of(cost_false_negative, cost_false_positive, sensitivity, specificity)
     held_out = _read_held_out(run, method, rows, sites, text.format)

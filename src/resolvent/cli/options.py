@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from resolvent.data.tables.text_formats import TextFormat
+    from resolvent.tables.text_formats import TextFormat
 
 LABEL_WIDTH = 24  # of progress bars
 
@@ -48,7 +48,7 @@ class TextOptions:
         Raises:
             InputError: one of them is not possible.
         """
-        from resolvent.data.tables.text_formats import TextFormat
+        from resolvent.tables.text_formats import TextFormat
 
         return TextFormat(self.separator, self.decimal, self.encoding)
 

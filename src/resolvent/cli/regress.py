@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from resolvent.comparisons.regression.regression_file import RegressionTable
     from resolvent.comparisons.regression.settings import RegressionSettings
-    from resolvent.data.tables.text_formats import TextFormat
     from resolvent.federation.protocol.kits import Engine
+    from resolvent.tables.text_formats import TextFormat
 
 _TOLERANCE = 1e-9  # between a federation's estimates and those of a simulation, relative to the largest
 
@@ -133,8 +133,8 @@ def _settings_of(rows: str, party: str | None, options: "Mapping[str, Any]",
     from resolvent.comparisons.experiment.yaml_files import read_text
     from resolvent.comparisons.regression.regression_file import RegressionFile, RegressionTable, is_regression
     from resolvent.comparisons.regression.settings import RegressionSettings
-    from resolvent.data.tables.text_formats import TextFormat
     from resolvent.errors import InputError
+    from resolvent.tables.text_formats import TextFormat
 
     defaults = vars(RegressionSettings(formula=""))
     changed = {name: value for name, value in options.items() if value != defaults[name] and value is not None}
@@ -158,8 +158,8 @@ def _table_of(rows: str, party: str | None) -> tuple[str, str]:
     """The table and the column of the site."""
     from resolvent.comparisons.experiment.binding import Bound
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-    from resolvent.data.tables.party_tables import table
     from resolvent.errors import InputError
+    from resolvent.tables.party_tables import table
 
     if Path(rows).suffix.lower() not in (".yaml", ".yml"):
         if party is None:

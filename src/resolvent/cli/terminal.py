@@ -20,10 +20,10 @@ from resolvent.comparisons.judgement.verdict import columns_of
 from resolvent.comparisons.judgement.wording import advice_of, choice_text, forecast_text, format_signed
 from resolvent.comparisons.runs.later_sections import Records, calibration_row, threshold_row
 from resolvent.comparisons.runs.summary import as_number, score_rows
-from resolvent.data.checks.finding import Finding
 from resolvent.data.files.fetch import FileStatus
 from resolvent.errors import count_of
-from resolvent.problem.evaluation import Evaluation
+from resolvent.predict.evaluation import Evaluation
+from resolvent.tables.checks.finding import Finding
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40

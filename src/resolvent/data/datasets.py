@@ -16,12 +16,11 @@ from resolvent.data.images_text.texts import sentiment, shakespeare, stackexchan
 from resolvent.data.imported import from_consecutive, from_dataset
 from resolvent.data.partition.division import cut_points
 from resolvent.data.sample_trees import pad_sequences
-from resolvent.data.tables.party_tables import from_frame, table
 from resolvent.errors import InputError, check_range
 
 __all__ = ["cifar10", "digits", "emnist", "fashion_mnist", "fedplus_regression", "fedprox_synthetic",
-           "from_consecutive", "from_dataset", "from_frame", "leaf", "libsvm", "mnist", "pad_sequences", "sentiment",
-           "shakespeare", "sines", "splitting_logistic", "stackexchange", "synthetic", "table"]
+           "from_consecutive", "from_dataset", "leaf", "libsvm", "mnist", "pad_sequences", "sentiment",
+           "shakespeare", "sines", "splitting_logistic", "stackexchange", "synthetic"]
 
 
 @checked

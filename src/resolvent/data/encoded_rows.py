@@ -4,18 +4,48 @@ An encoding needs no training data, so that a party can apply it where its own d
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.samples import Task
-from resolvent.errors import shorten
+from resolvent.errors import InputError, nearest, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class RowNames:
+    """The names of a table's rows in errors.
+
+    Attributes:
+        index: the rows' index labels: for a text file the lines on which they begin.
+        parties: [n] the parties' names; None if the table has no such column.
+    """
+
+    index: "pd.Index[Any]"
+    parties: NDArray[Any] | None = None
+
+    def refuse(self, wrong: NDArray[np.bool_], columns: Sequence[str], reason: str) -> None:
+        """Raise an error with the first row and column for which ``wrong`` [n, columns] is true, if there is one."""
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
+            party = "" if self.parties is None else f"party {shorten(repr(self.parties[i]))}, "
+            label = str(self.index[i])
+            row = shorten(label if label.isprintable() else repr(label))
+            raise InputError(f"{party}row {row}, column {shorten(repr(columns[j]))}: {reason}")
+
+
+def check_once(name: str, counts: Mapping[str, int], purpose: str) -> None:
+    """Raise an error unless a table has one column of this name; it lists the columns, whose numbers are ``counts``."""
+    if counts.get(name, 0) != 1:
+        number = "more than one" if name in counts else "no"
+        raise InputError(f"the table has {number} column {shorten(repr(name))}, {purpose}: its columns are "
+                         f"{shorten(', '.join(map(repr, counts)))}{nearest(name, set(counts) - {name})}")
 
 
 class UnusualRowsWarning(UserWarning):
@@ -185,9 +215,34 @@ class Encoding(ABC):
         return self.encode(rows).x
 
 
+def is_far(values: NDArray[Any], low: float | None, high: float | None) -> NDArray[np.bool_]:
+    """Whether numbers lie outside the range [low, high] by more than its width; False if the range is not known."""
+    if low is None or high is None:
+        return np.zeros(values.shape, bool)
+    width = high - low
+    result: NDArray[np.bool_] = (values < low - width) | (values > high + width)
+    return result
+
+
 def count_far(is_far: NDArray[np.bool_], values: NDArray[Any], low: float | None, high: float | None) -> Far | None:
     """The values for which ``is_far`` is true, and the range of the training rows; None if there are none."""
     if low is None or high is None or not is_far.any():
         return None
     by_row = is_far.reshape(len(is_far), -1).any(axis=1)
     return Far(int(by_row.sum()), low, high, float(values[is_far][0]))
+
+
+class UnencodedRows(Protocol):
+    """The columns of a table in the packed order of its rows, from which the inputs of another split are made."""
+
+    def reordered(self, positions: NDArray[np.integer]) -> "UnencodedRows":
+        """The same rows in another packed order, by their present positions."""
+        ...
+
+    def encode(self, is_train: NDArray[np.bool_]) -> tuple[NDArray[np.float32], Encoding]:
+        """The inputs in the packed order, by an encoding that is fitted to the training rows.
+
+        Args:
+            is_train: [total] whether a sample is a training row.
+        """
+        ...

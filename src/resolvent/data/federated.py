@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from resolvent.data import sample_trees as trees
+from resolvent.data.html_tables import html_facts, html_table
 from resolvent.data.samples import Task, check_encodable, list_of, plain_counts, split_order, split_sizes, texts_of
 from resolvent.data.samples import from_arrays as check_options
-from resolvent.data.tables.html_tables import html_facts, html_table
 from resolvent.data.weights import ClassWeights, class_weights, normalized_weights
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.math.tree import concatenate, count_rows
@@ -26,8 +26,7 @@ from resolvent.math.tree import rows as rows_of_tree
 if TYPE_CHECKING:
     import pandas as pd
 
-    from resolvent.data.encoded_rows import Encoding
-    from resolvent.data.tables.encoding import UnencodedRows
+    from resolvent.data.encoded_rows import Encoding, UnencodedRows
 
 __all__ = ["SPLITS", "FederatedData", "Split", "Task", "consecutive_splits"]
 

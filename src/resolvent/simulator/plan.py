@@ -13,7 +13,7 @@ from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Arrivals, Full, Participation
-from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
+from resolvent.differential_privacy import PrivacyAccount, PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.problem import SolvedProblem

@@ -18,13 +18,13 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.privacy import PrivacyAccount, PrivacyBudget
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.folder_lock import locked
+from resolvent.differential_privacy import PrivacyAccount, PrivacyBudget
 from resolvent.errors import DivergedError, InputError
 from resolvent.math.tree import Vector
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem

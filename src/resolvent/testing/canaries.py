@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PyTree
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Dropout, Full, Participation
-from resolvent.algorithms.privacy.audit import Audit, audit_scores
 from resolvent.data.federated import FederatedData
+from resolvent.differential_privacy.audit import Audit, audit_scores
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models import from_functions
 from resolvent.simulator.engine.rounds import run_rounds

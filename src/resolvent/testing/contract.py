@@ -20,8 +20,8 @@ from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.description import describe_on
 from resolvent.algorithms.participation import Full
-from resolvent.algorithms.privacy.noise_keys import check_same_noise, noise_keys
 from resolvent.algorithms.round import reply_shapes, stacked_replies
+from resolvent.differential_privacy.noise_keys import check_same_noise, noise_keys
 from resolvent.errors import InputError
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers.dpsgd import DPSGD

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from resolvent.data.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableSettings
 
 SITES = ("Aachen", "Bonn", "Celle", "Düren", "Essen")
 SETTINGS = TableSettings("site", "ill", test=0.4)

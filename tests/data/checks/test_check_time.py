@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from planted import SETTINGS, SITES
 
-from resolvent.data.checks.table_check import check_frame
+from resolvent.tables.checks.table_check import check_frame
 
 N = 1_000_000
 

@@ -7,10 +7,10 @@ from planted import SETTINGS, SITES, arguments, at, clean
 from ruamel.yaml import YAML
 from sklearn.datasets import load_breast_cancer
 
-from resolvent.data.checks.table_check import check_frame
-from resolvent.data.tables.columns import excluding
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
+from resolvent.tables.checks.table_check import check_frame
+from resolvent.tables.columns import excluding
+from resolvent.tables.party_tables import from_frame
 
 N = 800
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from planted import SITES
 
-from resolvent.data.checks.units import Spread, find_shifts, normal_spread
+from resolvent.tables.checks.units import Spread, find_shifts, normal_spread
 
 QUARTILES = (0.25, 0.5, 0.75)
 

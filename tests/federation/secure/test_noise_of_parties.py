@@ -11,7 +11,7 @@ import resolvent as rv
 from federation.parts import SEED, limits, quadratic
 from federation.secure_parts import same
 from resolvent.algorithms.combinators.private_parties import ClippedUpdate
-from resolvent.algorithms.privacy.parties import unknown_noise
+from resolvent.differential_privacy.parties import unknown_noise
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.reports import PhaseReport

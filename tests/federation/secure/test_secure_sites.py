@@ -10,14 +10,14 @@ import nightly
 from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium
 from federation.secure_parts import SECURE, Certified
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.data.tables.encoding_files import read_encoding
-from resolvent.data.tables.party_tables import from_frame
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.secure.visibility import visibility
 from resolvent.federation.site.check import check_site
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
+from resolvent.tables.encoding_files import read_encoding
+from resolvent.tables.party_tables import from_frame
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")

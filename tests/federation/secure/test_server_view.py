@@ -11,13 +11,13 @@ from federation.harness import EXPERIMENT, SITES
 from federation.schema_tables import SETTINGS, pooled_table, site_tables
 from federation.secure_parts import SECURE, Certified
 from resolvent.comparisons.runs.summary import read_summary
-from resolvent.data.tables.encoding_files import read_encoding
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.requests import read_request
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_sums import integers_of, names_only, pooled, pooled_from_integers
 from resolvent.federation.protocol.wire import decode
+from resolvent.tables.encoding_files import read_encoding
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from resolvent.comparisons.after.held_out_rows import SHARED, HeldOutRows, LabelledInputs, SiteRows
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.score_intervals import wilson_interval
-from resolvent.problem.calibration import (
+from resolvent.predict.calibration import (
     POOLED_ROWS,
     CalibrationChoice,
     CalibrationKind,
@@ -19,15 +19,15 @@ from resolvent.problem.calibration import (
     choose_calibration,
     probabilities_of,
 )
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
+from resolvent.predict.intervals import Interval
+from resolvent.predict.site_values import SiteRows as MeasuredRows
+from resolvent.predict.site_values import measure_site
+from resolvent.predict.special_intervals import share_interval
+from resolvent.predict.threshold import Goal, Threshold, choose_threshold
 from resolvent.problem.metrics.classification import BrierScore, CalibrationError, LogLoss
-from resolvent.problem.metrics.intervals import Interval
 from resolvent.problem.metrics.metric import Predictions, Sampling
-from resolvent.problem.metrics.site_values import SiteRows as MeasuredRows
-from resolvent.problem.metrics.site_values import measure_site
-from resolvent.problem.metrics.special_intervals import share_interval
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy
-from resolvent.problem.threshold import Goal, Threshold, choose_threshold
 from resolvent.simulator.record.model_folder import CALIBRATION_FILE
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.presets import fedavg
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote, shorten
+from resolvent.predict.fitted import Fitted
 from resolvent.problem import models
-from resolvent.problem.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import SGD
 from resolvent.simulator.run import simulate

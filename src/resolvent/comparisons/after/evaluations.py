@@ -11,12 +11,12 @@ from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.yaml_files import read_value
 from resolvent.comparisons.runs.load import load_fitted
 from resolvent.data.encoded_rows import Remarks
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.new_rows import read_rows
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError
-from resolvent.problem.evaluation import Evaluation
+from resolvent.predict.evaluation import Evaluation
 from resolvent.problem.metrics.metric import Metric
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.new_rows import read_rows
+from resolvent.tables.text_formats import TextFormat
 
 
 class EvaluatedFile(NamedTuple):

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from resolvent.comparisons.after.calibrations import plain_interval
 from resolvent.comparisons.after.held_out_rows import SHARED, HeldOutRows, SiteRows
 from resolvent.comparisons.after.later_files import EXPLANATION_FILE, write_records
-from resolvent.problem.importance import (
+from resolvent.predict.importance import (
     blocks_of_columns,
     coefficients,
     differing_sites,
     importance_values,
 )
-from resolvent.problem.metrics.intervals import Interval, mean_interval
+from resolvent.predict.intervals import Interval, mean_interval
 from resolvent.problem.models.losses import Loss
 
 if TYPE_CHECKING:

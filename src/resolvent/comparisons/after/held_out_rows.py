@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import split_fold
 from resolvent.errors import InputError, nearest, quote, shorten
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.simulator.record.model_folder import ModelFolder, SavedModels
 from resolvent.simulator.record.result import Result
 

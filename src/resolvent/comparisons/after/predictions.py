@@ -11,12 +11,12 @@ from resolvent.comparisons.runs.load import load_fitted, models_of
 from resolvent.data.encoded_rows import EncodedRows, Remarks
 from resolvent.data.files.atomic_files import write_atomically
 from resolvent.data.files.digests import file_digests, write_sealed
-from resolvent.data.tables.columns import is_empty
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.new_rows import read_rows
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError, shorten
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
+from resolvent.tables.columns import is_empty
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.new_rows import read_rows
+from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,7 +24,7 @@ from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, ju
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.splits import encode_by_all_rows, join_splits
 from resolvent.errors import InputError, quote
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate

@@ -24,14 +24,14 @@ from resolvent.comparisons.runs.load import load_fitted, models_of
 from resolvent.comparisons.runs.model_files import fold_folder
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, SUMMARY_FILE, read_summary
 from resolvent.data.federated import FederatedData
-from resolvent.data.tables.columns import read_parties
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.new_rows import read_rows
-from resolvent.data.tables.table_settings import SITE_TABLE
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError, nearest, quote, shorten
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.simulator.record.model_folder import ModelFolder
+from resolvent.tables.columns import read_parties
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.new_rows import read_rows
+from resolvent.tables.table_settings import SITE_TABLE
+from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,16 +12,16 @@ from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
-from resolvent.data.checks.finding import Finding, in_order
-from resolvent.data.checks.label_checks import check_classes
-from resolvent.data.checks.table_check import check_frame, divided
-from resolvent.data.checks.table_view import TableColumn, TableView
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.data.tables.party_tables import table
-from resolvent.data.tables.table_files import read_table_file
-from resolvent.data.tables.table_settings import TableSettings, label_names
-from resolvent.data.tables.text_formats import Decimal, NumberFormatError, TextFormat
 from resolvent.errors import InputError, alternatives, count_of
+from resolvent.tables.checks.finding import Finding, in_order
+from resolvent.tables.checks.label_checks import check_classes
+from resolvent.tables.checks.table_check import check_frame, divided
+from resolvent.tables.checks.table_view import TableColumn, TableView
+from resolvent.tables.party_tables import table
+from resolvent.tables.table_files import read_table_file
+from resolvent.tables.table_settings import TableSettings, label_names
+from resolvent.tables.text_formats import Decimal, NumberFormatError, TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,6 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.experiment.binding import Bound, bind, parameters
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
 from resolvent.comparisons.experiment.checks import (
@@ -27,6 +26,7 @@ from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metr
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
+from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model

@@ -16,12 +16,12 @@ from functools import cache, cached_property
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from resolvent.algorithms import aggregators, attacks, combinators, participation, presets, privacy
+from resolvent import differential_privacy as privacy
+from resolvent.algorithms import aggregators, attacks, combinators, participation, presets
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.arguments import hints_of
 from resolvent.comparisons.experiment.file_types import file_type, members
 from resolvent.comparisons.judgement import decision_rule
@@ -33,6 +33,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.partition import partitions, shifts
 from resolvent.data.partition.partitions import Partition
 from resolvent.data.partition.shifts import Shift
+from resolvent.differential_privacy import PrivacyBudget
 from resolvent.math import codecs, penalties
 from resolvent.math.codecs import Codec
 from resolvent.math.penalties import Penalty
@@ -46,6 +47,8 @@ from resolvent.problem.solvers import Batches, LocalSolver
 from resolvent.simulator.record import callbacks, systems
 from resolvent.simulator.record.callbacks import Callback
 from resolvent.simulator.record.systems import VirtualClock
+from resolvent.tables import party_tables
+from resolvent.torch import torch_models
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,8 @@ class Component:
 
 
 _REGISTRIES = (
-    Registry(FederatedData, "data set", "data", (datasets,), default="table", others=(ProblemData,)),
-    Registry(Model, "model", "models", (models,), others=(ProblemModel,),
+    Registry(FederatedData, "data set", "data", (datasets, party_tables), default="table", others=(ProblemData,)),
+    Registry(Model, "model", "models", (models, torch_models), others=(ProblemModel,),
              supplied=frozenset({"features", "classes", "targets", "task", "shape", "vocabulary"})),
     Registry(Problem, "problem", "problems", (problems,), default="least_squares"),
     Registry(Search, "search", "searches", (search_settings,), default="Search"),

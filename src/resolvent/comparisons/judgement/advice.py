@@ -79,11 +79,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.comparisons.judgement.calibration_slope import Calibration
+from resolvent.comparisons.judgement.population import Posterior, Strangers, population_posterior
 from resolvent.comparisons.judgement.power_forecast import further_rows
 from resolvent.errors import InputError
-from resolvent.math.calibration_slope import Calibration
-from resolvent.math.population import Posterior, Strangers, population_posterior
-from resolvent.problem.metrics.intervals import LEVEL, Interval
+from resolvent.predict.intervals import LEVEL, Interval
 
 COST, MARGIN = 2.0, 0.01
 _JOIN = 0.75

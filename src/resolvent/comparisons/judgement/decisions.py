@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
+from resolvent.comparisons.judgement.population import Posterior, population_posterior
 from resolvent.comparisons.judgement.power_forecast import forecast
 from resolvent.comparisons.judgement.sites import (
     CHOSEN,
@@ -28,8 +29,7 @@ from resolvent.comparisons.judgement.sites import (
     Sites,
     judge_sites,
 )
-from resolvent.math.population import Posterior, population_posterior
-from resolvent.problem.metrics.intervals import LEVEL, Interval
+from resolvent.predict.intervals import LEVEL, Interval
 
 _CERTAIN = 0.95  # from this probability on, the advice is "join" without "probably"
 _Z = 1.959963984540054  # half the width of an interval in standard deviations

@@ -26,7 +26,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from resolvent.problem.metrics.intervals import LEVEL, Interval
+from resolvent.predict.intervals import LEVEL, Interval
 
 POWER = 0.8
 DIFFERING = 0.2

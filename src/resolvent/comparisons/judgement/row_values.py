@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from resolvent.data.federated import FederatedData, Task
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.predict.party_predictions import PartyPredictions, predictions_of_parties
+from resolvent.predict.site_values import SiteRows
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, Predictions, Sampling
-from resolvent.problem.metrics.site_values import SiteRows
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, score_rows
-from resolvent.problem.party_predictions import PartyPredictions, predictions_of_parties
 from resolvent.simulator.record.party_metrics import uninformative
 from resolvent.simulator.record.result import Result
 from resolvent.xla.shapes import shapes_of

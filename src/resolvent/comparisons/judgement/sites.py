@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from resolvent.comparisons.judgement.metrics import is_share, range_of, run_columns
 from resolvent.comparisons.judgement.power_forecast import Forecast
 from resolvent.comparisons.judgement.row_values import RowValues
-from resolvent.problem.metrics.intervals import Interval, Pool, mean_interval
-from resolvent.problem.metrics.site_values import SEED, SiteRows, SiteValues, difference, measure_site, not_finite
+from resolvent.predict.intervals import Interval, Pool, mean_interval
+from resolvent.predict.site_values import SEED, SiteRows, SiteValues, difference, measure_site, not_finite
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from resolvent.comparisons.judgement.metrics import GAP, format_value, range_of,
 from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
 from resolvent.comparisons.judgement.wording import advice_text, enumerate_names, format_gain
 from resolvent.errors import InputError, count_of
-from resolvent.problem.metrics.intervals import Interval
+from resolvent.predict.intervals import Interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from resolvent.comparisons.judgement.metrics import format_value
 from resolvent.errors import count_of
 
 if TYPE_CHECKING:
-    from resolvent.problem.metrics.intervals import Interval
+    from resolvent.predict.intervals import Interval
 
 
 def enumerate_names(names: Sequence[str]) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 
 from resolvent.comparisons.regression.formula import Formula
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
-from resolvent.data.tables.party_tables import natural_order
 from resolvent.errors import InputError, alternatives, quote, shorten
+from resolvent.tables.party_tables import natural_order
 
 if TYPE_CHECKING:
     import pandas as pd

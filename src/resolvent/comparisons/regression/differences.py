@@ -14,7 +14,7 @@ from resolvent.comparisons.regression.fit import Fit, rows_of
 from resolvent.math import newton
 from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.problem.problem import shares_by_size
-from resolvent.problem.regression.objective import RegressionProblem
+from resolvent.regression.objective import RegressionProblem
 
 if TYPE_CHECKING:
     import pandas as pd

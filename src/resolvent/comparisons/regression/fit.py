@@ -14,7 +14,7 @@ from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.comparisons.regression.settings import Errors
 from resolvent.comparisons.regression.site_fits import SiteFits
 from resolvent.errors import InputError, alternatives, check_range, count_of, quote
-from resolvent.problem.regression.objective import FitSums
+from resolvent.regression.objective import FitSums
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.agreement import RowsAgreement
-from resolvent.problem.regression.families import (
+from resolvent.regression.families import (
     Binomial,
     Family,
     Gamma,

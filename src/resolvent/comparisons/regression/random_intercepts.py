@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.comparisons.regression.fit import Fit, rows_of
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.errors import DivergedError, InputError
-from resolvent.problem.regression.families import Gaussian
-from resolvent.problem.regression.objective import RowRegression
-from resolvent.problem.regression.random_intercept import RandomIntercept, ScaledGaussian
+from resolvent.regression.families import Gaussian
+from resolvent.regression.newton import FederatedNewton
+from resolvent.regression.objective import RowRegression
+from resolvent.regression.random_intercept import RandomIntercept, ScaledGaussian
 from resolvent.simulator.run import simulate
 
 if TYPE_CHECKING:

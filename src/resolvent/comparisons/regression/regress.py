@@ -7,19 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.arguments import checked
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_rows
 from resolvent.comparisons.regression.settings import Errors, FamilyName, RegressionSettings
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError
 from resolvent.math.newton import NewtonState
 from resolvent.problem.problem import shares_by_size
-from resolvent.problem.regression.objective import FitSums, RegressionProblem
+from resolvent.regression.newton import FederatedNewton
+from resolvent.regression.objective import FitSums, RegressionProblem
 from resolvent.simulator.record.events import EvaluationEvent
 from resolvent.simulator.run import simulate
+from resolvent.tables.text_formats import TextFormat
 
 
 @checked

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, write_yaml
 from resolvent.comparisons.regression.settings import RegressionSettings
-from resolvent.data.tables.text_formats import TextFormat
+from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError
+from resolvent.tables.text_formats import TextFormat
 
 _KEY, _PRIVACY = "regression", "privacy"
 

@@ -18,12 +18,12 @@ from resolvent.comparisons.regression.agreement import (
 from resolvent.comparisons.regression.formula import Formula, check_columns, design_of, parse_formula
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import RegressionSettings
-from resolvent.data.tables.party_tables import natural_order
-from resolvent.data.tables.table_files import read_table_file
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.problem.regression.cox import CoxRegression
-from resolvent.problem.regression.objective import RegressionProblem, RowRegression
+from resolvent.regression.cox import CoxRegression
+from resolvent.regression.objective import RegressionProblem, RowRegression
+from resolvent.tables.party_tables import natural_order
+from resolvent.tables.table_files import read_table_file
+from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd

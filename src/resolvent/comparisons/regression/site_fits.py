@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.algorithms.methods.regression_fits import fit_of_party
 from resolvent.comparisons.regression.identification import directions
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
-from resolvent.problem.regression.objective import FitSums, RegressionProblem
+from resolvent.regression.objective import FitSums, RegressionProblem
+from resolvent.regression.regression_fits import fit_of_party
 
 
 class SiteFits(NamedTuple):

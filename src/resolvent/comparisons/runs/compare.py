@@ -9,7 +9,6 @@ from typing import Any
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.arguments import checked
 from resolvent.comparisons.experiment.checks import check_labels, check_test_samples
 from resolvent.comparisons.experiment.experiment_file import Experiment
@@ -19,6 +18,7 @@ from resolvent.comparisons.runs.compared_methods import ProgressOfMethod
 from resolvent.comparisons.runs.comparison import Comparison
 from resolvent.comparisons.runs.comparison_runs import Execution, ignore, run_comparison
 from resolvent.data.federated import FederatedData
+from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError, quote, shorten
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.model import Model

@@ -16,7 +16,7 @@ from resolvent.comparisons.judgement.row_values import RowValues, baseline_name
 from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
-from resolvent.data.tables.html_tables import html_facts, html_table
+from resolvent.data.html_tables import html_facts, html_table
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.result import Result

@@ -11,7 +11,7 @@ from typing_extensions import override
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
 from resolvent.comparisons.study.parts import StudyPart, part_of
 from resolvent.comparisons.study.readings import StudyReadings
-from resolvent.problem.threshold import goal_of
+from resolvent.predict.threshold import goal_of
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from resolvent.comparisons.after.explanations import Explanations
     from resolvent.comparisons.after.held_out_rows import HeldOutRows
     from resolvent.comparisons.after.refit import Refit
-    from resolvent.problem.calibration import CalibrationKind
+    from resolvent.predict.calibration import CalibrationKind
 
 
 @dataclass(frozen=True, repr=False)

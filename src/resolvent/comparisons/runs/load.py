@@ -8,7 +8,7 @@ from resolvent.arguments import checked
 from resolvent.data.files.digests import check_files
 from resolvent.data.files.folder_lock import check_names
 from resolvent.errors import InputError, nearest, quote, shorten
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import NOTE_FILE, ModelFolder
 from resolvent.simulator.record.saved_result import RESULT_FILE, SavedResult

@@ -24,7 +24,7 @@ from resolvent.comparisons.runs.settings_text import settings_text
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.errors import InputError
-from resolvent.problem.metrics.intervals import LEVEL, Interval
+from resolvent.predict.intervals import LEVEL, Interval
 from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of

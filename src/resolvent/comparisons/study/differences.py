@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from resolvent.comparisons.judgement.sites import Evidence, measured_sites
 from resolvent.comparisons.study.scores import last_scores, seed_means
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.problem.metrics.intervals import Interval, Pool, mean_interval
-from resolvent.problem.metrics.site_values import SEED
+from resolvent.predict.intervals import Interval, Pool, mean_interval
+from resolvent.predict.site_values import SEED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from resolvent.comparisons.study.costs import bytes_by_round
 from resolvent.comparisons.study.differences import differences
 from resolvent.comparisons.study.ranks import Ranks
 from resolvent.comparisons.study.scores import curves, last_scores, scores_by_round
-from resolvent.problem.metrics.intervals import Interval, mean_interval
+from resolvent.predict.intervals import Interval, mean_interval
 from resolvent.simulator.record.plots import colour_of, new_panels
 
 if TYPE_CHECKING:

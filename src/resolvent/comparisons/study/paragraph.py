@@ -12,7 +12,7 @@ from resolvent.comparisons.study.ranks import Ranks
 from resolvent.comparisons.study.scores import scores_by_round
 from resolvent.comparisons.study.tables import MarkedScore, marked_scores, score_text
 from resolvent.errors import count_of
-from resolvent.problem.metrics.intervals import LEVEL, Interval
+from resolvent.predict.intervals import LEVEL, Interval
 
 _TESTS = {"rows": "a bootstrap of the test rows of each site, paired by row and seed",
           "seeds": "Student's test, paired by seed", "parties": "Student's test, paired by party"}

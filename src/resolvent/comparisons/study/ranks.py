@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.problem.metrics.intervals import LEVEL
+from resolvent.predict.intervals import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd

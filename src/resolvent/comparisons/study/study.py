@@ -10,7 +10,7 @@ from resolvent.arguments import checked
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
 from resolvent.comparisons.study.parts import StudyPart, part_of, read_part
 from resolvent.comparisons.study.readings import StudyReadings
-from resolvent.data.tables.html_tables import html_facts
+from resolvent.data.html_tables import html_facts
 from resolvent.errors import InputError, quote
 
 

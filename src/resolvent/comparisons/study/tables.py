@@ -10,7 +10,7 @@ from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.study.differences import Unit, differences, holm
 from resolvent.comparisons.study.scores import seed_means
-from resolvent.problem.metrics.intervals import LEVEL
+from resolvent.predict.intervals import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd

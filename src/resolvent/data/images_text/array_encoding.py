@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, count_far
+from resolvent.data.encoded_rows import EncodedRows, Encoding, Remarks, RowNames, check_once, count_far, is_far
 from resolvent.data.images_text.tokens import UNKNOWN, split_words
 from resolvent.data.sample_trees import sample_of
 from resolvent.data.samples import Task
-from resolvent.data.tables.column_encodings import is_far
-from resolvent.data.tables.columns import RowNames, check_once
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.math.tree import count_rows, named_leaves
 

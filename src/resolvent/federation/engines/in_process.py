@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.privacy.parties import noise_parties
+from resolvent.differential_privacy.parties import noise_parties
 from resolvent.federation.protocol.encoded_message import Outgoing
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.reports import Report

@@ -17,7 +17,6 @@ from resolvent.comparisons.runs.run_folder import check_folder, finished_summary
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import locked
-from resolvent.data.tables.party_tables import natural_order
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.lead.watchdog import Watchdog
 from resolvent.federation.protocol.experiment import FederatedExperiment
@@ -25,6 +24,7 @@ from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.server.waits import FederationEndedError
+from resolvent.tables.party_tables import natural_order
 
 __all__ = ["FEDERATION_FILE", "FederationEndedError", "ResultFolder", "federate", "has_sites", "read_sites", "run_plan",
            "write_sites"]

@@ -14,11 +14,10 @@ import pandas as pd
 
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.private_parties import PrivateParties, is_private
-from resolvent.algorithms.privacy.composition import record_epsilons
-from resolvent.algorithms.privacy.parties import party_epsilon
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, read_summary
-from resolvent.data.tables.encoding import TableEncoding
+from resolvent.differential_privacy.composition import record_epsilons
+from resolvent.differential_privacy.parties import party_epsilon
 from resolvent.errors import InputError
 from resolvent.federation.protocol.cards import digest_of_text, write_card
 from resolvent.federation.protocol.experiment import FederatedExperiment
@@ -26,6 +25,7 @@ from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.secure.visibility import DELTA
 from resolvent.simulator.record.model_folder import ModelFolder
+from resolvent.tables.encoding import TableEncoding
 from resolvent.xla.shapes import shapes_of
 
 __all__ = ["MODEL_CARD", "model_card", "write_model_card"]

@@ -13,7 +13,6 @@ from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.runs.run_folder import is_complete
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, read_summary
 from resolvent.data.files.atomic_files import remove_folder
-from resolvent.data.tables.encoding import TableEncoding
 from resolvent.errors import InputError
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
@@ -21,6 +20,7 @@ from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import name_refit
 from resolvent.simulator.record.model_folder import ModelFolder
+from resolvent.tables.encoding import TableEncoding
 from resolvent.xla.shapes import shapes_of
 
 _UNFINISHED = "federation"  # the run folder of the refit, in the folder of the refits

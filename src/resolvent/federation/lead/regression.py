@@ -10,8 +10,6 @@ from resolvent.comparisons.regression.regress import fit_rows
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import read_rows
-from resolvent.data.tables.party_tables import natural_order
-from resolvent.data.tables.table_files import read_table_file
 from resolvent.errors import InputError
 from resolvent.federation.lead.lead import ResultFolder, run_plan
 from resolvent.federation.lead.rehearsal import LEAD, Rehearsal, name_sites, rehearsed_federation
@@ -19,6 +17,8 @@ from resolvent.federation.protocol.fitted_regression import FIT_FILE, read_fit
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import Engine, KitNote
 from resolvent.federation.protocol.regression import FederatedRegression
+from resolvent.tables.party_tables import natural_order
+from resolvent.tables.table_files import read_table_file
 
 
 def federate_regression(note: KitNote, regression: FederatedRegression, out: Path, job: FederationJob,

@@ -24,12 +24,6 @@ from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.encoding_files import read_encoding
-from resolvent.data.tables.party_tables import from_frame, natural_order, table
-from resolvent.data.tables.table_files import read_table_file
-from resolvent.data.tables.table_settings import label_names
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import InputError
 from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
 from resolvent.federation.lead.engines import ENGINES, lead_kit, make_federation_kits, start_participant
@@ -49,6 +43,12 @@ from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.encoding_files import read_encoding
+from resolvent.tables.party_tables import from_frame, natural_order, table
+from resolvent.tables.table_files import read_table_file
+from resolvent.tables.table_settings import label_names
+from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,20 +14,20 @@ from typing import Any
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
 from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.own_parts import limit_own_parts
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.party_tables import table
-from resolvent.data.tables.table_settings import SITE_TABLE, TableSettings
 from resolvent.data.weights import ClassWeights
+from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.party_tables import table
+from resolvent.tables.table_settings import SITE_TABLE, TableSettings
 
 # Settings without an effect in a federation, and their defaults.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1}

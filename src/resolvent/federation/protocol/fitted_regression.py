@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from resolvent.algorithms.methods.regression_fits import FitReport, SumsOfFit
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regress import regression_of
 from resolvent.comparisons.regression.regression import Regression
@@ -21,6 +20,7 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.regression import sends_own_fits
 from resolvent.math import newton
 from resolvent.math.newton import NewtonState
+from resolvent.regression.regression_fits import FitReport, SumsOfFit
 
 FIT_FILE = "fit.json"
 _NUMBERS_FILE = "fit.npz"

@@ -19,7 +19,7 @@ import numpy as np
 from resolvent.comparisons.judgement.sites import Means, SiteJudgement, Sites
 from resolvent.comparisons.runs.summary import as_number
 from resolvent.errors import InputError, shorten
-from resolvent.problem.metrics.intervals import Interval
+from resolvent.predict.intervals import Interval
 
 _MAX_ROWS = 2**31
 _MAX_METHODS = 1000

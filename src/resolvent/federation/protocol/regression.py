@@ -12,15 +12,15 @@ import jax
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
-from resolvent.algorithms.methods.regression_fits import SumsOfFit
-from resolvent.algorithms.privacy import PrivacyBudget
 from resolvent.comparisons.regression.formula import Formula, parse_formula
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regress import newton_of
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.settings import RegressionSettings
-from resolvent.data.tables.table_settings import TableSettings
+from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError
+from resolvent.regression.regression_fits import SumsOfFit
+from resolvent.tables.table_settings import TableSettings
 
 METHOD = "regression"  # its name in the limits of a site
 # Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.

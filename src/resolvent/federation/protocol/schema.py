@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resolvent.data.tables.column_encodings import (
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
+from resolvent.federation.protocol.table_sums import pooled
+from resolvent.tables.column_encodings import (
     CategoryColumn,
     LabelEncoding,
     NumberColumn,
@@ -26,13 +29,10 @@ from resolvent.data.tables.column_encodings import (
     list_values,
     task_of_labels,
 )
-from resolvent.data.tables.columns import MAX_CATEGORIES
-from resolvent.data.tables.dates import date_column
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.table_settings import TableSettings
-from resolvent.errors import InputError, shorten
-from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
-from resolvent.federation.protocol.table_sums import pooled
+from resolvent.tables.columns import MAX_CATEGORIES
+from resolvent.tables.dates import date_column
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.table_settings import TableSettings
 
 
 class Agreement(NamedTuple):

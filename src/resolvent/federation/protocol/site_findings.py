@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from resolvent.data.checks.finding import Finding, text_of
-from resolvent.data.checks.units import Spread, normal_spread, unit_findings
 from resolvent.federation.protocol.table_reports import ColumnReport, TableReport
+from resolvent.tables.checks.finding import Finding, text_of
+from resolvent.tables.checks.units import Spread, normal_spread, unit_findings
 
 
 def compare_sites(reports: Mapping[str, TableReport]) -> Iterator[Finding]:

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import SPLITS
+from resolvent.federation.protocol.exact_sums import EXACT_WORDS, exact_words, from_exact_words, on_exact_grid
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
-from resolvent.math.exact_sums import EXACT_WORDS, exact_words, from_exact_words, on_exact_grid
 
 
 def names_only(report: TableReport, listed: Collection[str], labels: Sequence[str]) -> TableReport:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resolvent.algorithms.privacy import PrivacyBudget
+from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError, shorten
 
 __all__ = ["Position", "SumRules", "card_content", "context_of", "list_content", "names_of"]

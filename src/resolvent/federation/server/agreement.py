@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.samples import split_sizes
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.encoding_files import read_encoding, to_plain, write_encoding
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import Answers
 from resolvent.federation.protocol.experiment import FederatedExperiment
@@ -36,6 +33,9 @@ from resolvent.federation.protocol.table_sums import count_of_integers, pooled, 
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.secure_phases import SecurePhases
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.encoding_files import read_encoding, to_plain, write_encoding
+from resolvent.tables.table_settings import TableSettings
 
 _TABLES, _ALL = "tables.json", "all sites"
 

@@ -30,7 +30,7 @@ from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.agreement import ask_for_reports
 from resolvent.federation.server.coordinator import Coordinator
 from resolvent.federation.server.result import FederationResult
-from resolvent.problem.regression.objective import RegressionProblem
+from resolvent.regression.objective import RegressionProblem
 
 _ROWS = "rows.json"  # the reports of the sites
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from resolvent.algorithms.privacy.parties import noise_parties
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.judgement.sites import SiteJudgement
 from resolvent.comparisons.judgement.verdict import judge, refusals
+from resolvent.differential_privacy.parties import noise_parties
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import FederationStoppedError
 from resolvent.federation.protocol.experiment import FederatedExperiment

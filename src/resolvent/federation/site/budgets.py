@@ -5,7 +5,7 @@ import math
 import jax
 
 from resolvent.algorithms.algorithm import Algorithm, local_solvers
-from resolvent.algorithms.privacy import record_epsilons
+from resolvent.differential_privacy import record_epsilons
 from resolvent.errors import InputError
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.site.ledger import Ledger, Usage

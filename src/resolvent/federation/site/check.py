@@ -6,9 +6,6 @@ from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.data.checks.finding import Finding, in_order, text_of
-from resolvent.data.checks.table_check import check_frame
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import count_of
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
@@ -20,6 +17,9 @@ from resolvent.federation.site.dry_run import dry_regression, dry_run, read_expe
 from resolvent.federation.site.read_rows import read_frame
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
+from resolvent.tables.checks.finding import Finding, in_order, text_of
+from resolvent.tables.checks.table_check import check_frame
+from resolvent.tables.table_settings import TableSettings
 
 __all__ = ["check_site"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.tables.column_encodings import is_missing, list_values
-from resolvent.data.tables.columns import LabelKind
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.tables.column_encodings import is_missing, list_values
+from resolvent.tables.columns import LabelKind
+from resolvent.tables.table_settings import TableSettings
 
 
 def common_values(values: NDArray[Any], train: NDArray[np.intp], min_cell: int) -> NDArray[Any]:

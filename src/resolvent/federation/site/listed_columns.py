@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.tables.column_encodings import looks_like_identifier
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.tables.column_encodings import looks_like_identifier
 
 
 def check_listed_columns(levels: Mapping[str, int], numbers: Mapping[str, NDArray[Any]], rows: int,

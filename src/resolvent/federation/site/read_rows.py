@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resolvent.data.tables.table_files import read_table_file
-from resolvent.data.tables.table_settings import TableSettings
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.errors import nearest, shorten
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
 from resolvent.federation.site.table_versions import TableRows, TableVersions
+from resolvent.tables.table_files import read_table_file
+from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import Limits, refusal_of_limits
-from resolvent.problem.regression.objective import RegressionProblem
+from resolvent.regression.objective import RegressionProblem
 
 _NONE = 1e-12  # weights of a cell whose sum is smaller, relative to the number of rows, are zero
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.methods.newton import FederatedNewton
 from resolvent.algorithms.participation import Full
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, describe_rows
 from resolvent.comparisons.regression.rows import RegressionRows, complete_rows, encode_rows
@@ -33,6 +32,7 @@ from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_label, check_row_set
 from resolvent.federation.site.site_run import PlanRun, open_store
 from resolvent.federation.site.sum_party import secure_site
+from resolvent.regression.newton import FederatedNewton
 
 
 class RegressionRun(PlanRun[FederatedRegression]):

@@ -6,12 +6,12 @@ from pathlib import Path
 from resolvent.comparisons.after.run_rows import models_of_run
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, read_summary
 from resolvent.data.federated import FederatedData
-from resolvent.data.tables.encoding import TableEncoding
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.names import VERSION_FILE, VERSIONS
 from resolvent.federation.site.table import read_site_table
+from resolvent.tables.encoding import TableEncoding
 
 
 def samples_of_run(folder: Path, path: Path) -> FederatedData:

@@ -15,8 +15,6 @@ from typing import Any
 
 from resolvent.comparisons.runs.summary import SUMMARY_FILE
 from resolvent.data.files.digests import DamagedFileError
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.encoding_files import from_plain
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile, read_site
 from resolvent.federation.protocol.job import plan_digest, signed_content
@@ -51,6 +49,8 @@ from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.plans import Plans, Verifier
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.encoding_files import from_plain
 
 
 class Site:

@@ -23,9 +23,6 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.data.partition.splits import Resplit, resplit
-from resolvent.data.tables.drift import summarize
-from resolvent.data.tables.encoding import TableEncoding
-from resolvent.data.tables.encoding_files import to_plain, write_encoding
 from resolvent.errors import shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
@@ -66,6 +63,9 @@ from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.party_metrics import PartyMetrics
+from resolvent.tables.drift import summarize
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.encoding_files import to_plain, write_encoding
 
 __all__ = ["PlanRun", "SiteRun", "open_store"]
 

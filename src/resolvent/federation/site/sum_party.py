@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.privacy import PrivacyBudget
-from resolvent.algorithms.privacy.parties import noise_parties
 from resolvent.data.files.atomic_files import write_text
+from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.parties import noise_parties
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
 from resolvent.federation.protocol.stores import append_to_log

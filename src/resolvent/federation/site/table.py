@@ -11,24 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.data.encoded_rows import RowNames
 from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.data.samples import split_order, split_sizes
-from resolvent.data.tables.column_encodings import CategoryColumn, NumberColumn, is_missing
-from resolvent.data.tables.columns import (
-    MAX_CATEGORIES,
-    Columns,
-    LabelKind,
-    RowNames,
-    check_magnitudes,
-    is_boolean,
-    is_empty,
-    is_text,
-    label_kind,
-    read_feature,
-)
-from resolvent.data.tables.dates import expand_dates, find_dates, replace_dates
-from resolvent.data.tables.encoding import TableEncoding, check_missing, missing_values
-from resolvent.data.tables.table_settings import TableSettings
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import NO_LIMITS, WHY, Limits
@@ -39,6 +24,21 @@ from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.read_rows import choose_columns, read_site_rows
 from resolvent.federation.site.row_sets import check_label
 from resolvent.federation.site.table_versions import TableRows
+from resolvent.tables.column_encodings import CategoryColumn, NumberColumn, is_missing
+from resolvent.tables.columns import (
+    MAX_CATEGORIES,
+    Columns,
+    LabelKind,
+    check_magnitudes,
+    is_boolean,
+    is_empty,
+    is_text,
+    label_kind,
+    read_feature,
+)
+from resolvent.tables.dates import expand_dates, find_dates, replace_dates
+from resolvent.tables.encoding import TableEncoding, check_missing, missing_values
+from resolvent.tables.table_settings import TableSettings
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,15 +27,15 @@ from resolvent.data.files.digests import (
     write_sealed,
 )
 from resolvent.data.files.folder_lock import locked
-from resolvent.data.tables.drift import TrainingRows
-from resolvent.data.tables.encoding_files import read_encoding, write_encoding
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.problem.models.descriptions import describe, model_from_description
 from resolvent.simulator.storage.tree_files import named_leaves, write_tree
+from resolvent.tables.drift import TrainingRows
+from resolvent.tables.encoding_files import read_encoding, write_encoding
 
 NOTE_FILE, CALIBRATION_FILE = "tree.json", "calibration.json"
 _VERSION = 1
@@ -186,8 +186,8 @@ class ModelFolder:
         content = record["shared"] if fitted.site is None else record["sites"].get(fitted.site)
         if content is None:
             return fitted
-        from resolvent.problem.calibration import Calibration
-        from resolvent.problem.threshold import Threshold
+        from resolvent.predict.calibration import Calibration
+        from resolvent.predict.threshold import Threshold
 
         threshold = content["threshold"]
         return replace(fitted, calibration=Calibration.from_plain(content["calibration"]),

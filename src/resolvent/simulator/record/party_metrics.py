@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from resolvent.data.federated import FederatedData
 from resolvent.data.samples import Task
 from resolvent.math.tree import Vector
+from resolvent.predict.party_predictions import PartyPredictions, predictions_of_parties
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, Predictions, check_metric
 from resolvent.problem.models.model import Model
-from resolvent.problem.party_predictions import PartyPredictions, predictions_of_parties
 from resolvent.problem.problem import Problem
 from resolvent.simulator.record.cross_fit import Half
 

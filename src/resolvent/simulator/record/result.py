@@ -15,12 +15,10 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.private_parties import is_private
 from resolvent.data.federated import FederatedData
-from resolvent.data.tables.drift import TrainingRows, summarize
-from resolvent.data.tables.encoding_files import encoding_of
 from resolvent.errors import InputError, quote
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
@@ -29,6 +27,8 @@ from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.run_readings import RunReadings
 from resolvent.simulator.record.saved_result import write_result
 from resolvent.simulator.storage.parties_view import CollectedModels, DeviceParties, PartiesView
+from resolvent.tables.drift import TrainingRows, summarize
+from resolvent.tables.encoding_files import encoding_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.algorithms.privacy.account import PrivacyAccount
-from resolvent.data.tables.html_tables import html_facts, html_table
+from resolvent.data.html_tables import html_facts, html_table
+from resolvent.differential_privacy.account import PrivacyAccount
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
 from resolvent.simulator.record.plots import learning_curves, new_figure
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from resolvent.problem.fitted import Fitted
+    from resolvent.predict.fitted import Fitted
 
 _SPLITS = ("train", "validation", "test")
 

@@ -13,7 +13,7 @@ from resolvent.data.files.digests import check_files, file_digests, read_sealed,
 from resolvent.data.files.folder_lock import check_names
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
-from resolvent.problem.fitted import Fitted
+from resolvent.predict.fitted import Fitted
 from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import NOTE_FILE, ModelFolder, SavedModels, write_model_folder
 from resolvent.simulator.record.run_readings import RunReadings

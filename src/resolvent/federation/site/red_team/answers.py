@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from resolvent.data.tables.table_files import read_table_file
-from resolvent.data.tables.text_formats import TextFormat
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.site.red_team.differencing import small_sums
 from resolvent.federation.site.table_versions import AnsweredVersion, TableVersions
+from resolvent.tables.table_files import read_table_file
+from resolvent.tables.text_formats import TextFormat
 
 _QUESTION = re.compile(r"(column|weights|classes) .* of ([a-z+]+) rows, min_cell \d+", re.DOTALL)
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import FederatedData
-from resolvent.data.tables.encoding import TableEncoding
+from resolvent.tables.encoding import TableEncoding
 
 TOLERANCE = 0.1  # of the standard deviation of a number
 _MIN_GUESSES = 200  # of the guesser from the marginals

@@ -1,0 +1,196 @@
+"""Cox regression stratified by party: each party's partial likelihood is its own problem. Ties by Efron's method."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from resolvent.math.newton import SecondOrder
+from resolvent.math.tree import Vector
+from resolvent.regression.families import RowTerms
+from resolvent.regression.objective import FitSums, RegressionOracle, RegressionProblem, padded
+
+
+class CoxRegression(RegressionProblem):
+    r"""Cox regressions with one baseline hazard per party: f_k = -(log partial likelihood of party k) / n_k.
+
+    .. math:: \ell_k(\beta) = \sum_{i \text{ event}} x_i'\beta
+              - \log\Big(\sum_{j: t_j \ge t_i} e^{x_j'\beta} - \tfrac{l_i}{m_i} \sum_{j \in D_i} e^{x_j'\beta}\Big)
+
+    D_i are the events at the time of event i, m_i is their number, and l_i = 0, ..., m_i - 1 is the number of event i
+    among them. Source: Efron, *The efficiency of Cox's likelihood function for censored data*, 1977.
+
+    Args:
+        x: [rows, d] features of all parties, one party after the other.
+        time: [rows] time of the event or of the end of observation.
+        event: [rows] whether the event occurred.
+        sizes: [N] number of rows of each party.
+        l2: weight of the squares of the coefficients; one number, or [d].
+        longest: number of rows to which every party is padded; default: of the largest party.
+    """
+
+    x: Float[Array, "rows d"]
+    event: Bool[Array, " rows"]
+    last: Int[Array, " rows"]  # the last row of the same party whose time is not smaller, in the party's order
+    before: Int[Array, " rows"]  # number of the party's rows with a larger time
+    rank: Float[Array, " rows"]  # l_i / m_i
+    first: Int[Array, " N"]
+    order: Int[Array, " rows"]  # the given number of each row in this order
+    longest: int = eqx.field(static=True)
+
+    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, l2: Any = 0.0, longest: int | None = None) -> None:
+        sizes = np.asarray(sizes)
+        starts = np.cumsum(sizes) - sizes
+        parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n])
+                 for a, n in zip(starts, sizes, strict=True)]
+        order = np.concatenate([a + part[0] for a, part in zip(starts, parts, strict=True)])
+        self.longest = int(sizes.max()) if longest is None else longest
+        self.order = jnp.asarray(order, jnp.int32)
+        pad = partial(jnp.pad, pad_width=(0, self.longest))
+        self.x = padded(np.asarray(x, float)[order], self.longest)
+        self.event = pad(jnp.asarray(np.asarray(event, bool)[order]))
+        self.last, self.before, self.rank = (pad(jnp.asarray(np.concatenate(column)))
+                                             for column in zip(*(part[1:] for part in parts), strict=True))
+        self.first, self.sizes = jnp.asarray(starts, jnp.int32), jnp.asarray(sizes, jnp.int32)
+        self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), self.x.shape[1:]) for v in (0.0, l2))
+        self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
+
+    @override
+    def oracle(self, k: Int[Array, ""]) -> "CoxOracle":
+        x, event, last, before, rank = (jax.lax.dynamic_slice_in_dim(array, self.first[k], self.longest)
+                                        for array in (self.x, self.event, self.last, self.before, self.rank))
+        mask = jnp.arange(self.longest) < self.sizes[k]
+        return CoxOracle(self.sizes[k], self.l2, x, event & mask, last, before, rank, mask)
+
+    @override
+    def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
+        risks = self.oracle(jnp.array(0)).risks(w)
+        sorted_weights = (risks.hazard * risks.pressure)[:self.order.shape[0]]
+        weights: Array = jnp.zeros_like(sorted_weights).at[self.order].set(sorted_weights)
+        return weights[:, None]
+
+
+def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_]) -> tuple[NDArray[Any], ...]:
+    """The order of a party's rows by falling time, and for each row in this order: last, before, l/m."""
+    order = np.lexsort((~event, -time))  # events first among equal times
+    time, event = time[order], event[order]
+    _, group, count = np.unique(-time, return_inverse=True, return_counts=True)
+    end = np.cumsum(count)
+    before = (end - count)[group]
+    deaths = np.bincount(group, weights=event)[group]
+    rank = np.where(event, (np.arange(len(time)) - before) / np.maximum(deaths, 1), 0.0)
+    return order, (end - 1)[group].astype(np.int32), before.astype(np.int32), rank
+
+
+class _Risks(eqx.Module):
+    """The weighted sums over the risk set of every event, in the party's order of rows."""
+
+    hazard: Float[Array, " n"]  # exp(x'beta), scaled
+    total: Float[Array, " n"]  # S0 of each event; 1 for other rows
+    log_total: Float[Array, " n"]
+    pressure: Float[Array, " n"]  # sum over events of 1/S0 in whose risk set the row is
+    log_hazard: Float[Array, " n"]
+
+
+class CoxOracle(RegressionOracle):
+    """One party's negative log partial likelihood, divided by its number of rows.
+
+    Attributes:
+        x: [n, d] features, by falling time, padded.
+        event: [n] whether a row is an event.
+        last: [n] last row of the risk set of a row's time.
+        before: [n] number of rows with a larger time.
+        rank: [n] l/m of an event, otherwise 0.
+        mask: [n] which rows are the party's.
+    """
+
+    x: Float[Array, "n d"]
+    event: Bool[Array, " n"]
+    last: Int[Array, " n"]
+    before: Int[Array, " n"]
+    rank: Float[Array, " n"]
+    mask: Bool[Array, " n"]
+
+    @override
+    def mean_value(self, w: Vector) -> Float[Array, ""]:
+        return self._loss(self.risks(w)) / self.samples
+
+    @override
+    def mean_second_order(self, w: Vector) -> SecondOrder:
+        risks = self.risks(w)
+        residual = self.event - risks.hazard * risks.pressure
+        means = self._mean_features(risks)
+        hessian = (self.x * (risks.hazard * risks.pressure)[:, None]).T @ self.x - means.T @ means
+        return SecondOrder(self._loss(risks) / self.samples, -(residual @ self.x) / self.samples,
+                           hessian / self.samples)
+
+    @override
+    def fit_sums(self, w: Vector) -> FitSums:
+        _, gradient, hessian = self.mean_second_order(w)
+        risks = self.risks(w)
+        scores = self._row_scores(risks)
+        zero = jnp.zeros((), self.x.dtype)
+        loss = self._loss(risks) / self.samples
+        return FitSums(gradient, hessian, hessian, scores.T @ scores / self.samples,
+                       self.samples * jnp.outer(gradient, gradient), self._centred_gram() / self.samples,
+                       RowTerms(2 * loss, zero, -loss, zero))
+
+    def risks(self, w: Vector) -> _Risks:
+        """The sums over the risk sets at ``w``."""
+        log_hazard = jnp.where(self.mask, self.x @ w, 0)
+        scale = jnp.max(jnp.where(self.mask, log_hazard, -jnp.inf))
+        hazard = jnp.where(self.mask, jnp.exp(log_hazard - scale), 0)
+        total = jnp.where(self.event, self._over_risk_set(hazard), 1)
+        inverse = jnp.where(self.event, 1 / total, 0)
+        return _Risks(hazard, total, jnp.log(total) + scale, self._back(inverse), log_hazard)
+
+    def _loss(self, risks: _Risks) -> Float[Array, ""]:
+        return jnp.sum(jnp.where(self.event, risks.log_total - risks.log_hazard, 0))
+
+    def _over_risk_set(self, values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+        """For every event the sum over its risk set, with Efron's reduction of the tied events."""
+        column = (slice(None),) + (None,) * (values.ndim - 1)
+        every = jnp.cumsum(values, axis=0)
+        tied = jnp.cumsum(jnp.where(self.event[column], values, 0), axis=0)
+        earlier = jnp.where((self.before > 0)[column], tied[jnp.maximum(self.before - 1, 0)], 0)
+        return every[self.last] - self.rank[column] * (tied[self.last] - earlier)
+
+    def _back(self, values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+        """The transpose of ``_over_risk_set``: for every row the sum over the events in whose risk sets it is."""
+        zero = jnp.zeros_like(values)
+        transposed: Array = jax.linear_transpose(self._over_risk_set, zero)(values)[0]
+        return transposed
+
+    def _mean_features(self, risks: _Risks) -> Float[Array, "n d"]:
+        """The mean features of the risk set of every event; 0 for other rows."""
+        sums = self._over_risk_set(self.x * risks.hazard[:, None])
+        return jnp.where(self.event[:, None], sums / risks.total[:, None], 0)
+
+    def _row_scores(self, risks: _Risks) -> Float[Array, "n d"]:
+        """Each row's part of the gradient: (x_i - mean) at its event minus what the risk sets expect of it."""
+        means = self._mean_features(risks)
+        tie_mean = self._mean_over_ties(means)
+        expected = risks.hazard[:, None] * (self.x * risks.pressure[:, None] - self._back(
+            jnp.where(self.event[:, None], means / risks.total[:, None], 0)))
+        return jnp.where(self.event[:, None], self.x - tie_mean, 0) - expected
+
+    def _mean_over_ties(self, means: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The mean over the events at the same time."""
+        sums, counts = jnp.cumsum(means, axis=0), jnp.cumsum(self.event)
+        has_earlier, earlier = self.before > 0, jnp.maximum(self.before - 1, 0)
+        total = sums[self.last] - jnp.where(has_earlier[:, None], sums[earlier], 0)
+        count = counts[self.last] - jnp.where(has_earlier, counts[earlier], 0)
+        return total / jnp.maximum(count, 1)[:, None]
+
+    def _centred_gram(self) -> Float[Array, "d d"]:
+        """Outer products of the features around the party's means: a constant has no effect on the likelihood."""
+        x = jnp.where(self.mask[:, None], self.x, 0)
+        mean = x.sum(0) / self.samples
+        centred = jnp.where(self.mask[:, None], x - mean, 0)
+        return centred.T @ centred

@@ -1,0 +1,258 @@
+"""Regressions as problems: the parties' objectives, their second derivatives, and the sums of a fit."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from typing_extensions import override
+
+from resolvent.math.newton import SecondOrder
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.problem import ValueProblem
+from resolvent.regression.families import Family, RowTerms
+
+_ALIGNMENT = 64  # bytes: JAX takes such an array of NumPy without a copy on a CPU
+
+
+class FitSums(NamedTuple):
+    """Means over a party's rows at one vector of P parameters, from which a regression is reported.
+
+    All of them but ``clusters`` are means, so that their mean over parties by size is the mean over all rows.
+
+    Attributes:
+        gradient: [P] of the loss.
+        information: [P, P] second derivatives of the loss, or their expected value.
+        hessian: [P, P] second derivatives of the loss.
+        scores: [P, P] outer products of the rows' gradients.
+        clusters: [P, P] n_k times the outer product of the party's mean gradient.
+        gram: [P, P] outer products of the rows' features, for each linear predictor.
+        terms: what the rows add to deviance and likelihood.
+    """
+
+    gradient: Float[Array, " P"]
+    information: Float[Array, "P P"]
+    hessian: Float[Array, "P P"]
+    scores: Float[Array, "P P"]
+    clusters: Float[Array, "P P"]
+    gram: Float[Array, "P P"]
+    terms: RowTerms
+
+
+class RegressionOracle(Oracle):
+    """One party's mean loss in a regression, with l2/2 |w|^2 on the coefficients that are penalised.
+
+    Attributes:
+        l2: [P] weights of the squares.
+    """
+
+    l2: Float[Array, " P"]
+
+    @abstractmethod
+    def mean_second_order(self, w: Float[Array, " P"]) -> SecondOrder:
+        """Mean loss over the rows without l2, its gradient and its Hessian."""
+
+    @abstractmethod
+    def mean_value(self, w: Float[Array, " P"]) -> Float[Array, ""]:
+        """Mean loss over the rows without l2."""
+
+    @abstractmethod
+    def fit_sums(self, w: Float[Array, " P"]) -> FitSums:
+        """The means of a fit, without l2."""
+
+    @override
+    def value(self, w: Vector) -> Float[Array, ""]:
+        return self.mean_value(w) + jnp.sum(self.l2 * w**2) / 2
+
+    @override
+    def second_order(self, w: Vector) -> SecondOrder:
+        value, gradient, hessian = self.mean_second_order(w)
+        return SecondOrder(value + jnp.sum(self.l2 * w**2) / 2, gradient + self.l2 * w, hessian + jnp.diag(self.l2))
+
+    @override
+    def grad(self, w: Vector) -> Vector:
+        return self.second_order(w).gradient
+
+    @override
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+        """The full gradient: regressions are fitted over all rows."""
+        return self.grad(w)
+
+
+class LikelihoodProblem(ValueProblem):
+    """Parties whose objective is a mean negative log-likelihood. A model is the vector of its P parameters.
+
+    Attributes:
+        start: [P] the first model.
+    """
+
+    start: Float[Array, " P"]
+
+    @override
+    def init(self, key: Array) -> Vector:
+        return self.start
+
+
+class RegressionProblem(LikelihoodProblem):
+    """The regressions of all parties.
+
+    Attributes:
+        l2: [P] weights of the squares.
+    """
+
+    l2: Float[Array, " P"]
+
+    @abstractmethod
+    @override
+    def oracle(self, k: Int[Array, ""]) -> RegressionOracle:
+        """f_k; ``k`` may be traced."""
+
+    @abstractmethod
+    def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
+        """The weights of all rows in the second derivatives, for each linear predictor; for a problem of one party."""
+
+
+class RowRegression(RegressionProblem):
+    """Regressions whose loss is a mean over rows: generalised linear models.
+
+    The parameters are the coefficients of the first linear predictor, of the second, ..., and further ones.
+
+    Attributes:
+        family: distribution of the labels.
+        x: [rows, d] features of all parties, one party after the other.
+        y: [rows] labels.
+        offsets: [rows] what is added to every linear predictor.
+        first: [N] each party's first row.
+        block: rows that are computed at a time; sums depend on it by rounding.
+    """
+
+    family: Family
+    x: Float[Array, "rows d"]
+    y: Float[Array, " rows"]
+    offsets: Float[Array, " rows"]
+    first: Int[Array, " N"]
+    block: int = eqx.field(static=True)
+
+    def __init__(self, family: Family, x: Any, y: Any, sizes: Any, *, offsets: Any = None, start: Any = 0.0,
+                 l2: Any = 0.0, block: int = 2048) -> None:
+        self.family = family
+        self.sizes = jnp.asarray(sizes, jnp.int32)
+        self.first = jnp.cumsum(self.sizes) - self.sizes
+        self.block = block
+        self.x, self.y = padded(x, block), jnp.pad(jnp.asarray(y, float), (0, block), mode="edge")
+        self.offsets = padded(np.zeros(len(y)) if offsets is None else offsets, block)
+        parameters = family.predictors * self.x.shape[1] + len(family.extra)
+        self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), (parameters,)) for v in (start, l2))
+        self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
+
+    @override
+    def oracle(self, k: Int[Array, ""]) -> "RowsOracle":
+        return RowsOracle(self.sizes[k], self.l2, self.family, self.x, self.y, self.offsets, self.first[k], self.block)
+
+    @override
+    def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
+        rows, c = self.y.shape[0] - self.block, self.family.predictors
+        x, y, count = self.x[:rows], self.y[:rows], c * self.x.shape[1]
+        z = x @ w[:count].reshape(c, -1).T + self.offsets[:rows, None]
+        z = jnp.concatenate([z, jnp.broadcast_to(w[count:], (rows, w.size - count))], axis=1)
+        second: Array = jax.vmap(lambda z, y: jnp.diag(jax.hessian(self.family.loss)(z, y))[:c])(z, y)
+        return second
+
+
+def padded(rows: Any, count: int) -> Float[Array, "rows ..."]:
+    """The rows, and after them this number of zeros. A table in memory is copied once: its copy is aligned for JAX."""
+    rows, dtype = np.asarray(rows), np.dtype(jnp.result_type(float))
+    shape = (len(rows) + count, *rows.shape[1:])
+    memory = np.zeros(math.prod(shape) * dtype.itemsize + _ALIGNMENT, np.uint8)  # pages without rows stay untouched
+    start = -memory.ctypes.data % _ALIGNMENT
+    copy = memory[start:start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    copy[:len(rows)] = rows
+    return jnp.asarray(copy)
+
+
+class _Block(NamedTuple):
+    """Some rows of a party: features, parameters of each row, labels, and which of them count."""
+
+    x: Float[Array, "B d"]
+    z: Float[Array, "B C"]
+    y: Float[Array, " B"]
+    mask: Bool[Array, " B"]
+
+
+class RowsOracle(RegressionOracle):
+    """One party's mean loss over its rows; the attributes are those of ``RowRegression``."""
+
+    family: Family
+    x: Float[Array, "rows d"]
+    y: Float[Array, " rows"]
+    offsets: Float[Array, " rows"]
+    first: Int[Array, ""]
+    block: int = eqx.field(static=True)
+
+    @override
+    def mean_value(self, w: Vector) -> Float[Array, ""]:
+        value: Array = self._mean(w, lambda b: jnp.where(b.mask, jax.vmap(self.family.loss)(b.z, b.y), 0).sum())
+        return value
+
+    @override
+    def mean_second_order(self, w: Vector) -> SecondOrder:
+        def of_block(b: _Block) -> SecondOrder:
+            value, slopes = jax.vmap(jax.value_and_grad(self.family.loss))(b.z, b.y)
+            curvatures = jax.vmap(jax.hessian(self.family.loss))(b.z, b.y)
+            return SecondOrder(jnp.where(b.mask, value, 0).sum(), self._gradient(b, slopes), self._outer(b, curvatures))
+        mean: SecondOrder = self._mean(w, of_block)
+        return mean
+
+    @override
+    def fit_sums(self, w: Vector) -> FitSums:
+        def of_block(b: _Block) -> FitSums:
+            slopes = jax.vmap(jax.grad(self.family.loss))(b.z, b.y)
+            squares = slopes[:, :, None] * slopes[:, None, :]
+            same = jnp.broadcast_to(jnp.eye(b.z.shape[1], dtype=b.z.dtype), squares.shape)
+            terms = jax.vmap(self.family.terms)(b.z, b.y)
+            information, hessian, scores, gram = (self._outer(b, weights) for weights in (
+                jax.vmap(self.family.information)(b.z, b.y), jax.vmap(jax.hessian(self.family.loss))(b.z, b.y), squares,
+                same))
+            return FitSums(self._gradient(b, slopes), information, hessian, scores, jnp.zeros_like(scores), gram,
+                           RowTerms(*(jnp.where(b.mask, term, 0).sum() for term in terms)))
+        means: FitSums = self._mean(w, of_block)
+        return means._replace(clusters=self.samples * jnp.outer(means.gradient, means.gradient))
+
+    def _mean(self, w: Vector, f: Callable[[_Block], Any]) -> Any:
+        """The mean over the party's rows of what ``f`` sums over blocks of them."""
+        def add_block(i: Array, total: Any) -> Any:
+            return jax.tree.map(jnp.add, total, f(self._rows(w, i)))
+
+        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                            jax.eval_shape(lambda: f(self._rows(w, jnp.array(0)))))
+        total = jax.lax.fori_loop(0, (self.samples + self.block - 1) // self.block, add_block, zero)
+        return jax.tree.map(lambda leaf: leaf / self.samples, total)
+
+    def _rows(self, w: Vector, i: Array) -> _Block:
+        start = self.first + i * self.block
+        x, y, offsets = (jax.lax.dynamic_slice_in_dim(array, start, self.block)
+                         for array in (self.x, self.y, self.offsets))
+        count = self.family.predictors * x.shape[1]
+        predictors = x @ w[:count].reshape(self.family.predictors, -1).T + offsets[:, None]
+        extra = jnp.broadcast_to(w[count:], (self.block, w.size - count))
+        mask = i * self.block + jnp.arange(self.block) < self.samples
+        return _Block(x, jnp.concatenate([predictors, extra], axis=1), y, mask)
+
+    def _gradient(self, b: _Block, slopes: Float[Array, "B C"]) -> Float[Array, " P"]:
+        slopes = jnp.where(b.mask[:, None], slopes, 0)
+        c = self.family.predictors
+        return jnp.concatenate([(slopes[:, :c].T @ b.x).ravel(), slopes[:, c:].sum(0)])
+
+    def _outer(self, b: _Block, weights: Float[Array, "B C C"]) -> Float[Array, "P P"]:
+        """The sum over rows of the weights [C, C] times the outer product of the features, and 1 for further ones."""
+        weights = jnp.where(b.mask[:, None, None], weights, 0)
+        unit = jnp.ones((len(b.y), 1), b.x.dtype)
+        sides = [b.x if i < self.family.predictors else unit for i in range(weights.shape[1])]
+        return jnp.block([[(left * weights[:, i, j, None]).T @ right for j, right in enumerate(sides)]
+                          for i, left in enumerate(sides)])

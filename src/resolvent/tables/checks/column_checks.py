@@ -1,0 +1,184 @@
+"""Checks of single columns: missing values, identifiers, spellings, constant columns, units."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from resolvent.errors import count_of
+from resolvent.tables.checks.finding import Finding, examples, text_of
+from resolvent.tables.checks.table_view import TableColumn, TableView
+from resolvent.tables.checks.units import Spread, unit_findings
+from resolvent.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS, excluding
+
+_MANY_MISSING = 0.5  # a share of the rows
+_MIN_CONSTANT_PROBABILITY = 1e-4
+_MIN_NUMBERS = 11  # different numbers of a column whose unit is compared
+_MIN_SITE_ROWS = 10
+_MIN_SPREAD = 0.05  # standard deviations between the quartiles
+
+
+def check_column(view: TableView, column: TableColumn, missing: str, min_level_rows: int) -> Iterator[Finding]:
+    """Findings about a feature.
+
+    Args:
+        missing: what the run does with missing values.
+        min_level_rows: levels with fewer rows are joined; 0: none.
+    """
+    yield from _missing_values(view, column, missing)
+    if is_identifier(column):
+        kind = "texts" if column.is_text else "whole numbers"
+        adverb = "" if len(column.values) == (column.codes >= 0).sum() else "nearly "
+        reason = (f"its {len(column.values)} {kind} {adverb}all differ" if column.is_exact else
+                  "its whole numbers have more digits than a floating number holds")
+        yield Finding("identifier", "warning", f"column {text_of(column.name)} looks like an identifier: {reason}",
+                      excluding(column.name), column.name, value=len(column.values))
+    else:
+        yield from _far_values(view, column)
+    if len(column.values) <= 1:
+        example = f", {column.text(0)}" if len(column.values) else ""
+        yield Finding("constant", "warning", f"column {text_of(column.name)} has one value{example}, from which "
+                      "nothing can be learned", excluding(column.name), column.name)
+    else:
+        yield from _constant_at_sites(view, column)
+    if column.is_text:
+        yield from spellings(f"levels of column {text_of(column.name)}", column.values.tolist(), column.name)
+        if min_level_rows:
+            yield from _joined_levels(column, min_level_rows)
+
+
+def is_identifier(column: TableColumn) -> bool:
+    """Whether a column has (nearly) another text, or another whole number, in every row, as identifiers have.
+
+    Whole numbers that do not all differ must be dense, such as running numbers with repetitions.
+    """
+    if not column.is_exact:
+        return True
+    rows, values = int((column.codes >= 0).sum()), column.values
+    used = values if column.is_text else values[~np.isnan(values)]
+    if rows < MIN_IDENTIFIER_ROWS or len(used) < 0.95 * rows:
+        return False
+    if column.is_text:
+        return True
+    return bool((used == np.floor(used)).all() and (len(used) == rows or np.ptp(used) < 2 * rows))
+
+
+def _far_values(view: TableView, column: TableColumn) -> Iterator[Finding]:
+    """Values so far from the others that these hardly differ when the column is scaled by its standard deviation."""
+    if column.is_text or len(column.values) < _MIN_NUMBERS:
+        return
+    numbers = np.where(np.isfinite(column.numbers), column.numbers, np.nan)
+    low, middle, high = np.nanquantile(numbers, (0.25, 0.5, 0.75))
+    deviation = float(np.nanstd(numbers))
+    if not 0 < high - low < _MIN_SPREAD * deviation:
+        return
+    distance = np.nan_to_num(np.abs(numbers - middle))
+    farthest, count = int(np.argmax(distance)), int((distance > deviation).sum())
+    yield Finding("far values", "warning", f"column {text_of(column.name)} has {count_of(count, 'value')} so far from "
+                  f"the others that these hardly differ after scaling: {numbers[farthest]:g} in row "
+                  f"{view.index[farthest]}{'' if count == 1 else ', ...'}", "correct them, or leave the rows out; if "
+                  "they are right, use the logarithm of the column", column.name, value=float(numbers[farthest]))
+
+
+def _missing_values(view: TableView, column: TableColumn, missing: str) -> Iterator[Finding]:
+    gaps = column.missing
+    if not gaps.any():
+        return
+    share, title = float(gaps.mean()), f"column {text_of(column.name)}"
+    by_site = np.bincount(view.site_of[gaps], minlength=len(view.sites))
+    rows = np.bincount(view.site_of, minlength=len(view.sites))
+    with_gaps = int((by_site > 0).sum())
+    message = (f"{title} has {count_of(int(gaps.sum()), 'missing value')} ({share:.1%} of the rows, at {with_gaps} of "
+               f"{len(view.sites)} sites; first in row {view.index[int(np.argmax(gaps))]})")
+    if gaps[view.split_of == 0].all():
+        yield Finding("missing", "error", f"{title} has no value in any training row", excluding(column.name),
+                      column.name, value=share)
+        return
+    if missing == "refuse":
+        yield Finding("missing", "error", message, "missing: impute, or missing: indicate, or "
+                      f"{excluding(column.name)}", column.name, value=share)
+    else:
+        is_many = share > _MANY_MISSING
+        yield Finding("missing", "warning" if is_many else "note", message,
+                      excluding(column.name) if is_many else f"missing: {missing} fills them in", column.name,
+                      value=share)
+    for k in np.flatnonzero(by_site):
+        others = (by_site.sum() - by_site[k]) / max(rows.sum() - rows[k], 1)
+        if len(view.sites) > 1 and by_site[k] > _MANY_MISSING * rows[k] and others < _MANY_MISSING / 2:
+            all_rows = "all" if by_site[k] == rows[k] else f"{by_site[k] / rows[k]:.0%} of the"
+            yield Finding("missing at a site", "warning", f"{title} is missing in {all_rows} {rows[k]} rows of "
+                          f"{text_of(view.sites[k])}, and in {others:.0%} of those of the others",
+                          f"name the site's column like the others', or {excluding(column.name)}", column.name,
+                          view.sites[k], float(by_site[k] / rows[k]))
+
+
+def _constant_at_sites(view: TableView, column: TableColumn) -> Iterator[Finding]:
+    """The sites at which a column has one value, though this is improbable with the values of all rows."""
+    if len(view.sites) < 2:
+        return
+    for k, (rows, low, high) in enumerate(_ranges(view, column)):
+        if rows < _MIN_SITE_ROWS or low != high:
+            continue
+        if (column.counts[low] / column.counts.sum()) ** rows < _MIN_CONSTANT_PROBABILITY:
+            value = column.text(low)
+            yield Finding("constant at a site", "warning", f"column {text_of(column.name)} has one value, "
+                          f"{value}, in all rows of {text_of(view.sites[k])}",
+                          f"check the column at this site, or {excluding(column.name)}", column.name, view.sites[k],
+                          value)
+
+
+def _ranges(view: TableView, column: TableColumn) -> Iterator[tuple[int, int, int]]:
+    """Of each site: the number of rows with a value, and the smallest and the largest code."""
+    present = column.codes >= 0
+    sites, codes = view.site_of[present], column.codes[present]
+    low = np.full(len(view.sites), len(column.values))
+    high = np.full(len(view.sites), -1)
+    np.minimum.at(low, sites, codes)
+    np.maximum.at(high, sites, codes)
+    yield from zip(np.bincount(sites, minlength=len(view.sites)).tolist(), low.tolist(), high.tolist(), strict=True)
+
+
+def spellings(title: str, names: list[str], column: str | None = None) -> Iterator[Finding]:
+    """Names that differ only in upper and lower case or in blanks."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups["".join(str(name).split()).casefold()].append(str(name))
+    for group in groups.values():
+        if len(group) > 1:
+            listed = ", ".join(map(repr, sorted(group)))
+            yield Finding("spelling", "warning", f"the {title} {listed} differ only in upper and lower case or blanks",
+                          "write them alike", column, value=listed)
+
+
+def _joined_levels(column: TableColumn, min_rows: int) -> Iterator[Finding]:
+    counts = column.counts
+    common = int((counts >= min_rows).sum())
+    if common == 0 or common >= MAX_CATEGORIES:
+        change = "a smaller" if common == 0 else "a larger"
+        yield Finding("levels", "error", f"column {text_of(column.name)} has {common} levels in at least {min_rows} "
+                      f"rows, 1 to {MAX_CATEGORIES - 1} are possible", f"{change} rare_count, or "
+                      f"{excluding(column.name)}", column.name, value=common)
+    elif common < len(column.values):
+        joined = column.values[counts < min_rows]
+        yield Finding("levels", "note", f"column {text_of(column.name)}: {len(joined)} of {len(column.values)} levels "
+                      f"have fewer than {min_rows} rows and become 'other' ({examples(joined.tolist())})",
+                      "rare_count sets the number", column.name, value=len(joined))
+
+
+def check_units(view: TableView) -> Iterator[Finding]:
+    """Sites whose numbers are those of the other sites times a factor, or plus an offset."""
+    order = np.argsort(view.site_of, kind="stable")
+    starts = np.cumsum(np.bincount(view.site_of, minlength=len(view.sites)))[:-1]
+    columns = {}
+    for name, column in view.features.items():
+        if column.is_text or len(column.values) < _MIN_NUMBERS or is_identifier(column):
+            continue
+        parts = np.split(column.numbers[order], starts)
+        columns[name] = {site: _spread(part[~np.isnan(part)]) for site, part in zip(view.sites, parts, strict=True)}
+    yield from unit_findings(columns)
+
+
+def _spread(numbers: np.ndarray) -> Spread:
+    if not len(numbers):
+        return Spread(0, 0.0, 0.0, 0.0)
+    return Spread(len(numbers), *np.quantile(numbers, (0.25, 0.5, 0.75)).tolist())

@@ -1,0 +1,1 @@
+"""Networks of PyTorch: translated into JAX, trained there, and given back."""
