@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resolvent import datasets
-from resolvent.data.federated import SPLITS
+from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.data_files import find
 from resolvent.data.images_text.readers import read_idx
 from resolvent.data.partition.partitions import IID, ByUser, Dirichlet, PowerLaw, QuantitySkew, Shards, divide
@@ -128,7 +128,7 @@ def test_impossible_partitions_and_shifts_are_refused(make, message):
     np.where(LABELS < 5, 0, 3_000_000)], ids=["-1 and 1", "real", "texts", "booleans", "large"])
 def test_labels_are_read_as_of_parties_with_arrays(labels):
     divided = divide(LABELS[:, None], labels, IID(3), test=0.5)
-    whole = datasets.FederatedData.from_arrays([LABELS[:, None]], [labels], test=0.5)
+    whole = FederatedData.from_arrays([LABELS[:, None]], [labels], test=0.5)
     assert (divided.task, divided.classes) == (whole.task, whole.classes)
     read, expected = ({(x.item(), y.item()) for k in range(len(data)) for split in ("train", "test")
                        for x, y in zip(*data.party(k, split), strict=True)} for data in (divided, whole))
