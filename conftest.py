@@ -31,8 +31,8 @@ from hypothesis import settings
 # of CPU time, with the programs that compile again.
 _MAX_MEMORY_MAPS_AFTER_A_FILE = 35_000
 _MAX_MEMORY_MAPS = 42_000
-_MAX_MEGABYTES_AFTER_A_FILE = 2_000
-_MAX_MEGABYTES = 2_600
+_MAX_MEGABYTES_AFTER_A_FILE = 2_300
+_MAX_MEGABYTES = 2_700
 _TESTS_BETWEEN_COUNTS = 10
 # Tracing allocates hundreds of thousands of small objects, few of them in cycles: Python's default of 700 makes the
 # collector take 6 % of the CPU time.

@@ -5,17 +5,19 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 # Measured in CPU seconds with nothing compiled, the longest first.
 LONGEST = (
-    "algorithms/test_contract.py", "comparisons/test_regress.py", "comparisons/test_folds.py",
-    "algorithms/test_local_objectives.py", "docs/test_doctests.py", "comparisons/test_kill_and_resume.py",
-    "federation/test_continuation.py", "comparisons/test_refit.py",
-    "comparisons/test_calibrate_and_explain.py", "simulator/test_simulate.py", "algorithms/test_memory.py",
-    "algorithms/test_splitting.py", "algorithms/test_attacks.py",
-    "algorithms/test_private_parties.py", "simulator/test_cohorts.py", "algorithms/test_availability.py",
-    "federation/test_federation_cli.py", "algorithms/test_robust.py", "comparisons/test_run_folder.py",
-    "algorithms/test_corrections.py", "comparisons/test_tuning.py",
-    "comparisons/test_report.py", "simulator/test_schedulers.py", "simulator/test_host_storage.py",
-    "problem/test_optax_solver.py", "testing/test_parts.py",
-    "problem/test_solvers.py",
+    "algorithms/test_contract.py", "federation/test_continuation.py", "xla_cpu_rewrites/test_rewrites.py",
+    "simulator/test_identity.py", "federation/test_federated_regression.py", "comparisons/test_folds.py",
+    "comparisons/test_regress.py", "algorithms/test_local_objectives.py",
+    "federation/secure/test_secure_federation.py", "federation/test_ledger.py", "math/test_codecs.py",
+    "comparisons/test_run_folder.py", "xla_cpu_rewrites/test_kernels.py", "problem/test_structured_losses.py",
+    "problem/test_models.py", "math/test_moreau_centre.py", "federation/test_site_rights.py",
+    "comparisons/test_tuning.py", "federation/test_federation_cli.py", "federation/test_refusals.py",
+    "comparisons/test_study.py", "simulator/test_asynchronous.py", "comparisons/test_calibrate_and_explain.py",
+    "algorithms/test_robust.py", "federation/secure/test_noise_of_parties.py", "math/test_centre_searches.py",
+    "federation/secure/test_server_view.py", "comparisons/test_refit.py", "federation/test_faults.py",
+    "docs/test_doctests.py", "federation/test_private_federation.py", "simulator/test_simulate.py",
+    "federation/test_known_attacks.py", "algorithms/test_private_parties.py", "xla/test_shuffle.py",
+    "math/test_penalties.py", "testing/test_parts.py",
 )
 _RANKS = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
 

@@ -66,11 +66,13 @@ def loaded(statement, heavy):
     return process.stdout.strip()
 
 
+@pytest.mark.when_changed
 def test_the_check_sees_a_heavy_package():
     statement = "import resolvent.comparisons.experiment.experiment_file"
     assert "ruamel (imported by resolvent.comparisons." in loaded(statement, HEAVY)
 
 
+@pytest.mark.when_changed
 def test_names_of_the_package_are_those_of_the_api():
     program = ("import resolvent.simulator.record.progress, resolvent as rv\n"
                "from resolvent import *\n"

@@ -65,6 +65,7 @@ def table(rows):
     return rv.datasets.from_frame(frame, "site", "y", seed=0)
 
 
+@pytest.mark.when_changed
 def test_pooled_converges_to_least_squares_and_says_so_if_it_does_not():
     model = rv.models.linear(10)
     noisy = rv.SGD(0.05, batch_size=2, epochs=1)

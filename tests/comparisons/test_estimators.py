@@ -95,6 +95,7 @@ def test_it_can_be_cloned_pickled_and_is_refused_with_a_reason(classifier):
         clone(classifier).fit(X, np.zeros(64), groups=PARTIES)
 
 
+@pytest.mark.when_changed
 @pytest.mark.slow
 def test_cross_validation_of_a_regressor():
     """Each fold has 32 rows, which are filled up by rows that belong to no party."""

@@ -21,10 +21,12 @@ from resolvent.comparisons.study.tables import text_table
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "study_numbers.py"
 
 
-def compare(parties, out):
+def compare(seed, out):
+    """The methods with a server are one program with two numbers, and both data sets have the same shapes."""
     solver = rv.SGD(0.1, batch_size=20, epochs=1)
-    methods = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver), "FedProx": rv.fedprox(solver, mu=5.0)}
-    data = rv.datasets.digits(parties=parties, classes_per_party=5, seed=0)
+    methods = {"alone": rv.local(solver), "FedAvg": rv.fedprox(solver, mu=0.0),
+               "FedProx": rv.fedprox(solver, mu=5.0)}
+    data = rv.datasets.digits(parties=4, classes_per_party=5, seed=seed)
     return rv.compare(methods, rv.models.logistic(64, 10), data, rounds=4, seeds=3, evaluate_every=1,
                       clock=rv.VirtualClock(), progress=False, out=out)
 

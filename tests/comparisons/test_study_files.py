@@ -48,6 +48,7 @@ def test_mistakes_are_refused_before_anything_runs(mine, old, new, message):
         read_study(mine(STUDY.replace(old, new)))
 
 
+@pytest.mark.when_changed
 def test_a_study_resumes_and_has_a_page(mine, tmp_path):
     text = STUDY.replace("sweep", "# sweep")
     study = read_study(mine(text))

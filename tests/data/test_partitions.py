@@ -168,6 +168,7 @@ def test_table_1_of_fedprox_on_mnist(real_data):
     assert 106 / 1.15 < np.median(sizes[1.55].std(axis=1)) < 106 * 1.15
 
 
+@pytest.mark.when_changed
 def test_mnist_is_distributed_and_standardised_as_in_fedprox(real_data):
     data = datasets.mnist(scale="standard", test=0.1)
     assert (len(data), data.input_shape, data.classes) == (1000, (28, 28), tuple("0123456789"))

@@ -91,6 +91,7 @@ def test_stack_exchange_posts_by_author(data_folder):
             datasets.stackexchange(file="bad.xml")
 
 
+@pytest.mark.when_changed
 def test_the_real_texts_have_the_counts_of_their_description(real_data):
     data = datasets.stackexchange(file="stackexchange/cardano_stackexchange_Posts.xml", target="tag")
     assert set(data.parties) <= {r.get("OwnerUserId") for r in iterate_xml_rows(

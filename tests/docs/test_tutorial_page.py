@@ -30,6 +30,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.when_changed
 def test_commands_of_the_page_in_a_small_setting(folder, monkeypatch, capsys):
     """Training alone and FedAvg for two rounds, without the search."""
     assert [command.split()[0] for command in COMMANDS] == ["tune", "run", "refit", "predict", "evaluate"]

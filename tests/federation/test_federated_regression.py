@@ -163,6 +163,7 @@ def messages(hospitals, site, kind):
     return sent
 
 
+@pytest.mark.when_changed
 def test_a_regression_of_careful_sites(tmp_path):
     """The default limits let an ordinary regression through, within its plan."""
     hospitals = careful(tmp_path)

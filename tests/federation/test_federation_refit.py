@@ -55,6 +55,7 @@ def refit(consortium, method="FedAvg", rounds=2, limits=()):
     return order, outcome
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("held_out", [(), ("test",)])
 def test_the_models_are_those_of_a_simulation_on_all_rows(held_out, consortium):
     """With the agreed encoding; in the second case, the sites keep their test rows out of the training."""

@@ -38,6 +38,7 @@ def run_until(parts, names, round_=None, phase=0):
         return None
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("participation", [
     pytest.param(rv.participation.Full(), id="full", marks=pytest.mark.nightly),
     pytest.param(rv.participation.Uniform(2, weighting="uniform"), id="sampled")])

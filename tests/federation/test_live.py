@@ -255,6 +255,7 @@ def durations(t, name):
     return {"site 0": 0, "site 1": 1, "site 2": t % 2, "site 3": 3, "site 4": 9 if t == 1 else 0}[name]
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("algorithm", "make_problem"), [
     pytest.param(rv.fedasync(GD, max_staleness=12), quadratic, id="FedAsync", marks=pytest.mark.nightly),
     # Minibatches and learning rates are of the round in which a site began.

@@ -51,6 +51,7 @@ def card(tmp_path_factory):
                            content=json.loads((folder / "out" / "model-card.json").read_text("utf-8")))
 
 
+@pytest.mark.when_changed
 def test_the_figures_are_those_of_the_run(card):
     summary, metrics = read_summary(card.folder), card.consortium.metrics()
     content = card.content

@@ -38,6 +38,7 @@ from resolvent.federation.site.red_team.releases import released_replies, traine
 from resolvent.federation.site.steps import first_state
 from resolvent.federation.site.table_versions import AnsweredVersion
 
+pytestmark = pytest.mark.when_changed  # attacks of a plan, which no run uses
 EXPERIMENT = """
 data: {{label: ill}}
 model: {model}

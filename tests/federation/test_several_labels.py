@@ -37,6 +37,7 @@ def consortium(folder, kind, change=lambda frame: frame, **options):
     return federation
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("kind", LABELS)
 def test_models_are_those_of_a_simulation_and_predict_every_label(kind, tmp_path):
     federation = consortium(tmp_path, kind, is_rehearsal=True)

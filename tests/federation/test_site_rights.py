@@ -167,6 +167,7 @@ def test_limits_that_make_no_sense_are_refused():
             Limits(**settings)
 
 
+@pytest.mark.when_changed
 def test_a_process_of_a_party_is_light():
     """It imports no command line, no plotting and no tables."""
     heavy = ["matplotlib", "pandas", "pydantic", "rich", "tyro", "ruamel", "resolvent.cli", "resolvent.comparisons"]

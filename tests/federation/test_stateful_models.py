@@ -10,6 +10,7 @@ from federation.parts import check_trajectory
 PARTICIPATION = rv.participation.Stragglers(rv.participation.Uniform(3), share=0.4)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("policy", ["average", pytest.param("private", marks=pytest.mark.nightly)])
 def test_a_federation_follows_the_simulator(policy, tmp_path):
     with jax.enable_x64(True):

@@ -9,6 +9,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import nightly
 import resolvent as rv
@@ -101,6 +102,7 @@ CASES = {
 }
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", CASES)
 def test_a_federation_repeats_the_simulation(name):
     make, algorithm, participation = CASES[name]

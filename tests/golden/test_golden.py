@@ -14,6 +14,7 @@ def test_the_present_code_computes_the_recorded_arrays():
     assert not report.failures, "\n".join(report.lines())
 
 
+@pytest.mark.when_changed
 def test_a_worker_starts(tmp_path):
     workers.start("device", tmp_path, ["no preset"])
     assert arrays.read(tmp_path / "device.npz") == {}

@@ -52,6 +52,7 @@ def test_the_weights_are_the_base_plus_the_product_and_the_gradient_follows_the_
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), gradient, jax.grad(mean)(params))
 
 
+@pytest.mark.when_changed
 def test_only_adapters_are_sent_and_stored_and_the_base_does_not_move(tmp_path):
     model = adapted(frozen_a=True)
     result = rv.simulate(rv.ditto(SOLVER, lam=0.1), model, data(), rounds=2, progress=False,

@@ -72,6 +72,7 @@ def test_the_preset_and_the_problem_are_the_same_method(preset):
     assert 0 < gap[-1] < gap[0]
 
 
+@pytest.mark.when_changed
 def test_logistic_data_against_another_program():
     problem, parts = logistic_data(data=data(), l2=0.1, alpha=ALPHA), data()
     pairs = [parts.party(k) for k in range(2)]

@@ -112,6 +112,7 @@ class Stopping(rv.combinators.Combinator):
         return after, jax.tree.map(lambda leaf: leaf + 0 * oracle.held_out(message)[0], reply), info
 
 
+@pytest.mark.when_changed
 def test_samples_that_parties_read_while_they_train_have_no_validation_scores():
     data = parties((60, 50, 40), 2)
     table = run(Stopping(rv.fedavg(SOLVER)), data, metrics=[rv.metrics.ROCAUC()]).metrics

@@ -63,6 +63,7 @@ def test_different_values_have_different_fingerprints(a, b):
     assert fingerprint_of(a) != fingerprint_of(b)
 
 
+@pytest.mark.when_changed
 def test_fingerprints_do_not_depend_on_the_process():
     command = ("from test_fingerprint import algorithm; "
                "from resolvent.simulator.checkpoint.fingerprint import fingerprint_of; "

@@ -208,6 +208,7 @@ def identity(folder, algorithm, model, **settings):
     return identities[0]
 
 
+@pytest.mark.when_changed
 def test_the_identity_does_not_depend_on_the_process(tmp_path):
     """In another process, and under another order of sets."""
     module = module_of(SOURCE, tmp_path)

@@ -33,6 +33,7 @@ def expected_auc(data, params, k):
     return roc_auc_score(y, (x @ np.asarray(params["weight"]).T + np.asarray(params["bias"])).ravel())
 
 
+@pytest.mark.when_changed
 def test_metrics_are_those_of_the_models_of_the_run(data, results):
     local, fedavg = results["local"].scores("test", "roc_auc"), results["fedavg"].scores("test", "roc_auc")
     shared = results["fedavg"].scores("test", "global_roc_auc")

@@ -144,6 +144,7 @@ def test_what_compiles_again():
     assert compiled(parties=6, seed=2) == (0, 0)
 
 
+@pytest.mark.when_changed
 @pytest.mark.devices
 @nightly.parametrize("what", ["schedulers", "command"])
 def test_two_devices(what, tmp_path):

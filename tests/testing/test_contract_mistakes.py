@@ -73,6 +73,7 @@ def test_servers_that_weigh_replies_or_select_one_pass(make):
     testing.check_weights(make)
 
 
+@pytest.mark.when_changed
 def test_a_draw_whose_bits_depend_on_the_precision_is_named():
     with pytest.raises(AssertionError, match=r"drawn with 64 bits in float64.*jax\.random\.randint\(.*jnp\.int32\)"):
         testing.check_dtypes(RandomParty)

@@ -34,6 +34,7 @@ def shrink(r):
     return r * np.maximum(0, 1 - DELTA / np.maximum(np.linalg.norm(r, axis=-1, keepdims=True), 1e-300))
 
 
+@pytest.mark.when_changed
 def test_proposition_2_theorem_1_and_26_with_sampled_parties_and_a_nonconvex_loss():
     """Two of six parties take part, all models are aggregated, and each party makes another number of steps of 1/L_f.
 

@@ -118,6 +118,7 @@ def test_theorem_4_with_exact_solutions(convex):
         assert 0 < guaranteed <= quadratics.expected_decrease(w, models)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("convex", [True, False], ids=["convex", "nonconvex"])
 def test_theorem_4_and_corollary_9_with_inexact_solutions(convex):
     """One gamma for all devices; and another number of steps for each device, where gamma is the largest one.

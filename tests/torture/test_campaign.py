@@ -12,8 +12,10 @@ from torture.disk import Disk
 from torture.outcome import ENDED, REFUSED, RIGHT, SKIPPED, TRACEBACK, WRONG, Answer, Outcome, judge_refusal, table
 
 SEED = 14
-# Damage of an unfinished run, a report, a run in host memory, packed data, what is loaded, trials, and the others.
-DAMAGES = (0, 3, 5, 6, 11, 13, 1, 2, 4, 7, 8, 9, 10, 12)
+# Damage of a report, packed data and what is loaded; if something has changed, of an unfinished run, a run in host
+# memory and trials; the others at night.
+DAMAGES = [3, 6, 11, *(pytest.param(number, marks=pytest.mark.when_changed) for number in (0, 5, 13)),
+           *(pytest.param(number, marks=pytest.mark.nightly) for number in (1, 2, 4, 7, 8, 9, 10, 12))]
 FAULTS = ("files of at most 4000 bytes", "2 more open files", "out is a link to itself", "a checkpoint is a file",
           "a name of 300 characters", "the clock goes back", "summary.json is a folder, report",
           "the folder is removed while the run writes to it")
@@ -26,7 +28,7 @@ def test_a_killed_run_is_resumed_to_the_same_result(number, tmp_path):
     assert outcome.verdict == RIGHT, f"{outcome.case}: {outcome.detail}"
 
 
-@nightly.parametrize("number", DAMAGES, per_commit=6)
+@pytest.mark.parametrize("number", DAMAGES)
 def test_a_damaged_file_is_refused_or_does_no_harm(number, tmp_path):
     outcome = corruption.run_case(SEED, number, tmp_path)
     assert outcome.verdict in (RIGHT, REFUSED), f"{outcome.case}: {outcome.detail}"

@@ -10,6 +10,7 @@ from xla_cpu_rewrites.versions import supports_call_metadata
 CASES = FIXED if "RESOLVENT_NIGHTLY" in os.environ else FIXED[1::12]
 
 
+@pytest.mark.when_changed
 @pytest.mark.slow
 @pytest.mark.skipif(not supports_call_metadata(), reason="all programs are plain")
 def test_both_forms_of_the_fixed_programs_agree():

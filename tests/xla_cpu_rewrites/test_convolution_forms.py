@@ -101,6 +101,7 @@ def test_every_form_has_an_example():
     assert {form.__name__ for form in FORMS} == set(EXAMPLES)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("name", "number"), [(name, i) for name in EXAMPLES for i in range(len(EXAMPLES[name]))])
 def test_a_form_computes_the_convolution(name, number):
     lhs, rhs, options = EXAMPLES[name][number]

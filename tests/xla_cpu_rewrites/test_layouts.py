@@ -45,6 +45,7 @@ OPERATIONS = {
 }
 
 
+@pytest.mark.when_changed
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(list(OPERATIONS)), min_size=2, max_size=4))
 def test_networks(names):

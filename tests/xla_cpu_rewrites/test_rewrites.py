@@ -210,6 +210,7 @@ def test_convolutions_with_few_filters(columns, filters):
                      draw_array(1, (3, 3, 2, filters), np.float64))
 
 
+@pytest.mark.when_changed
 @nightly.diagonal(("case", "dtype"), [(3, 1), (5, 1), (7, 1), (3, 2)], [np.float64, np.float32])
 def test_winograds_forms_and_sums_of_groups_under_every_transformation(case, dtype, monkeypatch):
     """In a scan, under ``vmap``, with derivatives of the second order, as in meta-learning."""
@@ -298,6 +299,7 @@ def small_network():
         yield params, draw_array(2, (2, 2, 4, 4), np.float64)
 
 
+@pytest.mark.when_changed
 def test_every_transformation_of_a_network(small_network):
     params, x = small_network
 

@@ -125,6 +125,7 @@ def rows(params, state, x):
     return z[:W] - z[W:2 * W] * h, c + z[2 * W:3 * W] ** 2 - z[3 * W:]
 
 
+@pytest.mark.when_changed
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from([lstm, gru, rows]), st.integers(1, 4), st.integers(1, 3), st.booleans(), st.booleans(),
        st.booleans())

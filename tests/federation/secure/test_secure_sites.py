@@ -29,6 +29,7 @@ participation: {name: Full, weighting: uniform}
 """
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("text", [SECURE, PRIVATE], ids=["FedAvg", "private Fed+"])
 def test_models_are_those_of_the_simulation(text, tmp_path):
     """The shared model to the bit; a personal model is in the folder of its site."""
