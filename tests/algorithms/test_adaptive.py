@@ -112,7 +112,7 @@ def test_paired_losses_are_of_the_same_parties():
     models = [np.asarray(s.server.inner.inner) for s in sampled]
     for t, (before, after) in enumerate(pairwise(sampled)):
         key = keys.cohort_key(keys.round_key(keys.root_key(SEED), jnp.array(t)))
-        cohort = np.asarray(rv.participation.Uniform(2)(key, problem.sizes).index)
+        cohort = np.asarray(rv.participation.Uniform(2).draw((), key, t, problem.sizes)[0].index)
         cohorts.add(tuple(cohort))
         loss, last = (mean_loss(problem, cohort, w) for w in (models[t], models[max(t - 1, 0)]))
         rule = after.server.inner.extra.rule

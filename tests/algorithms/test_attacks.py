@@ -205,8 +205,9 @@ class Without(rv.participation.Full):
 
     absent: jax.Array = eqx.field(default=None, kw_only=True)
 
-    def __call__(self, key, sizes):
-        return eqx.tree_at(lambda c: c.alive, super().__call__(key, sizes), ~self.absent)
+    def draw(self, state, key, t, sizes):
+        cohort, after = super().draw(state, key, t, sizes)
+        return eqx.tree_at(lambda c: c.alive, cohort, ~self.absent), after
 
 
 @nightly.parametrize("share", [0.5, 1.0, 0.2, 0.8])

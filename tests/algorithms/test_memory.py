@@ -145,9 +145,9 @@ def test_a_round_that_diverges_does_not_spoil_the_memory():
 
 def test_the_memory_is_private_a_finite_reply_that_is_refused_renews_it():
     class Weightless(rv.participation.Full):
-        def __call__(self, key, sizes):
-            cohort = super().__call__(key, sizes)
-            return replace(cohort, weight=jnp.zeros_like(cohort.weight))
+        def draw(self, state, key, t, sizes):
+            cohort, after = super().draw(state, key, t, sizes)
+            return replace(cohort, weight=jnp.zeros_like(cohort.weight)), after
 
     state = run_rounds(rv.fedavg(adam(True)), Drift.make(), Weightless(), rounds=2)
     np.testing.assert_array_equal(state.server.inner, 0)

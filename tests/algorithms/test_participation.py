@@ -19,7 +19,7 @@ DRAWS = 20_000
 
 def cohorts(participation, sizes=SIZES, draws=DRAWS):
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.key(0), jnp.arange(draws))
-    return jax.jit(jax.vmap(lambda key: participation(key, sizes)))(keys)
+    return jax.jit(jax.vmap(lambda key: participation.draw((), key, 0, sizes)[0]))(keys)
 
 
 def is_fair(counts, probabilities):
@@ -113,9 +113,9 @@ def test_fedavg_by_size_settles_at_the_minimiser_of_the_weighted_objective():
 
 def test_weights_are_the_shares():
     key = jax.random.key(0)
-    np.testing.assert_allclose(rv.participation.Full()(key, SIZES).weight, np.asarray(SIZES) / 200)
-    np.testing.assert_allclose(rv.participation.Full("uniform")(key, SIZES).weight, np.full(5, 0.2))
-    cohort = rv.participation.Uniform(3)(key, SIZES)
+    np.testing.assert_allclose(rv.participation.Full().draw((), key, 0, SIZES)[0].weight, np.asarray(SIZES) / 200)
+    np.testing.assert_allclose(rv.participation.Full("uniform").draw((), key, 0, SIZES)[0].weight, np.full(5, 0.2))
+    cohort = rv.participation.Uniform(3).draw((), key, 0, SIZES)[0]
     np.testing.assert_allclose(cohort.weight, np.asarray(SIZES)[np.asarray(cohort.index)] / 200)
 
 
@@ -159,7 +159,7 @@ def test_each_party_drawn_by_size_straggles_with_the_same_probability():
 def test_fixed_effort_is_not_late():
     effort = np.array([0.1, 0.2, 0.3, 0.4, 1.0])
     participation = rv.participation.FixedEffort(jnp.asarray(effort), rv.participation.Uniform(3))
-    drawn = participation(jax.random.key(0), SIZES)
+    drawn = participation.draw((), jax.random.key(0), 0, SIZES)[0]
     np.testing.assert_allclose(drawn.effort, effort[np.asarray(drawn.index)])
     assert not np.asarray(drawn.late).any()
 
@@ -169,7 +169,7 @@ def test_parties_drop_out_with_their_probability():
     participation = rv.participation.Dropout(probability, rv.participation.Uniform(cohort=3))
     participation.check(4)
     keys = jax.random.split(jax.random.key(0), 4000)
-    cohorts = jax.jit(jax.vmap(lambda key: participation(key, jnp.array([5, 6, 7, 8]))))(keys)
+    cohorts = jax.jit(jax.vmap(lambda key: participation.draw((), key, 0, jnp.array([5, 6, 7, 8]))[0]))(keys)
     for k, p in enumerate(probability):
         alive = np.asarray(cohorts.alive)[np.asarray(cohorts.index) == k]
         assert abs(alive.mean() - (1 - p)) < 0.03
@@ -184,7 +184,7 @@ def test_one_number_for_all_parties_and_lists_of_ids():
     for shared, listed in ((participation.Dropout(0.5), participation.Dropout([0.5] * 5)),
                       (participation.FixedEffort(0.5), participation.FixedEffort(np.full(5, 0.5)))):
         shared.check(5)
-        a, b = shared(key, sizes), listed(key, sizes)
+        a, b = (one.draw((), key, 0, sizes)[0] for one in (shared, listed))
         assert (a.alive.tolist(), a.effort.tolist()) == (b.alive.tolist(), b.effort.tolist())
     assert participation.Stragglers(parties=[0, 3]) == participation.Stragglers(parties=(0, 3))
     attacked = rv.attacked(rv.fedavg(rv.SGD(0.1)), rv.attacks.SignFlip(), share=0.0, parties=[1])
@@ -192,7 +192,8 @@ def test_one_number_for_all_parties_and_lists_of_ids():
 
 
 def test_uniform_draws_from_a_million_parties():
-    index = np.asarray(rv.participation.Uniform(5)(jax.random.key(1), jnp.ones(1_000_000, jnp.int32)).index)
+    sizes = jnp.ones(1_000_000, jnp.int32)
+    index = np.asarray(rv.participation.Uniform(5).draw((), jax.random.key(1), 0, sizes)[0].index)
     assert len(set(index)) == 5
     assert index.max() > 10
 

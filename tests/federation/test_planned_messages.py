@@ -132,7 +132,7 @@ def test_a_party_outside_the_cohort_does_not_work():
                            9, None, False) for name in sites]
     for t in range(9):
         round_key = keys.round_key(keys.root_key(3), jnp.asarray(t))
-        cohort = rv.participation.Uniform(2)(keys.cohort_key(round_key), jnp.array([9, 5, 7]))
+        cohort = rv.participation.Uniform(2).draw((), keys.cohort_key(round_key), t, jnp.array([9, 5, 7]))[0]
         key = [np.asarray(jax.random.key_data(keys.party_key(keys.phase_key(round_key, 0), jnp.array(k))))
                for k in range(3)]
         for k, plan in enumerate(planned):

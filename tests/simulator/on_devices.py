@@ -109,12 +109,9 @@ class Earlier(rv.participation.Participation):
     def shares(self, sizes):
         return self.inner.shares(sizes)
 
-    def __call__(self, key, sizes):
-        return self.inner(key, sizes)
-
     def draw(self, state, key, t, sizes):
-        cohort = self(key, sizes)
-        return replace(cohort, began=jax.numpy.maximum(t - cohort.index % 3, 0)), state
+        cohort, after = self.inner.draw(state, key, t, sizes)
+        return replace(cohort, began=jax.numpy.maximum(t - cohort.index % 3, 0)), after
 
 
 def check_earlier_rounds(scheduler):

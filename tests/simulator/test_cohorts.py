@@ -10,7 +10,6 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort
 from resolvent.simulator import placement
 from resolvent.simulator.engine import cohorts
@@ -36,11 +35,10 @@ class Repeating(rv.participation.Participation):
     def shares(self, sizes):
         return sizes / jnp.sum(sizes)
 
-    def __call__(self, key, sizes):
-        cohort = rv.participation.Uniform(3)(key, sizes)
-        rounds = jnp.stack([jax.random.key_data(cohort_key(t)) for t in range(self.first)] + [jnp.zeros(2, jnp.uint32)])
-        is_early = jnp.any(jnp.all(rounds == jax.random.key_data(key), axis=1))
-        return replace(cohort, index=jnp.where(is_early, cohort.index, cohort.index.at[2].set(cohort.index[0])))
+    def draw(self, state, key, t, sizes):
+        cohort, after = rv.participation.Uniform(3).draw(state, key, t, sizes)
+        index = jnp.where(t < self.first, cohort.index, cohort.index.at[2].set(cohort.index[0]))
+        return replace(cohort, index=index), after
 
 
 class Weightless(rv.participation.Full):
@@ -48,13 +46,9 @@ class Weightless(rv.participation.Full):
 
     weight: float = 0.0
 
-    def __call__(self, key, sizes):
-        cohort = super().__call__(key, sizes)
-        return replace(cohort, weight=self.weight * cohort.weight)
-
-
-def cohort_key(t):
-    return keys.cohort_key(keys.round_key(keys.root_key(0), jnp.array(t)))
+    def draw(self, state, key, t, sizes):
+        cohort, after = super().draw(state, key, t, sizes)
+        return replace(cohort, weight=self.weight * cohort.weight), after
 
 
 def data():
@@ -132,8 +126,8 @@ def test_repeated_parties_are_refused_in_any_round(memory, monkeypatch):
 ])
 def test_wrong_cohorts_are_refused(change, message):
     class Wrong(Repeating):
-        def __call__(self, key, sizes):
-            return replace(Cohort.from_parties(jnp.arange(3), self.shares(sizes)), **change)
+        def draw(self, state, key, t, sizes):
+            return replace(Cohort.from_parties(jnp.arange(3), self.shares(sizes)), **change), state
 
     with pytest.raises(rv.InputError, match=message):
         cohorts.check_first_cohorts(Wrong(), jnp.asarray(SIZES), 0)

@@ -245,8 +245,8 @@ class Unfair(R.Uniform):
 
 
 class Twice(R.Uniform):
-    def __call__(self, key, sizes):
-        return Cohort.from_parties(jnp.zeros(self.cohort, jnp.int32), self.shares(sizes))
+    def draw(self, state, key, t, sizes):
+        return Cohort.from_parties(jnp.zeros(self.cohort, jnp.int32), self.shares(sizes)), state
 
 
 @pytest.mark.parametrize(("participation", "message"), [

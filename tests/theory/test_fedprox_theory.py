@@ -21,6 +21,7 @@ from jaxtyping import Array
 import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
+from resolvent.algorithms.participation.draws import draw_cohort
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
 from resolvent.simulator.record.diagnostics import dissimilarity
 
@@ -93,7 +94,7 @@ def one_round(quadratics, algorithm, participation, w, t=0):
     state = initial_state(algorithm, quadratics.problem, participation)
     after = run_rounds(algorithm, quadratics.problem, participation, state=replace(state, server=jnp.asarray(w)),
                        start=t)
-    cohort = participation(keys.cohort_key(keys.round_key(keys.root_key(0), jnp.array(t))), jnp.asarray(SIZES))
+    cohort = draw_cohort(participation, jnp.asarray(SIZES), keys.root_key(0), jnp.array(t))[1]
     weights = np.zeros(DEVICES)
     np.add.at(weights, np.asarray(cohort.index), np.where(cohort.alive, cohort.weight, 0))
     return np.asarray(after.server), weights

@@ -95,8 +95,8 @@ def rounds(algorithm, model, features, classes, precision):
     problem, participation = LearningProblem(model, data), rv.participation.Full()
 
     def args():
-        state = engine.initial_state(algorithm, problem, participation, jnp.array(0))
-        cohorts, _ = draw_cohorts(participation, problem.sizes, 0, 0, rounds=2, capacity=4)
+        cohorts = draw_cohorts(participation, problem.sizes, 0, 0, rounds=2, capacity=4)
+        state = engine.initial_state(algorithm, problem, cohorts.shares, jnp.array(0))
         return algorithm, problem, cohorts, state, jnp.array(0), jnp.array(0), jnp.array(2)
 
     static = {"record": (), "scheduler": "sequential"}

@@ -162,15 +162,13 @@ def _run_rounds(runs: Sequence[_Run], done: int) -> None:
     while done < plan.rounds:
         count = min(done - done % every + every, plan.rounds, done + runs[0].storage.capacity) - done
         with stopwatch() as watch:
-            cohorts, after = runs[0].storage.draw_cohorts(done, count)
-            chunks = _run_chunks(algorithms, inputs[0].problem, cohorts, states, seed, jnp.array(done),
-                                 jnp.array(count), record=runner.record, scheduler=runner.scheduler)
+            chunks = _run_chunks(algorithms, inputs[0].problem, runs[0].storage.draw(done, count), states, seed,
+                                 jnp.array(done), jnp.array(count), record=runner.record, scheduler=runner.scheduler)
             jax.block_until_ready(chunks.record)  # type: ignore[no-untyped-call]
         states = chunks.state
         part = Stopwatch(*(seconds / len(runs) for seconds in (watch.total, watch.compile, watch.cpu)))
         for number, run in enumerate(runs):
-            chunk = jax.tree.map(lambda leaf, i=number: leaf[i], chunks)
-            run.add(chunk._replace(state=replace(chunk.state, participation=after)), done, count, part)
+            run.add(jax.tree.map(lambda leaf, i=number: leaf[i], chunks), done, count, part)
         done += count
 
 

@@ -15,7 +15,7 @@ from resolvent.algorithms.participation.availability import (
     MembershipPeriods,
     Outages,
 )
-from resolvent.algorithms.participation.base import Participation, ParticipationWrapper, StatefulParticipation
+from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
 from resolvent.algorithms.participation.rules import (
     Bernoulli,
     BiasedBySize,
@@ -31,5 +31,5 @@ from resolvent.algorithms.participation.rules import (
 
 __all__ = ["Arrivals", "Availability", "AvailabilityFunction", "AvailabilityTable", "Bernoulli", "BiasedBySize",
            "BySize", "Cohort", "DayNight", "Dropout", "FixedEffort", "FixedSizeCohort", "Full", "MarkovOnOff",
-           "MembershipPeriods", "Outages", "Participation", "ParticipationWrapper", "StatefulParticipation",
-           "Stragglers", "Uniform", "UniformAvailable"]
+           "MembershipPeriods", "Outages", "Participation", "ParticipationWrapper", "Stragglers", "Uniform",
+           "UniformAvailable"]

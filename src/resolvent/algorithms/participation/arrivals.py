@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, UInt32
 from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.participation.base import StatefulParticipation
+from resolvent.algorithms.participation.base import Participation
 from resolvent.algorithms.participation.rules import Weighting, shares_of
 from resolvent.algorithms.per_party import as_numbers, check_length
 from resolvent.errors import InputError
@@ -31,7 +31,7 @@ class ArrivalsState(NamedTuple):
     tick: Float[Array, ""]  # the seconds of a tick
 
 
-class Arrivals(StatefulParticipation):
+class Arrivals(Participation):
     """Rounds of one reply each: that of the party whose job ends next on a virtual clock.
 
     ``concurrency`` parties work at the same time, each in a lane. When the reply of a lane arrives, the next party of

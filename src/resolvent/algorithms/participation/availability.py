@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import availability_key
-from resolvent.algorithms.participation.base import Participation, ParticipationState, ParticipationWrapper, refuse_call
+from resolvent.algorithms.participation.base import Participation, ParticipationState, ParticipationWrapper
 from resolvent.algorithms.participation.rules import Full
 from resolvent.algorithms.per_party import as_numbers, check_length
 from resolvent.errors import InputError, shorten
@@ -87,10 +87,6 @@ class Availability(ParticipationWrapper):
         cohort, inner = self.inner.draw(state.inner, key, t, sizes)
         available, process = self.available(state.process, availability_key(key, self._depth), t, sizes)
         return replace(cohort, alive=cohort.alive & available[cohort.index]), AvailabilityState(inner, process)
-
-    @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        raise refuse_call(self)
 
     @property
     def _depth(self) -> int:

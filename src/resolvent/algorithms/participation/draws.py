@@ -21,18 +21,30 @@ def has_state(participation: Participation, parties: int) -> bool:
     return bool(jax.tree.leaves(state))
 
 
+def draw_of_round(participation: Participation, state: ParticipationState, sizes: Int[Array, " N"], root: Array,
+                  t: Int[Array, ""]) -> tuple[Cohort, ParticipationState]:
+    """The cohort of round t and the state after it, from the state before it."""
+    return participation.draw(state, keys.cohort_key(keys.round_key(root, t)), t, sizes)
+
+
+def state_before(participation: Participation, sizes: Int[Array, " N"], root: Array,
+                 t: Int[Array, ""]) -> ParticipationState:
+    """The participation's state before round t: the draws of the earlier rounds are repeated, if it has a state."""
+    state = first_state(participation, sizes, root)
+    if not jax.tree.leaves(state):
+        return state
+    replayed: ParticipationState = jax.lax.fori_loop(
+        0, t, lambda s, before: draw_of_round(participation, before, sizes, root, s)[1], state)
+    return replayed
+
+
 def draw_cohort(participation: Participation, sizes: Int[Array, " N"], root: Array,
                 t: Int[Array, ""]) -> tuple[Array, Cohort]:
-    """The key of round t and its cohort, without a stored state: the draws of the earlier rounds are repeated.
+    """The key of round t and its cohort, without a stored state, see ``state_before``.
 
     Args:
         sizes: [N] number of training samples of each party.
         root: ``keys.root_key`` of the run.
     """
-    def draw(s: Int[Array, ""], state: ParticipationState) -> tuple[Cohort, ParticipationState]:
-        return participation.draw(state, keys.cohort_key(keys.round_key(root, s)), s, sizes)
-
-    state = first_state(participation, sizes, root)
-    if jax.tree.leaves(state):
-        state = jax.lax.fori_loop(0, t, lambda s, before: draw(s, before)[1], state)
-    return keys.round_key(root, t), draw(t, state)[0]
+    state = state_before(participation, sizes, root, t)
+    return keys.round_key(root, t), draw_of_round(participation, state, sizes, root, t)[0]

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import dropout_key, selection_key, straggler_keys
-from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
+from resolvent.algorithms.participation.base import Participation, ParticipationState, ParticipationWrapper
 from resolvent.algorithms.per_party import check_length
 from resolvent.errors import InputError, quote
 from resolvent.math import tree
@@ -29,7 +29,7 @@ class Full(Participation):
             objective).
 
     Example:
-        >>> Full()(jax.random.key(0), jnp.array([10, 30])).weight.tolist()
+        >>> Full().draw((), jax.random.key(0), 0, jnp.array([10, 30]))[0].weight.tolist()
         [0.25, 0.75]
     """
 
@@ -44,8 +44,9 @@ class Full(Participation):
         return shares_of(sizes, self.weighting)
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        return Cohort.from_parties(jnp.arange(len(sizes)), self.shares(sizes))
+    def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
+             sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
+        return Cohort.from_parties(jnp.arange(len(sizes)), self.shares(sizes)), state
 
 
 class FixedSizeCohort(Participation):
@@ -80,7 +81,7 @@ class Uniform(FixedSizeCohort):
         InputError: ``among`` is less than ``cohort``; when a run starts: there are fewer parties.
 
     Example:
-        >>> len(Uniform(2)(jax.random.key(0), jnp.array([10, 20, 30, 40])).index)
+        >>> len(Uniform(2).draw((), jax.random.key(0), 0, jnp.array([10, 20, 30, 40]))[0].index)
         2
     """
 
@@ -102,9 +103,10 @@ class Uniform(FixedSizeCohort):
         return shares_of(sizes, self.weighting)
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+    def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
+             sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
         permutation = Shuffle.draw(key, jnp.array(len(sizes) if self.among is None else self.among))
-        return Cohort.from_parties(permutation(jnp.arange(self.cohort)), self.shares(sizes))
+        return Cohort.from_parties(permutation(jnp.arange(self.cohort)), self.shares(sizes)), state
 
 
 class BySize(FixedSizeCohort):
@@ -120,17 +122,18 @@ class BySize(FixedSizeCohort):
         cohort: number of draws K, at most N.
 
     Example:
-        >>> cohort = BySize(4)(jax.random.key(0), jnp.array([10, 20, 30, 40]))
+        >>> cohort = BySize(4).draw((), jax.random.key(0), 0, jnp.array([10, 20, 30, 40]))[0]
         >>> cohort.index.tolist(), cohort.weight.tolist(), cohort.alive.tolist()
         ([0, 1, 3, 2], [0.25, 0.25, 0.5, 0.0], [True, True, True, False])
     """
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+    def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
+             sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
         # 32 bits in either precision. XLA moves the sum out of the loop over rounds, because sizes do not change.
         ends = jnp.cumsum(sizes, dtype=jnp.int32)
         samples = jax.random.randint(key, (self.cohort,), 0, ends[-1], jnp.int32)
-        return Cohort.from_draws(jnp.searchsorted(ends, samples, side="right"), self.shares(sizes))
+        return Cohort.from_draws(jnp.searchsorted(ends, samples, side="right"), self.shares(sizes)), state
 
 
 class BiasedBySize(FixedSizeCohort):
@@ -145,16 +148,18 @@ class BiasedBySize(FixedSizeCohort):
         cohort: number of parties K.
 
     Example:
-        >>> BiasedBySize(2)(jax.random.key(0), jnp.array([10, 20, 30, 40])).weight.tolist()
+        >>> BiasedBySize(2).draw((), jax.random.key(0), 0, jnp.array([10, 20, 30, 40]))[0].weight.tolist()
         [0.5, 0.5]
     """
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+    def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
+             sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
         noise = jax.random.gumbel(key, (len(sizes),), jnp.float32)
         index = jax.lax.top_k(jnp.log(sizes.astype(noise.dtype)) + noise, self.cohort)[1]
         shares = self.shares(sizes)
-        return replace(Cohort.from_parties(index, shares), weight=jnp.full(self.cohort, 1 / self.cohort, shares.dtype))
+        weight = jnp.full(self.cohort, 1 / self.cohort, shares.dtype)
+        return replace(Cohort.from_parties(index, shares), weight=weight), state
 
 
 class Bernoulli(Participation):
@@ -168,7 +173,7 @@ class Bernoulli(Participation):
         InputError: ``probability`` lies outside (0, 1].
 
     Example:
-        >>> Bernoulli(1.0)(jax.random.key(0), jnp.array([10, 30])).alive.tolist()
+        >>> Bernoulli(1.0).draw((), jax.random.key(0), 0, jnp.array([10, 30]))[0].alive.tolist()
         [True, True]
     """
 
@@ -184,9 +189,11 @@ class Bernoulli(Participation):
         return shares_of(sizes, self.weighting)
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
+    def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
+             sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
         cohort = Cohort.from_parties(jnp.arange(len(sizes)), self.shares(sizes))
-        return replace(cohort, alive=jax.random.uniform(key, (len(sizes),), jnp.float32) < self.probability)
+        alive = jax.random.uniform(key, (len(sizes),), jnp.float32) < self.probability
+        return replace(cohort, alive=alive), state
 
 
 def as_ids(parties: tuple[int, ...]) -> tuple[int, ...]:
@@ -221,7 +228,7 @@ class Stragglers(ParticipationWrapper):
         InputError: ``share`` lies outside [0, 1]; when a run starts, a party of ``parties`` does not exist.
 
     Example:
-        >>> cohort = Stragglers(Uniform(2), share=0.5)(jax.random.key(0), jnp.array([10, 20, 30, 40]))
+        >>> cohort = Stragglers(Uniform(2), share=0.5).draw((), jax.random.key(0), 0, jnp.array([10, 20, 30, 40]))[0]
         >>> int(cohort.late.sum())
         1
     """
@@ -256,7 +263,7 @@ class FixedEffort(ParticipationWrapper):
         inner: draws the cohort.
 
     Example:
-        >>> FixedEffort(jnp.array([1.0, 0.5]))(jax.random.key(0), jnp.array([10, 30])).effort.tolist()
+        >>> FixedEffort(jnp.array([1.0, 0.5])).draw((), jax.random.key(0), 0, jnp.array([10, 30]))[0].effort.tolist()
         [1.0, 0.5]
     """
 
@@ -282,7 +289,7 @@ class Dropout(ParticipationWrapper):
 
     Example:
         >>> participation = Dropout(jnp.array([0.0, 0.5]))
-        >>> participation(jax.random.key(0), jnp.array([10, 30])).alive.tolist()
+        >>> participation.draw((), jax.random.key(0), 0, jnp.array([10, 30]))[0].alive.tolist()
         [True, True]
     """
 
@@ -316,7 +323,7 @@ class UniformAvailable(ParticipationWrapper):
 
     Example:
         >>> participation = rv.participation.UniformAvailable(2, rv.participation.Bernoulli(0.5))
-        >>> len(participation(jax.random.key(0), jnp.array([10, 20, 30, 40])).index)
+        >>> len(participation.draw((), jax.random.key(0), 0, jnp.array([10, 20, 30, 40]))[0].index)
         2
     """
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Full, Participation
+from resolvent.algorithms.participation.base import ParticipationState
 from resolvent.errors import InputError
 from resolvent.federation.protocol.reports import EvaluationReport, PhaseReport, Report, SiteScores
 from resolvent.federation.protocol.stores import ServerRecord
@@ -65,11 +66,9 @@ class RecordedCohorts(Participation):
     """The cohorts of a recorded run, in which the parties without a reply do not take part.
 
     Attributes:
-        keys: [R, words] the data of each round's ``keys.cohort_key``.
         cohorts: leaves [R, C]; rows beyond the cohort of a round are parties that do not take part.
     """
 
-    keys: UInt32[Array, "R words"]
     cohorts: Cohort
     inner: Participation = Full()
 
@@ -82,10 +81,9 @@ class RecordedCohorts(Participation):
         return self.inner.shares(sizes)
 
     @override
-    def __call__(self, key: Array, sizes: Int[Array, " N"]) -> Cohort:
-        is_round = jnp.all(self.keys == jax.random.key_data(key), axis=1)
-        cohort: Cohort = tree.rows(self.cohorts, jnp.argmax(is_round))
-        return cohort
+    def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
+             sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
+        return tree.rows(self.cohorts, t), state
 
 
 def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed: int,
@@ -120,15 +118,14 @@ def recorded_participation(record: ServerRecord, reports: Iterable[Report], seed
             absent[report.round] |= {*report.absent}
             if report.began:
                 began[report.round] = report.began
-    drawn = [draw_cohort(participation, members_of_round(record.members, t), record.sizes, keys.root_key(seed), t)
+    drawn = [draw_cohort(participation, members_of_round(record.members, t), record.sizes, keys.root_key(seed), t)[1]
              for t in range(rounds)]
-    capacity = max(len(cohort.index) for _, cohort in drawn)
-    cohorts = [_padded(cohort, absent[t], capacity, len(record.parties)) for t, (_, cohort) in enumerate(drawn)]
+    capacity = max(len(cohort.index) for cohort in drawn)
+    cohorts = [_padded(cohort, absent[t], capacity, len(record.parties)) for t, cohort in enumerate(drawn)]
     if began:
         cohorts = [replace(cohort, began=jnp.asarray([began.get(t, {}).get(k, t) for k in cohort.index.tolist()]))
                    for t, cohort in enumerate(cohorts)]
-    of_rounds = jnp.stack([jax.random.key_data(keys.cohort_key(key)) for key, _ in drawn])
-    return RecordedCohorts(of_rounds, jax.tree.map(lambda *rows: jnp.stack(rows), *cohorts), participation)
+    return RecordedCohorts(jax.tree.map(lambda *rows: jnp.stack(rows), *cohorts), participation)
 
 
 def _padded(cohort: Cohort, absent: set[int], capacity: int, parties: int) -> Cohort:

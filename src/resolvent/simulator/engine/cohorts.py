@@ -12,7 +12,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.participation import Participation, ParticipationWrapper
 from resolvent.algorithms.participation.base import ParticipationState
-from resolvent.algorithms.participation.draws import first_state
+from resolvent.algorithms.participation.draws import draw_of_round, first_state, state_before
 
 _CHECKED_ROUNDS = 8
 _PACKAGE = "resolvent.algorithms.participation"
@@ -30,23 +30,41 @@ class DrawnCohorts(NamedTuple):
     shares: Float[Array, " N"]
 
 
-def draw_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: ArrayLike, start: ArrayLike, *,
-                 rounds: int, capacity: int | None = None,
-                 state: ParticipationState | None = None) -> tuple[DrawnCohorts, ParticipationState]:
-    """The cohorts of the rounds start, ..., start+rounds-1, and the participation's state after them.
+class CohortDraws:
+    """Draws the cohorts of a run, chunk after chunk. A chunk that does not follow the last one replays earlier draws.
 
     Args:
         sizes: [N] numbers of samples.
-        rounds: number of rounds; up to ``capacity``, another number does not compile again.
-        capacity: R, the number of rows of the result; those beyond ``rounds`` are zero. Default: ``rounds``.
-        state: the participation's state before round ``start``; default: its first state.
+        capacity: R, the number of rounds for which a result has rows.
     """
-    if state is None:
-        state = first_state(participation, sizes, keys.root_key(seed))
-    drawn: tuple[DrawnCohorts, ParticipationState] = _draw(
-        participation, sizes, state, jnp.asarray(seed), jnp.asarray(start), jnp.array(rounds),
-        capacity=rounds if capacity is None else capacity)
-    return drawn
+
+    def __init__(self, participation: Participation, sizes: Int[Array, " N"], seed: ArrayLike, capacity: int) -> None:
+        self._participation, self._sizes, self._seed, self._capacity = participation, sizes, jnp.asarray(seed), capacity
+        self._end = -1  # the round after the last chunk
+        self._state: ParticipationState = ()  # the participation's state before it
+
+    def __call__(self, start: int, rounds: int) -> DrawnCohorts:
+        """The cohorts of the rounds start, ..., start+rounds-1; up to R rounds, another number does not compile again.
+
+        All methods of a comparison draw with one program, and their programs of rounds have no draws.
+        """
+        arguments = self._participation, self._sizes, self._seed, jnp.asarray(start)
+        state = self._state if start == self._end else _state_before(*arguments)
+        drawn: tuple[DrawnCohorts, ParticipationState] = _draw(*arguments, state, jnp.array(rounds),
+                                                               capacity=self._capacity)
+        self._state, self._end = drawn[1], start + rounds
+        return drawn[0]
+
+
+def draw_cohorts(participation: Participation, sizes: Int[Array, " N"], seed: ArrayLike, start: ArrayLike, *,
+                 rounds: int, capacity: int | None = None) -> DrawnCohorts:
+    """The cohorts of the rounds start, ..., start+rounds-1, see ``CohortDraws``; all arguments but numbers of rounds
+    may be traced.
+    """
+    arguments = participation, sizes, jnp.asarray(seed), jnp.asarray(start)
+    cohorts: DrawnCohorts = _draw(*arguments, _state_before(*arguments), jnp.array(rounds),
+                                  capacity=rounds if capacity is None else capacity)[0]
+    return cohorts
 
 
 def check_cohorts(cohorts: DrawnCohorts, start: int, rounds: int, participation: Participation, parties: int) -> None:
@@ -71,7 +89,7 @@ def check_first_cohorts(participation: Participation, sizes: Int[Array, " N"], s
     while _is_of_package(layer) and isinstance(layer, ParticipationWrapper):
         layer = layer.inner
     if not _is_of_package(layer):
-        cohorts, _ = draw_cohorts(participation, sizes, seed, 0, rounds=_CHECKED_ROUNDS)
+        cohorts = draw_cohorts(participation, sizes, seed, 0, rounds=_CHECKED_ROUNDS)
         check_cohorts(cohorts, 0, _CHECKED_ROUNDS, participation, len(sizes))
 
 
@@ -79,20 +97,31 @@ def _is_of_package(participation: Participation) -> bool:
     return type(participation).__module__.startswith(f"{_PACKAGE}.")
 
 
-@partial(jax.jit, static_argnames=("capacity",))
-def _draw(participation: Participation, sizes: Int[Array, " N"], state: ParticipationState, seed: Int[Array, ""],
-          start: Int[Array, ""], rounds: Int[Array, ""], *, capacity: int) -> tuple[DrawnCohorts, ParticipationState]:
-    root = keys.root_key(seed)
+def _state_before(participation: Participation, sizes: Int[Array, " N"], seed: Int[Array, ""],
+                  start: Int[Array, ""]) -> ParticipationState:
+    """The participation's state before a round; nothing is compiled if it has none."""
+    shapes = jax.eval_shape(lambda: first_state(participation, sizes, keys.root_key(seed)))
+    return _replay(participation, sizes, seed, start) if jax.tree.leaves(shapes) else shapes
 
-    def draw(t: Array, state: ParticipationState) -> tuple[Cohort, ParticipationState]:
-        return participation.draw(state, keys.cohort_key(keys.round_key(root, t)), t, sizes)
+
+@jax.jit
+def _replay(participation: Participation, sizes: Int[Array, " N"], seed: Int[Array, ""],
+            start: Int[Array, ""]) -> ParticipationState:
+    return state_before(participation, sizes, keys.root_key(seed), start)
+
+
+@partial(jax.jit, static_argnames=("capacity",))
+def _draw(participation: Participation, sizes: Int[Array, " N"], seed: Int[Array, ""], start: Int[Array, ""],
+          state: ParticipationState, rounds: Int[Array, ""], *,
+          capacity: int) -> tuple[DrawnCohorts, ParticipationState]:
+    root = keys.root_key(seed)
 
     def body(i: Array, carry: tuple[Cohort, ParticipationState]) -> tuple[Cohort, ParticipationState]:
         rows, state = carry
-        cohort, after = draw(start + i, state)
+        cohort, after = draw_of_round(participation, state, sizes, root, start + i)
         return jax.tree.map(lambda column, value: column.at[i].set(value), rows, cohort), after
 
-    shapes = jax.eval_shape(draw, start, state)[0]
+    shapes = jax.eval_shape(partial(draw_of_round, participation), state, sizes, root, start)[0]
     rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes)
     cohorts, after = jax.lax.fori_loop(0, rounds, body, (rows, state))
     return DrawnCohorts(cohorts, participation.shares(sizes)), after

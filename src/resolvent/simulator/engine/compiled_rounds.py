@@ -26,8 +26,6 @@ from resolvent.algorithms.algorithm import (
 )
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.combinator import innermost
-from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.participation.draws import first_state
 from resolvent.algorithms.phase_results import party_work
 from resolvent.algorithms.round import (
     commit_rows,
@@ -54,7 +52,7 @@ from xla_cpu_rewrites.small_call import allow_small_calls, call_metadata
 
 __all__ = ["estimated_work", "initial_state", "run_chunk"]
 
-_FEDERATION_SPECS = Federation(REPLICATED, SHARDED, REPLICATED)
+_FEDERATION_SPECS = Federation(REPLICATED, SHARDED)
 _SNAPSHOT_SPECS: Any = Snapshot(cast("Any", REPLICATED), SHARDED, REPLICATED)
 _CHUNK_SPECS = Chunk(_FEDERATION_SPECS, cast("Any", REPLICATED), _SNAPSHOT_SPECS)
 _INFO = {"model": "the party's model at the end of its work", "steps": "its number of steps"}
@@ -77,16 +75,16 @@ class _PhaseResult(NamedTuple):
 
 
 @jax.jit
-def initial_state(algorithm: Algorithm, problem: Problem, participation: Participation,
+def initial_state(algorithm: Algorithm, problem: Problem, shares: Float[Array, " N"],
                   seed: Int[Array, ""]) -> Federation:
     """The state before the first round; the first model depends on the seed alone."""
     specs = (REPLICATED, shard_specs(problem), REPLICATED, REPLICATED)
     state: Federation = on_every_device(_initial_state, problem, specs, _FEDERATION_SPECS)(
-        algorithm, problem, participation, seed)
+        algorithm, problem, shares, seed)
     return state
 
 
-def _initial_state(algorithm: Algorithm, problem: Problem, participation: Participation,
+def _initial_state(algorithm: Algorithm, problem: Problem, shares: Float[Array, " N"],
                    seed: Int[Array, ""]) -> Federation:
     key = keys.initial_key(seed)
     w0, first = problem.init(key), problem.at(jnp.array(0))
@@ -94,9 +92,8 @@ def _initial_state(algorithm: Algorithm, problem: Problem, participation: Partic
     def of_party(k: Array) -> PartyState:
         return initial_party(algorithm, w0, first.oracle(k), key, k)
 
-    return Federation(initial_server(algorithm, w0, participation.shares(problem.sizes)),
-                      jax.lax.map(of_party, problem.row_ids(), batch_size=_STATES_AT_ONCE),
-                      first_state(participation, problem.sizes, keys.root_key(seed)))
+    return Federation(initial_server(algorithm, w0, shares),
+                      jax.lax.map(of_party, problem.row_ids(), batch_size=_STATES_AT_ONCE))
 
 
 @partial(FallbackJit, static_argnames=("record", "scheduler"), donate_argnames=("state",))

@@ -5,7 +5,6 @@ traced, so that a sweep over a number of the algorithm is one ``jax.vmap``, and 
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import jax
@@ -37,8 +36,8 @@ def initial_state(algorithm: Algorithm, problem: Problem, participation: Partici
         >>> initial_state(rv.fedavg(rv.solvers.GD(0.1)), problem).server.shape
         (2,)
     """
-    state: Federation = engine.initial_state(with_memory(algorithm, problem), problem, _participation(participation),
-                                             jnp.array(seed))
+    shares = _participation(participation).shares(problem.sizes)
+    state: Federation = engine.initial_state(with_memory(algorithm, problem), problem, shares, jnp.array(seed))
     return state
 
 
@@ -82,17 +81,14 @@ def record_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     # A copy, because run_chunk takes over the buffers of its argument.
     state = initial_state(algorithm, problem, participation, seed) if state is None else jax.tree.map(jnp.array, state)
     capacity = max(_MIN_CAPACITY, 1 << (rounds - 1).bit_length())
-    cohorts, after = draw_cohorts(participation, problem.sizes, seed, start, rounds=rounds, capacity=capacity,
-                                  state=state.participation)
-    arguments = (algorithm, problem, cohorts, replace(state, participation=()), jnp.array(seed), jnp.array(start),
-                 jnp.array(rounds))
+    cohorts = draw_cohorts(participation, problem.sizes, seed, start, rounds=rounds, capacity=capacity)
+    arguments = (algorithm, problem, cohorts, state, jnp.array(seed), jnp.array(start), jnp.array(rounds))
     # Within a transformation the compiled function would donate buffers that the transformation owns, and could not
     # fall back to the plain form.
     is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
     run: Callable[..., Chunk] = partial(engine.run_chunk.function, plain=True) if is_traced else engine.run_chunk
     chunk = run(*arguments, record=record, scheduler=scheduler)
-    return chunk._replace(state=replace(chunk.state, participation=after),
-                          record=jax.tree.map(lambda leaf: leaf[:rounds], chunk.record))
+    return chunk._replace(record=jax.tree.map(lambda leaf: leaf[:rounds], chunk.record))
 
 
 def trajectory(algorithm: Algorithm, problem: Problem, rounds: int, participation: Participation | None = None, *,

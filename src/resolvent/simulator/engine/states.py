@@ -6,7 +6,6 @@ import equinox as eqx
 from jaxtyping import Array, Bool, Int, PyTree
 
 from resolvent.algorithms.algorithm import PartyState, ServerState
-from resolvent.algorithms.participation.base import ParticipationState
 
 
 class Federation(eqx.Module):
@@ -14,12 +13,10 @@ class Federation(eqx.Module):
 
     Attributes:
         parties: the parties' states, leaves [N, ...]; of a ``PartySubset``, a row for each of its slots.
-        participation: the participation's state; () if it has none.
     """
 
     server: ServerState
     parties: PartyState
-    participation: ParticipationState = ()
 
 
 class RoundRecord(eqx.Module):

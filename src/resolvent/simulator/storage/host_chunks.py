@@ -9,14 +9,11 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from resolvent.algorithms import keys
-from resolvent.algorithms.participation.base import ParticipationState
-from resolvent.algorithms.participation.draws import first_state
 from resolvent.data.federated import FederatedData
 from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.problem.subset import Gatherer, PartySubset
-from resolvent.simulator.engine.cohorts import DrawnCohorts, check_cohorts, draw_cohorts
+from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts, check_cohorts
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.storage.host_states import HostStates, StoredRows
 
@@ -40,7 +37,6 @@ class PendingChunk(NamedTuple):
     """A chunk that is being gathered.
 
     Attributes:
-        state_after: the state of the participation that drew them, after these rounds.
         ids: ids of the parties of the cohorts, ascending.
         gathered: the data and states, when the thread has gathered them.
     """
@@ -48,7 +44,6 @@ class PendingChunk(NamedTuple):
     start: int
     rounds: int
     cohorts: DrawnCohorts
-    state_after: ParticipationState
     ids: NDArray[np.int32]
     gathered: Future[GatheredChunk]
 
@@ -62,31 +57,24 @@ class HostChunks:
 
     def __init__(self, plan: Plan, gatherer: Gatherer, states: HostStates, worker: ThreadPoolExecutor) -> None:
         self._plan, self._gatherer, self._states, self._worker = plan, gatherer, states, worker
-        self._sizes = jnp.asarray(gatherer.data.sizes())
         parties, cohort = len(gatherer.data), plan.cohort_size
         bytes_per_party = gatherer.bytes_of(1, _SPLITS) + tree.size_in_bytes(states.shapes) + 1
         max_rounds = min(plan.evaluation.every, plan.rounds)
         self.capacity = int(np.clip(_CHUNK_BYTES // (cohort * bytes_per_party), 1, max_rounds))
-        self._slots = min(parties, self.capacity * cohort)
+        self._slots, self._parties = min(parties, self.capacity * cohort), parties
+        self._draw = CohortDraws(plan.participation, jnp.asarray(gatherer.data.sizes()), plan.seed, self.capacity)
 
-    @property
-    def first_state(self) -> ParticipationState:
-        """The participation's state before the first round."""
-        return first_state(self._plan.participation, self._sizes, keys.root_key(self._plan.seed))
-
-    def begin(self, start: int, limit: int, state: ParticipationState) -> PendingChunk:
+    def begin(self, start: int, limit: int) -> PendingChunk:
         """Draw the cohorts of the chunk that begins with round ``start``, and let the thread gather their parties.
 
-        The chunk has at most ``limit`` rounds, and ends at the next evaluation or at the end of the run; ``state`` is
-        the participation's state before it.
+        The chunk has at most ``limit`` rounds, and ends at the next evaluation or at the end of the run.
         """
         every = self._plan.evaluation.every
         rounds = min(self.capacity, limit, every - start % every, self._plan.rounds - start)
-        cohorts, after = draw_cohorts(self._plan.participation, self._sizes, self._plan.seed, start, rounds=rounds,
-                                      capacity=self.capacity, state=state)
-        check_cohorts(cohorts, start, rounds, self._plan.participation, len(self._sizes))
+        cohorts = self._draw(start, rounds)
+        check_cohorts(cohorts, start, rounds, self._plan.participation, self._parties)
         ids = np.unique(np.asarray(cohorts.rounds.index)[:rounds]).astype(np.int32)
-        return PendingChunk(start, rounds, cohorts, after, ids, self._worker.submit(self._gather, ids))
+        return PendingChunk(start, rounds, cohorts, ids, self._worker.submit(self._gather, ids))
 
     def _gather(self, ids: NDArray[np.int32]) -> GatheredChunk:
         problem = self._gatherer(ids, self._slots, _SPLITS)

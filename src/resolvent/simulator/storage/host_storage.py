@@ -11,13 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, PartyState, ServerState
-from resolvent.algorithms.participation import Participation
 from resolvent.algorithms.round import initial_server
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -49,9 +48,6 @@ class HostStorage(Storage, PartiesView):
         assert plan.task.data is not None
         self._plan, self._model, self._data = plan, plan.task.model, plan.task.data
         gatherer = Gatherer(self._model, self._data)
-        template = gatherer.template
-        self._server: ServerState = _initial_server(
-            plan.algorithm, template, plan.participation, jnp.asarray(self._data.sizes()), jnp.array(plan.seed))
         self._states = HostStates(plan.algorithm, plan.description.party, len(self._data), plan.seed,
                                   plan.checkpoint.rows_folder)
         self._evaluated = plan.evaluation.parties
@@ -63,8 +59,9 @@ class HostStorage(Storage, PartiesView):
         self._writes: list[Future[None]] = []
         self._last_rows: tuple[NDArray[np.int32], PyTree[Any]] | None = None
         self._cohort_problem: PartySubset | None = None
-        self._participation = self._chunks.first_state
-        self._next = self._chunks.begin(0, 1, self._participation)
+        self._next = self._chunks.begin(0, 1)
+        self._server: ServerState = _initial_server(plan.algorithm, gatherer.template, self._next.cohorts.shares,
+                                                    jnp.array(plan.seed))
 
     @override
     def first_inputs(self) -> ChunkInputs:
@@ -82,7 +79,7 @@ class HostStorage(Storage, PartiesView):
         if self._last_rows is not None:  # they were not yet written when the thread read the rows of this chunk
             replace_rows(pending.ids, gathered.stored, *self._last_rows)
         if (following := start + pending.rounds) < self._plan.rounds:
-            self._next = self._chunks.begin(following, limit, pending.state_after)
+            self._next = self._chunks.begin(following, limit)
         self._cohort_problem = to_device(gathered.problem)
         parties = self._states.complete(self._cohort_problem, gathered.stored)
         scheduler = run_chunk.scheduler
@@ -90,7 +87,7 @@ class HostStorage(Storage, PartiesView):
         inputs = ChunkInputs(problem, cohorts, scheduler.to_devices(Federation(self._server, parties)))
         chunk: Chunk = scheduler.from_devices(run_chunk(inputs, start, pending.rounds))
         jax.tree.leaves(chunk.record)[0].block_until_ready()
-        self._server, self._participation = chunk.state.server, pending.state_after
+        self._server = chunk.state.server
         self._last_rows = (pending.ids, chunk.state.parties)
         self._writes.append(self._worker.submit(self._states.write, *self._last_rows))
         self._wait_for_writes(leave=1)
@@ -149,13 +146,13 @@ class HostStorage(Storage, PartiesView):
         """The server's state; instead of arrays [N, ...], an object that reads the rows of parties by index."""
         self._wait_for_writes()
         self._worker.shutdown()
-        return Federation(self._server, PartyRows(self._rows), self._participation)
+        return Federation(self._server, PartyRows(self._rows))
 
     @override
     def checkpoint_state(self) -> Federation:
-        """The states of the server and of the participation, and the positions of the parties' rows in the file."""
+        """The server's state, and the positions of the parties' rows in the file."""
         self._wait_for_writes()
-        return Federation(self._server, self._states.table(), self._participation)
+        return Federation(self._server, self._states.table())
 
     @override
     def facts(self) -> dict[str, Any]:
@@ -168,25 +165,23 @@ class HostStorage(Storage, PartiesView):
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._server, self._participation = state.server, state.participation
+        self._server = state.server
         self._next.gathered.result()
         self._states.restore(state.parties, facts["rows"])
         if rounds < self._plan.rounds:
-            self._next = self._chunks.begin(rounds, 1, self._participation)
+            self._next = self._chunks.begin(rounds, 1)
 
     @override
     def digest(self) -> str:
-        """SHA-256 of the states of server and participation, and of ids and rows of parties that have taken part."""
+        """SHA-256 of the server's state, and of ids and rows of the parties that have taken part."""
         self._wait_for_writes()
         total = hashlib.sha256(digest(self._server).encode())
-        if jax.tree.leaves(self._participation):
-            total.update(digest(self._participation).encode())
         self._states.add_to_digest(total)
         return total.hexdigest()
 
 
 @jax.jit
-def _initial_server(algorithm: Algorithm, problem: Problem, participation: Participation, sizes: Int[Array, " N"],
+def _initial_server(algorithm: Algorithm, problem: Problem, shares: Float[Array, " N"],
                     seed: Int[Array, ""]) -> ServerState:
     """The server's state before the first round, as ``engine.initial_state`` computes it."""
-    return initial_server(algorithm, problem.init(keys.initial_key(seed)), participation.shares(sizes))
+    return initial_server(algorithm, problem.init(keys.initial_key(seed)), shares)

@@ -1,7 +1,6 @@
 """Storage of a run in several processes: each has the data and the states of its own parties only."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,12 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
-from resolvent.algorithms.participation.base import ParticipationState
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.cohort_parts import sum_over_devices
-from resolvent.simulator.engine.cohorts import draw_cohorts
+from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import initial_state
 from resolvent.simulator.engine.schedulers import AXIS
 from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
@@ -59,13 +57,12 @@ class ShardStorage(Storage, PartiesView):
         self._layout = layout = ShardLayout.of_data(plan.task.data, Mesh(jax.devices(), (AXIS,)))
         self._devices = layout.local_devices()
         problem = place_shards(plan.task.model, plan.task.data, layout)
-        self._participation, self._seed = plan.participation, plan.seed
-        self._sizes = jnp.asarray(plan.task.data.sizes())
+        # Every process draws the same cohorts.
+        self._draw = CohortDraws(plan.participation, jnp.asarray(plan.task.data.sizes()), plan.seed, self.capacity)
+        self._first = self._draw(0, 1)
         self._training = problem
-        state: Federation = initial_state(plan.algorithm, problem, layout.replicate(plan.participation),
-                                          jnp.array(plan.seed))
-        self._drawn = jax.tree.map(jnp.asarray, local_view(state.participation, 0))
-        self._state = replace(state, participation=())
+        self._state: Federation = initial_state(plan.algorithm, problem, layout.replicate(self._first.shares),
+                                                jnp.array(plan.seed))
         self._snapshot: Snapshot | None = None
         self._problems = [local_view(problem, i) for i in range(len(self._devices))]
         self.problem = self._problems[0]
@@ -75,25 +72,21 @@ class ShardStorage(Storage, PartiesView):
 
     @override
     def first_inputs(self) -> ChunkInputs:
-        return self._inputs(0, 1)[0]
+        return self._inputs(self._first)
 
-    def _inputs(self, start: int, rounds: int) -> tuple[ChunkInputs, ParticipationState]:
-        """The inputs of a chunk, and the participation's state after it. Every process draws the same cohorts."""
-        cohorts, after = draw_cohorts(self._participation, self._sizes, self._seed, start, rounds=rounds,
-                                      capacity=self.capacity, state=self._drawn)
-        return ChunkInputs(self._training, self._layout.replicate(cohorts), self._state), after
+    def _inputs(self, cohorts: DrawnCohorts) -> ChunkInputs:
+        return ChunkInputs(self._training, self._layout.replicate(cohorts), self._state)
 
     @override
     def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
         rounds = min(end - start, limit, self.capacity)
-        inputs, after = self._inputs(start, rounds)
-        chunk = run_chunk(inputs, start, rounds)
+        chunk = run_chunk(self._inputs(self._draw(start, rounds)), start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
-        self._state, self._drawn, self._snapshot = chunk.state, after, chunk.snapshot
+        self._state, self._snapshot = chunk.state, chunk.snapshot
         server, record, last_record, server_before = local_view(
             (chunk.state.server, chunk.record, chunk.snapshot.record, chunk.snapshot.server_before), 0)
         snapshot = Snapshot(last_record, chunk.snapshot.models, server_before)
-        return Chunk(Federation(server, chunk.state.parties, after), record, snapshot), rounds
+        return Chunk(Federation(server, chunk.state.parties), record, snapshot), rounds
 
     @override
     def evaluated_parties(self) -> list[EvaluationView]:
@@ -165,20 +158,19 @@ class ShardStorage(Storage, PartiesView):
     @override
     def final_state(self) -> Federation:
         """The server's state; instead of arrays [N, ...], an object that gathers the rows of parties by index."""
-        return Federation(local_view(self._state.server, 0), PartyRows(self._rows), self._drawn)
+        return Federation(local_view(self._state.server, 0), PartyRows(self._rows))
 
     @override
     def checkpoint_state(self) -> Federation:
         """The state in the form of one process; the parties' states are exchanged in blocks when they are read."""
-        return Federation(local_view(self._state.server, 0), jax.tree.map(self._in_blocks, self._state.parties),
-                          self._drawn)
+        return Federation(local_view(self._state.server, 0), jax.tree.map(self._in_blocks, self._state.parties))
 
     def _in_blocks(self, leaf: Array) -> "_StateLeaf":
         return _StateLeaf(leaf, self._layout, lambda ids: self._gather(leaf, ids))
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._state, self._drawn = Federation(self._layout.replicate(state.server), state.parties), state.participation
+        self._state = Federation(self._layout.replicate(state.server), state.parties)
 
 
 class _StateLeaf(BlockedLeaf):

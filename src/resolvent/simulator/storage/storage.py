@@ -5,7 +5,6 @@ Both run the same compiled rounds, with bit-identical results.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -16,10 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import ServerState
-from resolvent.algorithms.participation.base import ParticipationState
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
-from resolvent.simulator.engine.cohorts import DrawnCohorts, draw_cohorts
+from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import initial_state
 from resolvent.simulator.engine.schedulers import Scheduler
 from resolvent.simulator.engine.states import Chunk, Federation
@@ -145,7 +143,11 @@ class Storage(ABC):
 
 
 class DeviceStorage(Storage):
-    """All parties' data and states are arrays on the device."""
+    """All parties' data and states are arrays on the device.
+
+    Attributes:
+        draw: draws the cohorts of a chunk.
+    """
 
     def __init__(self, plan: Plan, problem: Problem, scheduler: Scheduler) -> None:
         """Compute the first state and copy everything to the scheduler's devices."""
@@ -153,26 +155,15 @@ class DeviceStorage(Storage):
         self.capacity = call_capacity(plan.cohort_size)
         self._scheduler, self._evaluated = scheduler, jnp.asarray(plan.evaluation.parties)
         training = problem.pooled() if plan.pools_data else problem
-        self._participation, self._seed = plan.training_participation, plan.seed
-        self._state: Federation = initial_state(plan.algorithm, training, self._participation, jnp.array(plan.seed))
-        self._sizes, self._training = training.sizes, scheduler.constants_to_devices(training)
-        self._device_state = self._on_devices(self._state)
-
-    def _on_devices(self, state: Federation) -> Federation:
-        placed: Federation = self._scheduler.to_devices(replace(state, participation=()))
-        return placed
-
-    def draw_cohorts(self, start: int, rounds: int) -> tuple[DrawnCohorts, ParticipationState]:
-        """The cohorts of the next rounds, and the state of the participation after them.
-
-        All methods of a comparison draw with one program, and their programs of rounds have no draws.
-        """
-        return draw_cohorts(self._participation, self._sizes, self._seed, start, rounds=rounds, capacity=self.capacity,
-                            state=self._state.participation)
+        self.draw = CohortDraws(plan.training_participation, training.sizes, plan.seed, self.capacity)
+        self._first = self.draw(0, 1)
+        self._state: Federation = initial_state(plan.algorithm, training, self._first.shares, jnp.array(plan.seed))
+        self._training = scheduler.constants_to_devices(training)
+        self._device_state: Federation = scheduler.to_devices(self._state)
 
     @override
     def first_inputs(self) -> ChunkInputs:
-        return self._inputs(self.draw_cohorts(0, 1)[0])
+        return self._inputs(self._first)
 
     def _inputs(self, cohorts: DrawnCohorts) -> ChunkInputs:
         return ChunkInputs(self._training, self._scheduler.constants_to_devices(cohorts), self._device_state)
@@ -180,13 +171,12 @@ class DeviceStorage(Storage):
     @override
     def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
         rounds = min(end - start, limit, self.capacity)
-        cohorts, after = self.draw_cohorts(start, rounds)
-        chunk = run_chunk(self._inputs(cohorts), start, rounds)
+        chunk = run_chunk(self._inputs(self.draw(start, rounds)), start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._device_state = chunk.state
         local: Chunk = self._scheduler.from_devices(chunk)
-        self._state = replace(local.state, participation=after)
-        return local._replace(state=self._state), rounds
+        self._state = local.state
+        return local, rounds
 
     @override
     def evaluated_parties(self) -> list[EvaluationView]:
@@ -206,7 +196,7 @@ class DeviceStorage(Storage):
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._state, self._device_state = state, self._on_devices(state)
+        self._state, self._device_state = state, self._scheduler.to_devices(state)
 
 
 def call_capacity(cohort: int) -> int:
