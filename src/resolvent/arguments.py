@@ -11,11 +11,13 @@ import dataclasses
 import functools
 import inspect
 import os
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import (
     Annotated,
     Any,
+    Concatenate,
     Literal,
     NamedTuple,
     ParamSpec,
@@ -34,10 +36,13 @@ from jaxtyping import AbstractArray, ArrayLike
 
 from resolvent.errors import InputError, Interval, check_range, nearest, quote
 
-__all__ = ["CheckedArguments", "Rule", "check_arguments", "checked", "expected_values", "hints_of", "rule_of"]
+__all__ = ["CheckedArguments", "Rule", "check_arguments", "checked", "expected_values", "hints_of", "rule_of",
+           "with_options"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Options = TypeVar("Options")
+Source = TypeVar("Source")
 
 _MAX_INTEGER = 2**31  # counts, ids and seeds are 32-bit integers in compiled programs
 _MAX_NUMBER = float(np.finfo(np.float32).max)
@@ -86,20 +91,78 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def with_options(options: Callable[P, Options]) -> Callable[[Callable[[Source, Options], R]],
+                                                            Callable[Concatenate[Source, P], R]]:
+    """Decorate a function of a source and its options, so that each option is an argument of its own.
+
+    The parameters, their defaults and their descriptions are those of the class of the options. Arguments are checked
+    by their annotations, with the name of the function in errors.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Ways:
+    ...     times: int = 2
+    >>> @with_options(Ways)
+    ... def repeat(text: str, ways: Ways) -> str:
+    ...     return text * ways.times
+    >>> repeat("ab"), repeat("ab", times=1)
+    ('abab', 'ab')
+    >>> repeat("ab", times="3")
+    Traceback (most recent call last):
+        ...
+    resolvent.errors.InputError: repeat(times='3') must be an integer
+    """
+    settings = inspect.signature(options)
+
+    def decorate(function: Callable[[Source, Options], R]) -> Callable[Concatenate[Source, P], R]:
+        source, _ = inspect.signature(function).parameters.values()
+        signature = settings.replace(parameters=[source, *settings.parameters.values()])
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> R:
+            try:
+                arguments = signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
+            given = {name: value for name, value in arguments.items() if name != source.name}
+            check_arguments(options, (), given, title=function.__name__)
+            return function(arguments[source.name], options(**given))  # type: ignore[call-arg]
+
+        annotations = {name: p.annotation for name, p in signature.parameters.items()}
+        call.__annotations__ = annotations | {"return": function.__annotations__["return"]}
+        call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            return_annotation=function.__annotations__["return"])
+        call.__doc__ = _with_descriptions(function.__doc__ or "", options)
+        return call
+    return decorate
+
+
+def _with_descriptions(text: str, options: Any) -> str:
+    """A docstring, whose section of arguments goes on with those of a class of options and its bases."""
+    described = [inspect.cleandoc(base.__doc__ or "") for base in reversed(options.__mro__[:-1])]
+    sections = [match[1].rstrip() for doc in described
+                if (match := re.search(r"^Attributes:\n((?:    .*\n?|\n)*)", doc, re.MULTILINE))]
+    return re.sub(r"^(Args:\n(?:    .*\n)*)", lambda match: match[1] + "\n".join(sections) + "\n",
+                  inspect.cleandoc(text), flags=re.MULTILINE)
+
+
+def check_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *,
+                    title: str | None = None) -> None:
     """Check the arguments of a call of a function or a class by its annotations.
 
     Missing and unknown arguments are not checked: Python reports them when the function is called.
+
+    Args:
+        title: the name in errors; default: that of the function.
     """
     if not args and not kwargs:
         return
-    rules = _rules(function)
+    rules, title = _rules(function), title or function.__name__
     for name, value in (*zip(rules.positional, args, strict=False), *kwargs.items()):
         rule = rules.by_name.get(name)
         if rule is not None and not rule.accepts(value):
-            raise InputError(f"{function.__name__}({name}={quote(value)}) must be {expected_values(rule, value)}")
+            raise InputError(f"{title}({name}={quote(value)}) must be {expected_values(rule, value)}")
         if rule is not None and rule.interval is not None:
-            check_range(function.__name__, rule.interval, **{name: value})
+            check_range(title, rule.interval, **{name: value})
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:

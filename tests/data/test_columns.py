@@ -121,7 +121,8 @@ def test_the_task_follows_from_the_type_of_the_label(values, task, classes, kind
     frame = pd.DataFrame({"p": "a", "x": [1.0, 2.0], "y": values})
     data = from_frame(frame, "p", "y", validation=0, test=0, scale="none")
     assert (data.task, data.classes) == (task, classes)
-    assert (data.encoding.label.kind, data.encoding.label.task, data.encoding.label.classes) == (kind, task, classes)
+    label, = data.encoding.labels
+    assert (label.kind, label.task, label.classes) == (kind, task, classes)
     expected = [str(v) for v in values] if classes else [10.0, 2.0]
     label_of = {x: data.classes[y] if classes else y for x, y in zip(data.x[:, 0], data.y, strict=True)}
     assert [label_of[1.0], label_of[2.0]] == expected

@@ -192,7 +192,7 @@ def test_the_fitted_encoding_states_its_columns():
                           "c": ["u", "v", "v", None], "b": [True, False, True, True]})
     data = from_frame(frame, "p", "y", missing="indicate", validation=0, test=0)
     assert data.encoding == TableEncoding(
-        party="p", label=LabelEncoding("y", "text", "classification", ("no", "yes")),
+        party="p", labels=(LabelEncoding("y", "text", "classification", ("no", "yes")),),
         numbers=(NumberColumn("n", 2.0, 2.75, pytest.approx(np.std([1, 2, 2, 6])), 1.0, 6.0),
                  NumberColumn("b", 1.0, 0.75, pytest.approx(np.sqrt(3) / 4), 0.0, 1.0, is_boolean=True)),
         categories=(CategoryColumn("c", "v", ("u", "v")),), marked=("n", "c"), missing="indicate")
@@ -213,10 +213,10 @@ def test_a_damaged_encoding_or_one_of_another_version_is_refused(tmp_path):
     path.write_text(path.read_text().replace("alcohol", "alcohal", 1))
     with pytest.raises(DamagedFileError, match=r"encoding.json is damaged.*: write it again"):
         read_encoding(path)
-    with pytest.raises(InputError, match=r"version 99, .* reads 1: install the version that wrote it"):
+    with pytest.raises(InputError, match=r"version 99, .* reads 2: install the version that wrote it"):
         from_plain(to_plain(from_frame(wine(), "site", "cultivar").encoding) | {"version": 99})
     with pytest.raises(DamagedFileError, match=r"is not an encoding"):
-        from_plain({"version": 1, "kind": "table"})
+        from_plain({"version": 2, "kind": "table"})
 
 
 @pytest.mark.parametrize("scale", ["standard", "none"])
@@ -302,7 +302,7 @@ def test_the_names_of_party_and_label_may_differ_at_a_site():
     fitted = from_frame(wine(), "site", "cultivar").encoding
     rows = wine().rename(columns={"site": "clinic", "cultivar": "kind"})
     data = from_frame(rows, "clinic", "kind", encoding=fitted)
-    assert (data.encoding.party, data.encoding.label.name) == ("clinic", "kind")
+    assert (data.encoding.party, data.encoding.labels[0].name) == ("clinic", "kind")
     assert data.encoding.numbers == fitted.numbers
 
 

@@ -9,7 +9,7 @@ from resolvent.errors import InputError
 from resolvent.tables.checks.table_check import check_frame
 from resolvent.tables.encoding_files import from_plain, to_plain
 from resolvent.tables.party_tables import from_frame
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"site": list("aabb") * 5, "age": RNG.normal(50, 9, 20), "upper": RNG.normal(12, 1, 20),
@@ -62,5 +62,5 @@ def test_a_missing_label_is_found_in_every_column():
     frame = FRAME.assign(smokes=FRAME["smokes"].astype(object).where(FRAME.index != 5, None))
     with pytest.raises(InputError, match=r"5.*smokes|smokes.*5"):
         from_frame(frame, "site", ["ill", "smokes"], features=["age"])
-    findings = check_frame(frame, TableSettings.of({"party": "site", "label": ["ill", "smokes"]}))[1]
+    findings = check_frame(frame, TableOptions.of({"party": "site", "label": ["ill", "smokes"]}))[1]
     assert [(f.kind, f.column) for f in findings if f.severity == "error"] == [("missing", "smokes")]

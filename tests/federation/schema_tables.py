@@ -10,10 +10,10 @@ from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.table import SiteTable
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 SITES = ("aachen", "berlin", "celle")
-SETTINGS = TableSettings("site", "ill", test=0.3, validation=0.1, seed=4)
+SETTINGS = TableOptions("site", "ill", test=0.3, validation=0.1, seed=4)
 
 
 def pooled_table(seed=0):

@@ -344,6 +344,6 @@ def test_a_run_with_too_few_sites_is_refused(tmp_path):
 
 def _encoding(levels):
     return to_plain(TableEncoding(
-        "site", LabelEncoding("ill", "text", "classification", ("no", "yes")),
+        "site", (LabelEncoding("ill", "text", "classification", ("no", "yes")),),
         (NumberColumn("age", 50.0, 50.0, 12.0), NumberColumn("pulse", 80.0, 80.0, 17.0)),
         (CategoryColumn("ward", "east", tuple(levels)),), (), "refuse", (), "refuse"))

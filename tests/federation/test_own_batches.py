@@ -19,7 +19,7 @@ from resolvent.federation.site.red_team.closed_forms import DenseUpdate, dense_u
 from resolvent.federation.site.red_team.recovery import InputScale, recovered_rows
 from resolvent.federation.site.steps import first_state, party_step
 from resolvent.federation.site.table import SiteTable
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 SECRET = b"a site's secret of 32 bytes ....."
 
@@ -100,10 +100,10 @@ def test_a_class_of_few_training_rows_does_not_take_part():
     frame = pd.DataFrame({"age": np.arange(60.0) % 7, "ill": ["yes", "no"] * 26 + ["perhaps"] * 8})
     outcomes = set()
     for seed in range(12):
-        table = SiteTable(frame, TableSettings("site", "ill", seed=seed), "aachen", 0)
-        trained = table.report().label.classes["perhaps"]
+        table = SiteTable(frame, TableOptions("site", "ill", seed=seed), "aachen", 0)
+        trained = table.report().labels[0].classes["perhaps"]
         expected = pytest.raises(Refusal, match="of which") if 0 < trained < 5 else nullcontext()
         with expected:
-            SiteTable(frame, TableSettings("site", "ill", seed=seed), "aachen", 0, Limits())
+            SiteTable(frame, TableOptions("site", "ill", seed=seed), "aachen", 0, Limits())
         outcomes.add(0 < trained < 5)
     assert outcomes == {True, False}

@@ -425,7 +425,7 @@ def test_no_row_comes_back_from_an_experiment_of_the_documentation(page, content
     text = write_yaml({name: value for name, value in content.items() if value is not None})
     (tmp_path / "mine.yaml").write_text(text)
     experiment = experiment_of_file(str(tmp_path / "mine.yaml"))
-    frame = table(150).rename(columns={"ill": experiment.table.label})
+    frame = table(150).rename(columns={"ill": experiment.table.labels[0]})
     frame.to_csv(tmp_path / "patients.csv", index=False)
     report = attack_site(SiteFile(table=str(tmp_path / "patients.csv")), "aachen", experiment, None, seconds=1.0)
     assert not report.refused

@@ -26,7 +26,7 @@ from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
 from resolvent.federation.site.table import SiteTable
 from resolvent.tables.encoding_files import to_plain
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 SECRET = "Zaphod Beeblebrox"
 NUMBER = "8374652910"  # a number of a patient, which no other text has
@@ -140,7 +140,7 @@ ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
 @cache
 def _encodings(label):
     """Encodings that a server has of other sites, or has made up."""
-    settings = TableSettings("site", label, missing="impute", task="regression" if label == "age" else "auto")
+    settings = TableOptions("site", label, missing="impute", task="regression" if label == "age" else "auto")
     report = SiteTable(pooled_table().drop(columns="site"), settings, "x", 0).report()
     plain = to_plain(agree({"x": TableReport.from_plain(report.plain())}, settings).encoding)
     wrong = [plain, {**plain, "categories": [{"name": "age", "imputed": "a", "levels": ["a"]}]},

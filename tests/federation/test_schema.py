@@ -17,7 +17,7 @@ from resolvent.federation.protocol.schema import agree, misfits
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.table import SiteTable, read_site_table
 from resolvent.tables.party_tables import from_frame
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 
 def test_scaling_from_sums_is_that_of_the_pooled_rows():
@@ -104,7 +104,7 @@ def test_listed_levels_reveal_nothing_beyond_the_first_answer(guess, tmp_path):
     site = SiteFile(table=str(tmp_path / "patients.csv"), limits=Limits())
 
     def answer(levels):
-        settings = TableSettings("site", "ill", levels=levels)
+        settings = TableOptions("site", "ill", levels=levels)
         (ward,) = [column for column in read_site_table(site, settings, "aachen", 0, folder=tmp_path / "versions")
                    .report().columns if column.name == "ward"]
         return ward
@@ -220,11 +220,11 @@ def test_weights_from_sums_are_those_of_the_pooled_rows(class_weight):
     tables = site_tables(frame, settings)
     encoding, _ = agreed(tables, settings)
     reports = {site: table.report(with_weights=True) for site, table in tables.items()}
-    factors = agree_weights({site: r.label.weights for site, r in reports.items()},
+    factors = agree_weights({site: r.labels[0].weights for site, r in reports.items()},
                             {site: r.rows["train"] for site, r in reports.items()}, SITES, class_weight)
     weights = [tables[site].encode(encoding, factors[site]).weights for site in SITES]
     np.testing.assert_allclose(np.concatenate(weights), data.weights, rtol=1e-6)
-    assert tables["aachen"].report().label.weights is None  # nothing leaves that the experiment does not need
+    assert tables["aachen"].report().labels[0].weights is None  # nothing leaves that the experiment does not need
 
 
 def test_a_class_without_a_weight_is_named():

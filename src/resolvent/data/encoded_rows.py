@@ -239,10 +239,10 @@ class UnencodedRows(Protocol):
         """The same rows in another packed order, by their present positions."""
         ...
 
-    def encode(self, is_train: NDArray[np.bool_]) -> tuple[NDArray[np.float32], Encoding]:
+    def encode(self, train: NDArray[np.integer]) -> tuple[NDArray[np.float32], Encoding]:
         """The inputs in the packed order, by an encoding that is fitted to the training rows.
 
         Args:
-            is_train: [total] whether a sample is a training row.
+            train: the positions of the training rows in the packed order.
         """
         ...

@@ -5,19 +5,27 @@ samples, whereas padding needs that of the largest party for each party. Within 
 contiguous.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from resolvent.arguments import check_arguments
 from resolvent.data import sample_trees as trees
 from resolvent.data.html_tables import html_facts, html_table
-from resolvent.data.samples import Task, check_encodable, list_of, plain_counts, split_order, split_sizes, texts_of
-from resolvent.data.samples import from_arrays as check_options
+from resolvent.data.samples import (
+    Task,
+    check_encodable,
+    check_parties,
+    list_of,
+    plain_counts,
+    split_order,
+    split_sizes,
+    texts_of,
+)
 from resolvent.data.weights import ClassWeights, class_weights, normalized_weights
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.math.tree import concatenate, count_rows
@@ -28,7 +36,7 @@ if TYPE_CHECKING:
 
     from resolvent.data.encoded_rows import Encoding, UnencodedRows
 
-__all__ = ["SPLITS", "FederatedData", "Split", "Task", "consecutive_splits"]
+__all__ = ["SPLITS", "FederatedData", "Split", "Task", "consecutive_splits", "split_rows"]
 
 SPLITS = ("train", "validation", "test")
 _MAX_HTML_ROWS = 20
@@ -60,6 +68,45 @@ def consecutive_splits(lengths: NDArray[np.int32], dtype: type[np.integer] = np.
     """
     ends = np.cumsum(lengths.T, dtype=np.int64).reshape(-1, len(SPLITS)).T
     return {s: Split((ends[i] - lengths[i]).astype(dtype), lengths[i]) for i, s in enumerate(SPLITS)}
+
+
+class SplitRows(NamedTuple):
+    """Rows in the order in which they are packed.
+
+    Attributes:
+        order: [total] the row that each packed sample is.
+        splits: ``train``, ``validation`` and ``test``: offset and length per party.
+    """
+
+    order: NDArray[np.intp]
+    splits: dict[str, Split]
+
+
+def split_rows(members: Sequence[NDArray[np.integer]], *, validation: float, test: float, seed: int,
+               fixed: Sequence[int] | None = None) -> SplitRows:
+    """Split the rows of each party at random.
+
+    Args:
+        members: the rows of each party.
+        validation: share of each party's rows for validation.
+        test: share of each party's rows for testing.
+        seed: seed of the split. A party's split depends only on the seed, the party's number and its size.
+        fixed: number of each party's last rows that are for testing, beside the share of the others; None: no rows.
+
+    Example:
+        >>> order, splits = split_rows([np.arange(5), np.arange(5, 9)], validation=0, test=0.4, seed=0)
+        >>> order.tolist(), splits["test"].length.tolist()
+        ([2, 4, 3, 0, 1, 8, 5, 7, 6], [2, 2])
+    """
+    orders: list[NDArray[np.intp]] = []
+    lengths = np.zeros((len(SPLITS), len(members)), np.int32)
+    for k, rows in enumerate(members):
+        n_fixed = 0 if fixed is None else fixed[k]
+        drawn = len(rows) - n_fixed
+        lengths[:, k] = split_sizes(drawn, validation, test)
+        lengths[SPLITS.index("test"), k] += n_fixed
+        orders.append(np.concatenate([rows[split_order(drawn, k, seed)], rows[drawn:]]))
+    return SplitRows(np.concatenate(orders), consecutive_splits(lengths))
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,16 +387,17 @@ class FederatedData:
             FederatedData('data', 1 parties, 3 training samples, inputs {a: [8, 8], b: []}, structured, labels [5])
         """
         test = plain_counts(test)
-        check_options(task=task, validation=validation, test=test, seed=seed, name=name, vocabulary=vocabulary)
+        check_arguments(cls.from_arrays, (), {"task": task, "validation": validation, "test": test, "seed": seed,
+                                              "name": name, "vocabulary": vocabulary})
+        check_encodable(name, "the name of the data")
         names = (tuple(f"party {k}" for k in range(len(list_of(x, "x")))) if parties is None else
                  texts_of(parties, "parties"))
         xs = trees.of_parties(x, "x", names)
         ys = [None] * len(xs) if y is None else trees.of_parties(y, "y", names)
         feature_names = texts_of(features, "features")
         classes = None if classes is None else list_of(classes, "classes")
-        if len(set(names)) < len(names):
-            duplicate = Counter(names).most_common(1)[0][0]
-            raise InputError(f"two parties are named {shorten(repr(duplicate))}: give each party a different name")
+        if names:
+            check_parties(names)
         if not len(xs) == len(ys) == len(names) or not names:
             raise InputError(f"from_arrays(x, y): there are inputs for {len(xs)} parties, labels for {len(ys)} and "
                              f"{len(names)} names; give one of each per party, and at least one party")
@@ -360,32 +408,19 @@ class FederatedData:
             raise InputError(f"there are {len(feature_names)} names of features for inputs of shape {shape}: give one "
                              "name per column, or none")
         sizes = [count_rows(a) for a in xs]
-        share, fixed = (0.0, list(test)) if isinstance(test, Sequence) else (test, [0] * len(names))
-        if len(fixed) != len(names) or any(not 0 <= m < n for m, n in zip(fixed, sizes, strict=False)):
+        share, fixed = (0.0, list(test)) if isinstance(test, Sequence) else (test, None)
+        if fixed is not None and (len(fixed) != len(names)
+                                  or any(not 0 <= m < n for m, n in zip(fixed, sizes, strict=True))):
             raise InputError(f"test={shorten(fixed)} must be one number per party, and leave it a sample to train on")
         packed, class_task, class_names = trees.label_arrays(ys, task, classes, names)
         for text in class_names:
             check_encodable(text, "the name of a class")
-        order, splits = _split_parties(sizes, validation, share, fixed, seed)
+        members = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+        order, splits = split_rows(members, validation=validation, test=share, seed=seed, fixed=fixed)
         x, y = rows_of_tree((concatenate(xs), packed), order)
         data = cls(x, y, splits, names, class_task, class_names, feature_names, name, vocabulary=vocabulary,
-                   fixed_test=isinstance(test, Sequence))
+                   fixed_test=fixed is not None)
         if weights is None:
             return data
         of_samples = trees.weights_of_parties(weights, names, sizes)
         return data.with_weights(np.concatenate(of_samples)[order])
-
-
-def _split_parties(sizes: Sequence[int], validation: float, test: float, fixed: Sequence[int],
-                   seed: int) -> tuple[NDArray[np.intp], dict[str, Split]]:
-    """The packed order of all samples and the splits; a party's last ``fixed[k]`` samples are for testing."""
-    orders: list[NDArray[np.intp]] = []
-    lengths = np.zeros((len(SPLITS), len(sizes)), np.int32)
-    start = 0
-    for k, (size, n_fixed) in enumerate(zip(sizes, fixed, strict=True)):
-        drawn = size - n_fixed
-        lengths[:, k] = split_sizes(drawn, validation, test)
-        lengths[SPLITS.index("test"), k] += n_fixed
-        orders.append(start + np.concatenate([split_order(drawn, k, seed), np.arange(drawn, size)]))
-        start += size
-    return np.concatenate(orders), consecutive_splits(lengths)

@@ -1,5 +1,6 @@
 """Checks, labels and splits of parties' samples, for data in memory and on disk alike."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -7,7 +8,6 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.arguments import checked
 from resolvent.errors import InputError, nearest, quote, shorten
 
 Task = Literal["classification", "regression", "structured"]
@@ -49,11 +49,11 @@ def check_encodable(text: str, title: str) -> None:
         raise InputError(f"{title}, {shorten(repr(text))}, cannot be written in UTF-8: correct it") from error
 
 
-@checked
-def from_arrays(*, task: Task | Literal["auto"], validation: float, test: float | Sequence[int], seed: int, name: str,
-                vocabulary: tuple[str, ...]) -> None:
-    """Check the arguments of ``FederatedData.from_arrays`` that are no arrays; it has this name for the errors."""
-    check_encodable(name, "the name of the data")
+def check_parties(names: Sequence[str]) -> None:
+    """Raise an error if two parties have one name."""
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise InputError(f"two parties are named {shorten(repr(name))}: give each party a different name")
 
 
 def list_of(values: Any, name: str) -> list[Any]:

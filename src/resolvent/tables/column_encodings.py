@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,11 @@ from resolvent.tables.columns import (
     read_feature,
     read_text,
 )
+from resolvent.tables.table_settings import Scale
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Scale = Literal["standard", "none"]
 OTHER = "other"  # the level of rare values
 
 

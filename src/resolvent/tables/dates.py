@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from resolvent.data.encoded_rows import RowNames
 from resolvent.errors import InputError, shorten
 from resolvent.tables.columns import has_dates, is_date, is_empty
+from resolvent.tables.table_settings import Dates
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Dates = Literal["refuse", "days", "parts"]
 _PARTS = {"days": ("days",), "parts": ("year", "month", "weekday")}
 
 

@@ -9,7 +9,7 @@ do not depend on the seed of the split.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from resolvent.tables.column_encodings import (
     CategoryColumn,
     LabelEncoding,
     NumberColumn,
-    Scale,
     fit_categories,
     fit_numbers,
     is_missing,
@@ -39,12 +38,10 @@ from resolvent.tables.column_encodings import (
 )
 from resolvent.tables.columns import Columns, check_magnitudes, is_text, plain_numbers, read_parties
 from resolvent.tables.dates import DateColumn, expand_dates
+from resolvent.tables.table_settings import Missing, TableOptions, Unseen
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Missing = Literal["refuse", "impute", "indicate"]
-Unseen = Literal["refuse", "other", "missing"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class TableEncoding(Encoding):
 
     Attributes:
         party: the column that names the party.
-        label: the label column; of several, the first.
+        labels: the label columns. Several are all for regression, or each has two classes.
         numbers: the columns of numbers and true/false, in the order of the inputs.
         categories: the columns of text; their inputs follow those of the numbers.
         marked: the columns whose missing values are marked by a 0/1 input ``column missing``; these inputs are last.
@@ -63,38 +60,29 @@ class TableEncoding(Encoding):
         dates: the columns of dates, which become columns of numbers first.
         unseen: what happens to a level that the fitted table did not have: ``refuse`` it; ``other``: it is the level
             ``other`` if the column has it, and otherwise no level; ``missing``: it is a missing value.
-        more_labels: the other label columns, if there are several. All are for regression, or each has two classes.
     """
 
     party: str
-    label: LabelEncoding
+    labels: tuple[LabelEncoding, ...]
     numbers: tuple[NumberColumn, ...]
     categories: tuple[CategoryColumn, ...]
     marked: tuple[str, ...]
     missing: Missing
     dates: tuple[DateColumn, ...] = ()
     unseen: Unseen = "refuse"
-    more_labels: tuple[LabelEncoding, ...] = ()
 
     @classmethod
-    def fit(cls, columns: Columns, train: NDArray[np.integer], *, party: str, labels: Sequence[LabelEncoding],
-            missing: Missing, scale: Scale, booleans: frozenset[str] = frozenset(), rare_count: int = 0,
-            dates: tuple[DateColumn, ...] = (), unseen: Unseen = "refuse",
-            levels: Mapping[str, Sequence[str]] | None = None) -> "TableEncoding":
+    def fit(cls, columns: Columns, train: NDArray[np.integer], *, options: TableOptions,
+            labels: tuple[LabelEncoding, ...], booleans: frozenset[str] = frozenset(),
+            dates: tuple[DateColumn, ...] = ()) -> "TableEncoding":
         """Fit an encoding to the columns of a table.
 
         Args:
             columns: [n] values of each feature, in order: floats, or objects that are text; NaN if missing.
             train: the training rows, from which imputed values, means and deviations are computed.
-            scale: ``standard``: numbers get mean 0 and deviation 1 over the training rows; ``none``: they do not.
-            booleans: the names of the columns that hold true/false.
-            rare_count: levels with fewer rows become the level ``other``.
-            party: name of the column with the party.
             labels: the encoding of each label.
-            missing: what is done with missing values.
+            booleans: the names of the columns that hold true/false.
             dates: the columns that are dates.
-            unseen: what is done with a level that is not in the training rows.
-            levels: column of text -> its levels; those of the others are fitted.
 
         Raises:
             InputError: a column has missing values and no value in a training row, or only rare or too many levels.
@@ -106,14 +94,11 @@ class TableEncoding(Encoding):
                                  "to impute: exclude it, or use smaller shares for validation and test")
         texts = {name: values for name, values in columns.items() if is_text(values)}
         numbers = {name: values for name, values in columns.items() if name not in texts}
-        return cls(party, labels[0], fit_numbers(numbers, train, scale, booleans),
-                   fit_categories(texts, train, rare_count, levels), tuple(gaps) if missing == "indicate" else (),
-                   missing, dates, unseen, tuple(labels[1:]))
-
-    @property
-    def labels(self) -> tuple[LabelEncoding, ...]:
-        """The label columns."""
-        return (self.label, *self.more_labels)
+        listed = {name: levels for name, levels in (options.levels or {}).items() if name not in options.labels}
+        marked = tuple(gaps) if options.missing == "indicate" else ()
+        return cls(options.party, labels, fit_numbers(numbers, train, options.scale, booleans),
+                   fit_categories(texts, train, options.min_level_rows, listed), marked, options.missing, dates,
+                   options.unseen)
 
     @property
     def columns(self) -> tuple[NumberColumn | CategoryColumn, ...]:
@@ -128,12 +113,12 @@ class TableEncoding(Encoding):
     @property
     @override
     def classes(self) -> tuple[str, ...]:
-        return () if self.more_labels else self.label.classes
+        return self.labels[0].classes if len(self.labels) == 1 else ()
 
     @property
     @override
     def outputs(self) -> int:
-        return len(self.labels) if self.more_labels else super().outputs
+        return super().outputs if len(self.labels) == 1 else len(self.labels)
 
     @property
     @override
@@ -237,7 +222,7 @@ class TableEncoding(Encoding):
         if labels is not None:
             if len(labels) != len(frame):
                 raise InputError(f"there are {len(labels)} labels for {len(frame)} rows: give one label per row")
-            columns = [*np.transpose(np.asarray(labels))] if self.more_labels else [labels]
+            columns = [labels] if len(self.labels) == 1 else [*np.transpose(np.asarray(labels))]
             if len(columns) != len(self.labels):
                 raise InputError(f"labels of shape {list(np.shape(labels))}: give a column for each of "
                                  f"{shorten(', '.join(repr(label.name) for label in self.labels))}")
@@ -245,13 +230,12 @@ class TableEncoding(Encoding):
                                   for label, values in zip(self.labels, columns, strict=True)})
         for label in self.labels:
             check_once(label.name, Counter(frame.columns), "the label, which is needed unless the labels are passed")
-        encoded = [label.encode(frame[label.name], names) for label in self.labels]
-        return np.stack(encoded, axis=1) if self.more_labels else encoded[0]
+        return label_values(self.labels, frame, names)
 
     @override
     def decode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
-        if not self.more_labels:
-            return self.label.decode(y)
+        if len(self.labels) == 1:
+            return self.labels[0].decode(y)
         columns = [label.decode(y[:, i]) for i, label in enumerate(self.labels)]
         is_alike = len({label.kind for label in self.labels}) == 1 or self.task == "regression"
         return np.stack(columns if is_alike else [column.astype(object) for column in columns], axis=1)
@@ -300,14 +284,20 @@ class UnencodedColumns:
         """The same rows in another packed order, by their present positions."""
         return replace(self, order=self.order[positions])
 
-    def encode(self, is_train: NDArray[np.bool_]) -> tuple[NDArray[np.float32], TableEncoding]:
+    def encode(self, train: NDArray[np.integer]) -> tuple[NDArray[np.float32], TableEncoding]:
         """The inputs in the packed order, by an encoding that is fitted to the training rows.
 
         Args:
-            is_train: [total] whether a sample is a training row.
+            train: the positions of the training rows in the packed order.
         """
-        encoding = self.fit(self.columns, self.order[is_train])
+        encoding = self.fit(self.columns, self.order[train])
         return encoding.encode_columns(self.columns, self.names)[self.order], encoding
+
+
+def label_values(labels: Sequence[LabelEncoding], frame: "pd.DataFrame", rows: RowNames) -> NDArray[Any]:
+    """[n] or [n, labels] the class numbers (int32) or targets of the label columns of a table."""
+    encoded = [label.encode(frame[label.name], rows) for label in labels]
+    return encoded[0] if len(encoded) == 1 else np.stack(encoded, axis=1)
 
 
 def missing_values(columns: Columns) -> dict[str, NDArray[np.bool_]]:

@@ -17,7 +17,7 @@ from resolvent.tables.encoding import TableEncoding
 
 __all__ = ["encoding_of", "from_plain", "read_encoding", "to_plain", "write_encoding"]
 
-_VERSION = 1
+_VERSION = 2
 _KINDS: dict[str, Any] = {"table": TableEncoding, "array": ArrayEncoding}
 _ADVICE = "write it again, by running the experiment again"
 

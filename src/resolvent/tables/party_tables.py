@@ -6,25 +6,19 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.arguments import checked
+from resolvent.arguments import with_options
 from resolvent.data.encoded_rows import RowNames
-from resolvent.data.federated import FederatedData
+from resolvent.data.federated import FederatedData, split_rows
 from resolvent.data.samples import check_encodable
 from resolvent.errors import InputError, nearest, shorten
-from resolvent.tables.column_encodings import (
-    Scale,
-    is_missing,
-    label_encoding,
-    looks_like_identifier,
-    task_of_labels,
-)
+from resolvent.tables.column_encodings import is_missing, label_encoding, looks_like_identifier
 from resolvent.tables.columns import (
     MAX_CATEGORIES,
     Columns,
@@ -38,30 +32,47 @@ from resolvent.tables.columns import (
     read_label,
     read_parties,
 )
-from resolvent.tables.dates import Dates, expand_dates, find_dates, replace_dates
-from resolvent.tables.encoding import Missing, TableEncoding, UnencodedColumns, Unseen, check_missing, missing_values
+from resolvent.tables.dates import expand_dates, find_dates, replace_dates
+from resolvent.tables.encoding import TableEncoding, UnencodedColumns, check_missing, label_values, missing_values
 from resolvent.tables.table_files import read_table_file
-from resolvent.tables.table_settings import label_names
-from resolvent.tables.text_formats import Decimal, TextFormat
+from resolvent.tables.table_settings import FileOptions, Scale, TableOptions
 
 __all__ = ["from_frame", "table"]
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AnyTask = Literal["auto", "classification", "regression"]
-Rare = Literal["keep", "other"]
+@dataclass(frozen=True, kw_only=True)
+class FrameOptions(TableOptions):
+    """The options of a table in a data frame.
 
+    Attributes:
+        name: the name of the data set, for reports.
+        encoding: a fitted encoding, such as the ``encoding`` of other data, which is applied to the rows; nothing is
+            estimated from them. It determines the features, the task and what is done with missing values, so these
+            options must be left out. Notes say how the rows differ from those that it was fitted to. None: an encoding
+            is fitted.
+        given: the names of the options that the caller has set.
+    """
 
-@checked
-def table(
-    table: str, party: str, label: str | list[str], *, features: list[str] | None = None,
-    exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
-    scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0,
-    separator: str = "auto", decimal: Decimal = "auto", encoding: str = "auto", weight: str | None = None,
-    dates: Dates = "refuse", rare: Rare = "keep", rare_count: int = 10, unseen: Unseen = "refuse",
-    levels: dict[str, list[str]] | None = None,
-) -> FederatedData:
+    name: str = "table"
+    encoding: TableEncoding | None = None
+    given: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Remember which options are set."""
+        made = super().__new__(cls)
+        object.__setattr__(made, "given", frozenset(options))
+        return made
+
+    def __post_init__(self) -> None:
+        free = {"party", "label", "validation", "test", "seed", "weight", "name", "encoding"}
+        if self.encoding is not None and (fixed := sorted(self.given - free)):
+            raise InputError(f"{fixed[0]}: the encoding determines it: leave it out")
+        super().__post_init__()
+
+@with_options(FileOptions)
+def table(table: str, options: FileOptions) -> FederatedData:
     """Data from a file with a row per sample, a column that names the party and one that holds the label.
 
     `from_frame` says how the columns become inputs. In errors about a text file, the row is the line on which it
@@ -69,35 +80,6 @@ def table(
 
     Args:
         table: path of a ``.csv``, ``.csv.gz``, ``.tsv`` or ``.parquet`` file.
-        party: the column that names the party. In a text file it is read as text, so that ``007`` is not ``7``.
-        label: the column to predict; or several, which are all numbers, for regression, or have two values each.
-        features: the columns to predict from, in this order; default: all but ``party`` and ``label``.
-        exclude: columns to leave out.
-        task: ``classification``, ``regression``, or ``auto``: regression if the label is a decimal number,
-            classification if it is an integer, true/false, text or a category.
-        missing: what to do if a feature is empty, NaN, None or blank text: ``refuse`` it; ``impute`` the median of
-            the numbers or the most frequent category; or impute it and ``indicate`` it in a 0/1 column. A missing party
-            or label is always refused.
-        scale: ``standard`` gives numbers mean 0 and deviation 1 over the training rows; ``none`` does not.
-        validation: share of each party's rows for validation.
-        test: share of each party's rows for testing.
-        seed: seed of the split.
-        separator: the character between two values in a text file. ``auto``: a comma (in ``.tsv`` a tab), or the one of
-            comma, semicolon, tab and ``|`` that gives a header with the columns ``party`` and ``label``.
-        decimal: the decimal mark of numbers in a text file. ``auto``: a point; or a comma if values are not separated
-            by commas, numbers have commas that cannot separate thousands, and none has a point.
-        encoding: encoding of a text file. ``auto``: UTF-8, or what the file's byte-order mark says.
-        weight: a column of numbers, the weight of each row in the loss, as if the row occurred this many times.
-            Predictions do not use it, and scores count every row once.
-        dates: what to do with a column of dates: ``refuse`` it; replace it by a number, the ``days`` since 1970-01-01;
-            or by its ``parts``: year, month and weekday.
-        rare: what to do with the rare levels of a column of text: ``keep`` them, or join them in the level ``other``.
-            At most 100 levels may be left.
-        rare_count: a level is rare if it has fewer rows.
-        unseen: what a model does with levels of new rows that the table does not have: ``refuse`` the rows; take them
-            for the level ``other``, or for no level if nothing was joined; or take them for ``missing`` values.
-        levels: column of text -> its levels, or the label -> its classes, so that none is read from the rows. Rows with
-            another level have none, that is, zeros in the inputs of the column; another class is refused.
 
     Raises:
         InputError: the file does not exist, cannot be read or is cut off; its format is not clear, in which case the
@@ -106,26 +88,18 @@ def table(
     Example:
         >>> data = rv.datasets.table("hospitals.csv", party="hospital", label="readmitted")  # doctest: +SKIP
     """
-    excluded, chosen = set(map(str, exclude or [])), None if features is None else set(map(str, features))
-    labels = label_names(label)
+    excluded, chosen = {*(options.exclude or [])}, None if options.features is None else {*options.features}
 
     def is_used(column: str) -> bool:
         is_feature = column not in excluded if chosen is None else column in chosen
-        return column in (*labels, weight) or (column != party and is_feature)
+        return column in (*options.labels, options.weight) or (column != options.party and is_feature)
 
-    frame, name = read_table_file(table, TextFormat(separator, decimal, encoding), (party, *labels), (party,), is_used)
-    return from_frame(frame, party, label, features=features, exclude=exclude, task=task, missing=missing,
-                      scale=scale, validation=validation, test=test, seed=seed, name=name, weight=weight,
-                      dates=dates, rare=rare, rare_count=rare_count, unseen=unseen, levels=levels)
+    frame, name = read_table_file(table, options.format, (options.party, *options.labels), (options.party,), is_used)
+    return _data_from(frame, options, name)
 
 
-def from_frame(
-    frame: "pd.DataFrame", party: str, label: str | list[str], *, features: list[str] | None = None,
-    exclude: list[str] | None = None, task: AnyTask = "auto", missing: Missing = "refuse",
-    scale: Scale = "standard", validation: float = 0.2, test: float = 0.2, seed: int = 0, name: str = "table",
-    encoding: TableEncoding | None = None, weight: str | None = None, dates: Dates = "refuse", rare: Rare = "keep",
-    rare_count: int = 10, unseen: Unseen = "refuse", levels: dict[str, list[str]] | None = None,
-) -> FederatedData:
+@with_options(FrameOptions)
+def from_frame(frame: "pd.DataFrame", options: FrameOptions) -> FederatedData:
     """Data from a frame with a row per sample, a column that names the party and one that holds the label.
 
     Columns of numbers or true/false are imputed and scaled; columns of text or pandas' category type become
@@ -136,12 +110,7 @@ def from_frame(
     natural order of their names (``site 2`` before ``site 10``), whatever the order of the rows.
 
     Args:
-        frame: the table; it is not changed. The other arguments are those of `table`.
-        name: the name of the data set, for reports.
-        encoding: a fitted encoding, such as the ``encoding`` of other data, which is applied to the rows; nothing is
-            estimated from them. It determines the features, the task and what is done with missing values, so these
-            options must be left out. Notes say how the rows differ from those that it was fitted to. None: an encoding
-            is fitted.
+        frame: the table; it is not changed.
 
     Raises:
         InputError: a column or value cannot be used. The message names the party, the row (its index label) and the
@@ -158,63 +127,51 @@ def from_frame(
 
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"the table is a {type(frame).__name__}, and a pandas.DataFrame is needed: convert it")
-    for option, (value, allowed) in {"task": (task, AnyTask), "missing": (missing, Missing),
-                                     "scale": (scale, Scale), "dates": (dates, Dates), "rare": (rare, Rare),
-                                     "unseen": (unseen, Unseen)}.items():
-        if value not in get_args(allowed):
-            raise InputError(f"{option}={shorten(repr(value))} is not known: use one of {', '.join(get_args(allowed))}")
-    if encoding is not None:
-        for option, changed in {"features": features, "exclude": exclude, "task": task != "auto",
-                                "missing": missing != "refuse", "scale": scale != "standard",
-                                "dates": dates != "refuse", "rare": rare != "keep", "unseen": unseen != "refuse",
-                                "levels": levels}.items():
-            if changed:
-                raise InputError(f"{option}: the encoding determines it: leave it out")
-        return _encoded(frame, party, label_names(label), encoding, validation, test, seed, name, weight)
-    if unseen == "missing" and missing == "refuse":
-        raise InputError("unseen: missing needs missing: impute or indicate, because missing values are refused")
-    if levels and rare == "other":
-        raise InputError("levels: list the levels, or join the rare ones with rare: other, not both")
-    if rare_count < 1:
-        raise InputError(f"rare_count={rare_count} must be at least 1")
-    names = [str(c) for c in frame.columns]
-    frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    labels = label_names(label)
-    chosen = choose_columns(names, party, labels, features, exclude, weight)
+    if options.encoding is not None:
+        return _encoded(frame, options, options.encoding)
+    return _data_from(frame, options, options.name)
+
+
+def _data_from(frame: "pd.DataFrame", options: TableOptions, name: str) -> FederatedData:
+    """Data from a frame, by an encoding that is fitted to its training rows."""
+    frame, labels = _with_texts_as_names(frame), options.labels
+    chosen = choose_columns([*frame.columns], options)
     if not len(frame):
         raise InputError(f"the table {shorten(repr(name))} has no rows: give one row per sample")
-    owners = _read_parties(frame, party)
+    owners = _read_parties(frame, options.party)
     rows = RowNames(frame.index, owners)
-    rows.refuse(np.column_stack([is_empty(frame[name]) for name in labels]), labels,
+    rows.refuse(np.column_stack([is_empty(frame[label]) for label in labels]), labels,
                 "the label is missing: a sample cannot be used without it; fill it in, or leave the row out")
-    date_columns = find_dates(frame, chosen, dates)
+    date_columns = find_dates(frame, chosen, options.dates)
     frame, chosen = expand_dates(frame, date_columns, rows), replace_dates(chosen, date_columns)
-    columns = read_features(frame, chosen, max_levels=MAX_CATEGORIES if rare == "keep" else None)
-    targets = [read_label(name, frame[name], task) for name in labels]
+    columns = read_features(frame, chosen, max_levels=MAX_CATEGORIES if options.rare == "keep" else None)
+    targets = [read_label(label, frame[label], options.task) for label in labels]
     check_magnitudes([*columns.items(), *zip(labels, (target.values for target in targets), strict=True)], rows)
-    if missing == "refuse":
+    if options.missing == "refuse":
         check_missing(columns, rows, "set missing: impute, or indicate to mark them as well, or exclude the column")
-    # Row numbers are split first: the encoding is fitted to the training rows.
+    listed = options.levels or {}
+    encodings = tuple(label_encoding(label, target, listed.get(label))
+                      for label, target in zip(labels, targets, strict=True))
     parties, members = _group_rows(owners)
-    listed = dict(levels or {})
-    encodings = [label_encoding(name, target, listed.pop(name, None))
-                 for name, target in zip(labels, targets, strict=True)]
-    y = (targets[0].values if len(labels) == 1 else
-         np.stack([encoding.encode(frame[encoding.name], rows) for encoding in encodings], axis=1))
-    label_task = task_of_labels(encodings)
-    classes = encodings[0].classes if label_task == "classification" else None
-    data = FederatedData.from_arrays(members, [y[m] for m in members], parties=parties, task=label_task,
-                                     classes=classes, validation=validation, test=test, seed=seed, name=name)
-    fit = partial(TableEncoding.fit, party=party, missing=missing, scale=scale, labels=encodings,
-                  booleans=_booleans(frame, chosen), rare_count=rare_count if rare == "other" else 0,
-                  dates=date_columns, unseen=unseen, levels=listed)
-    unencoded = UnencodedColumns(columns, rows, data.x, fit)
-    x, encoding = unencoded.encode(data.is_train)
+    order, splits = split_rows(members, validation=options.validation, test=options.test, seed=options.seed)
+    fit = partial(TableEncoding.fit, options=options, labels=encodings, booleans=_booleans(frame, chosen),
+                  dates=date_columns)
+    unencoded = UnencodedColumns(columns, rows, order, fit)
+    x, encoding = unencoded.encode(splits["train"].rows)
     for feature in encoding.features:
         check_encodable(feature, "the name of an input")
-    data = replace(_weighted(data, frame, weight), x=x, features=encoding.features, encoding=encoding,
-                   unencoded=unencoded)
-    return data.with_notes(*_notes(columns, encoding, scale), *_identifier_notes(columns, features is not None))
+    y = label_values(encodings, frame, rows)[order]
+    data = FederatedData(x, y, splits, parties, encoding.task, encoding.classes, encoding.features, name,
+                         encoding=encoding, unencoded=unencoded)
+    data = _weighted(data, frame, options.weight, order)
+    return data.with_notes(*_notes(columns, encoding, options.scale),
+                           *_identifier_notes(columns, options.features is not None))
+
+
+def _with_texts_as_names(frame: "pd.DataFrame") -> "pd.DataFrame":
+    import pandas as pd
+
+    return frame.set_axis(pd.Index([str(c) for c in frame.columns], dtype=object), axis=1)
 
 
 def _booleans(frame: "pd.DataFrame", names: list[str]) -> frozenset[str]:
@@ -225,73 +182,69 @@ def _booleans(frame: "pd.DataFrame", names: list[str]) -> frozenset[str]:
                           is_boolean(frame[c])))
 
 
-def _encoded(frame: "pd.DataFrame", party: str, labels: Sequence[str], encoding: TableEncoding, validation: float,
-             test: float, seed: int, name: str, weight: str | None) -> FederatedData:
+def _encoded(frame: "pd.DataFrame", options: FrameOptions, encoding: TableEncoding) -> FederatedData:
     """Data from a frame by a fitted encoding; nothing is estimated from the rows."""
-    import pandas as pd
-
-    names = [str(c) for c in frame.columns]
-    frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    choose_columns(names, party, labels, [c.name for c in encoding.columns if c.name in names] or None, None, weight)
-    owners = _read_parties(frame, party)
+    frame, labels = _with_texts_as_names(frame), options.labels
+    features = [c.name for c in encoding.columns if c.name in frame.columns] or None
+    choose_columns([*frame.columns], replace(options, features=features))
+    owners = _read_parties(frame, options.party)
     if len(labels) != len(encoding.labels):
         raise InputError(f"label: the encoding has {len(encoding.labels)} labels, and there are {len(labels)}: name as "
                          "many")
-    renamed = [replace(old, name=name) for old, name in zip(encoding.labels, labels, strict=True)]
-    encoding = replace(encoding, party=party, label=renamed[0], more_labels=tuple(renamed[1:]))
+    encoding = replace(encoding, party=options.party, labels=tuple(
+        replace(old, name=name) for old, name in zip(encoding.labels, labels, strict=True)))
     encoded, y = encoding.encode(frame), encoding.encode_labels(frame)
     parties, members = _group_rows(owners)
-    data = FederatedData.from_arrays(members, [y[m] for m in members], parties=parties, task=encoding.task,
-                                     validation=validation, test=test, seed=seed, name=name)
-    labels = y[data.x] if encoding.task == "classification" else data.y
-    data = replace(_weighted(data, frame, weight), x=encoded.x[data.x], y=labels, classes=encoding.classes,
-                   features=encoding.features, encoding=encoding)
+    order, splits = split_rows(members, validation=options.validation, test=options.test, seed=options.seed)
+    data = FederatedData(encoded.x[order], y[order], splits, parties, encoding.task, encoding.classes,
+                         encoding.features, options.name, encoding=encoding)
+    data = _weighted(data, frame, options.weight, order)
     return data.with_notes("The inputs are made by a fitted encoding", *encoded.remarks.messages())
 
 
-def choose_columns(
-    columns: list[str], party: str, labels: Sequence[str], features: list[str] | None, exclude: list[str] | None,
-    weight: str | None
-) -> list[str]:
+def choose_columns(columns: Sequence[str], options: TableOptions) -> list[str]:
     """The columns to predict from."""
-    for mistake in column_mistakes(columns, party, labels, features, exclude, weight):
+    for mistake in column_mistakes(columns, options):
         raise InputError(mistake)
-    return remaining_columns(columns, party, labels, features, exclude, weight)
+    return remaining_columns(columns, options)
 
 
-def remaining_columns(columns: Sequence[str], party: str | None, labels: Sequence[str], features: Sequence[str] | None,
-                      exclude: Sequence[str] | None, weight: str | None) -> list[str]:
+def remaining_columns(columns: Sequence[str], options: TableOptions) -> list[str]:
     """The features if they are named, otherwise the columns that have no other use."""
-    if features:
-        return list(features)
-    used = {party, *labels, weight, *(exclude or [])}
-    return [] if features is not None else [c for c in columns if c not in used]
+    if options.features is not None:
+        return list(options.features)
+    used = {options.party, *options.labels, options.weight, *(options.exclude or [])}
+    return [c for c in columns if c not in used]
 
 
-def column_mistakes(columns: Sequence[str], party: str | None, labels: Sequence[str], features: Sequence[str] | None,
-                    exclude: Sequence[str] | None, weight: str | None) -> Iterator[str]:
-    """A sentence for each setting or name of a column that is wrong; ``party`` is None for the table of one party."""
+def column_mistakes(columns: Sequence[str], options: TableOptions, *, is_of_site: bool = False) -> Iterator[str]:
+    """A sentence for each setting or name of a column that is wrong.
+
+    Args:
+        is_of_site: whether all rows are those of one site, so that no column names the party.
+    """
+    labels, weight = options.labels, options.weight
     for c, count in Counter(columns).items():
         if count > 1:
             yield f"two columns are named {shorten(repr(c))}: give each a different name"
         check_encodable(c, "the name of a column")
-    options = {"party": [] if party is None else [party], "label": labels, "features": features or [],
-               "exclude": exclude or [], "weight": [] if weight is None else [weight]}
+    uses_of = {"party": [] if is_of_site else [options.party], "label": labels, "features": options.features or [],
+               "exclude": options.exclude or [], "weight": [] if weight is None else [weight]}
     known = set(columns)
-    for option, names in options.items():
+    for option, names in uses_of.items():
         for c in names:
             if c not in known:
                 yield (f"{option} names the column {shorten(repr(c))}, which the table does not have: its columns are "
                        f"{shorten(', '.join(map(repr, columns)))}{nearest(str(c), columns)}")
-    used = [*options["party"], *labels, *options["weight"], *options["features"],
-            *set(options["exclude"]).difference((party, *labels))]
+    used = [*uses_of["party"], *labels, *uses_of["weight"], *uses_of["features"],
+            *set(uses_of["exclude"]).difference((*uses_of["party"], *labels))]
     for c, count in Counter(used).items():
         if count > 1:
-            uses = [option for option in options if c in options[option]]
+            uses = [option for option in uses_of if c in uses_of[option]]
             yield f"the column {shorten(repr(c))} is named twice, as {' and '.join(uses)}: name it once"
-    if features:
+    if options.features:
         return
-    chosen = remaining_columns(columns, party, labels, features, exclude, weight)
+    chosen = remaining_columns(columns, options)
     if not chosen:
         yield "no column is left to predict from: name some in features, or exclude fewer"
     for c in chosen:
@@ -300,8 +253,9 @@ def column_mistakes(columns: Sequence[str], party: str | None, labels: Sequence[
                    f"exclude {shorten(repr(c))}, or give it a name")
 
 
-def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None) -> FederatedData:
-    """Data whose inputs are row numbers of a frame, with the weights of a column of the frame."""
+def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None,
+              order: NDArray[np.intp]) -> FederatedData:
+    """Data with the weights of a column of the frame, whose rows are packed in this order."""
     if weight is None:
         return data
     values = read_feature(weight, frame[weight])
@@ -309,7 +263,7 @@ def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None) ->
         raise InputError(f"weight: the column {shorten(repr(weight))} has text: name a column of numbers")
     RowNames(frame.index).refuse(~(np.isfinite(values) & (values >= 0))[:, None], [weight],
                                  "the weight must be a number that is not negative: correct it, or leave the row out")
-    return data.with_weights(values[data.x])
+    return data.with_weights(values[order])
 
 
 def _read_parties(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
@@ -319,11 +273,11 @@ def _read_parties(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
     return read_parties(frame[party])
 
 
-def _group_rows(owners: NDArray[np.object_]) -> tuple[list[str], Sequence[NDArray[np.intp]]]:
+def _group_rows(owners: NDArray[np.object_]) -> tuple[tuple[str, ...], Sequence[NDArray[np.intp]]]:
     """The parties' names in natural order, and the rows of each party, from the name of each row's party."""
     import pandas as pd
 
-    parties = sorted(set(owners), key=natural_order)
+    parties = tuple(sorted(set(owners), key=natural_order))
     numbers = pd.Categorical(owners, categories=parties).codes
     return parties, np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
 

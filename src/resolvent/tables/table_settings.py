@@ -1,54 +1,118 @@
-"""The settings of a table, as an experiment has them."""
+"""The options of a table: what an experiment file, a site or a call says about reading and encoding it."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, Literal, Self
 
 from resolvent.errors import InputError
+from resolvent.tables.text_formats import Decimal, TextFormat
 
 SITE_TABLE = "the table of each site"  # instead of a path, in the experiment of a federation
 
+AnyTask = Literal["auto", "classification", "regression"]
+Missing = Literal["refuse", "impute", "indicate"]
+Scale = Literal["standard", "none"]
+Dates = Literal["refuse", "days", "parts"]
+Rare = Literal["keep", "other"]
+Unseen = Literal["refuse", "other", "missing"]
 
-class TableSettings(NamedTuple):
-    """The settings of an experiment for a table; ``data.tables.table`` explains each setting."""
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How a table with a row per sample becomes inputs and labels of parties.
+
+    Attributes:
+        party: the column that names the party. In a text file it is read as text, so that ``007`` is not ``7``.
+        label: the column to predict; or several, which are all numbers, for regression, or have two values each.
+        features: the columns to predict from, in this order; default: all but ``party`` and ``label``.
+        exclude: columns to leave out.
+        task: ``classification``, ``regression``, or ``auto``: regression if the label is a decimal number,
+            classification if it is an integer, true/false, text or a category.
+        missing: what to do if a feature is empty, NaN, None or blank text: ``refuse`` it; ``impute`` the median of
+            the numbers or the most frequent category; or impute it and ``indicate`` it in a 0/1 column. A missing party
+            or label is always refused.
+        scale: ``standard`` gives numbers mean 0 and deviation 1 over the training rows; ``none`` does not.
+        validation: share of each party's rows for validation.
+        test: share of each party's rows for testing.
+        seed: seed of the split.
+        weight: a column of numbers, the weight of each row in the loss, as if the row occurred this many times.
+            Predictions do not use it, and scores count every row once.
+        dates: what to do with a column of dates: ``refuse`` it; replace it by a number, the ``days`` since 1970-01-01;
+            or by its ``parts``: year, month and weekday.
+        rare: what to do with the rare levels of a column of text: ``keep`` them, or join them in the level ``other``.
+            At most 100 levels may be left.
+        rare_count: a level is rare if it has fewer rows.
+        unseen: what a model does with levels of new rows that the table does not have: ``refuse`` the rows; take them
+            for the level ``other``, or for no level if nothing was joined; or take them for ``missing`` values.
+        levels: column of text -> its levels, or the label -> its classes, so that none is read from the rows. Rows with
+            another level have none, that is, zeros in the inputs of the column; another class is refused.
+
+    Raises:
+        InputError: the list of labels is empty, or two options exclude each other.
+    """
 
     party: str
-    label: str
+    label: str | list[str]
+    _: KW_ONLY
     features: list[str] | None = None
     exclude: list[str] | None = None
-    task: str = "auto"
-    missing: str = "refuse"
-    scale: str = "standard"
+    task: AnyTask = "auto"
+    missing: Missing = "refuse"
+    scale: Scale = "standard"
     validation: float = 0.2
     test: float = 0.2
     seed: int = 0
     weight: str | None = None
-    dates: Any = "refuse"
-    rare: str = "keep"
+    dates: Dates = "refuse"
+    rare: Rare = "keep"
     rare_count: int = 10
-    unseen: Any = "refuse"
+    unseen: Unseen = "refuse"
     levels: dict[str, list[str]] | None = None
-    more_labels: tuple[str, ...] = ()  # of several labels, those after the first
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            raise InputError("label: the list is empty: name the column to predict, or several")
+        if self.unseen == "missing" and self.missing == "refuse":
+            raise InputError("unseen: missing needs missing: impute or indicate, because missing values are refused")
+        if self.levels and self.rare == "other":
+            raise InputError("levels: list the levels, or join the rare ones with rare: other, not both")
+        if self.rare_count < 1:
+            raise InputError(f"rare_count={self.rare_count} must be at least 1")
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "TableSettings":
-        """The settings of a table among these values; ``label`` may be a list."""
-        label, *more = label_names(values["label"])
-        known = {name: value for name, value in values.items() if name in cls._fields}
-        return cls(**{**known, "label": label, "more_labels": tuple(more)})
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The options among these values, such as those of an experiment's data."""
+        known = {item.name for item in fields(cls) if item.init}
+        return cls(**{name: value for name, value in values.items() if name in known})
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The columns to predict."""
-        return (self.label, *self.more_labels)
+        return (self.label,) if isinstance(self.label, str) else tuple(self.label)
+
+    @property
+    def min_level_rows(self) -> int:
+        """Levels with fewer rows are joined; 0: none."""
+        return self.rare_count if self.rare == "other" else 0
 
 
-def label_names(label: str | list[str]) -> list[str]:
-    """The columns to predict, from the setting ``label``.
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(TableOptions):
+    """The options of a table in a file.
 
-    Raises:
-        InputError: it is an empty list.
+    Attributes:
+        separator: the character between two values in a text file. ``auto``: a comma (in ``.tsv`` a tab), or the one of
+            comma, semicolon, tab and ``|`` that gives a header with the columns ``party`` and ``label``.
+        decimal: the decimal mark of numbers in a text file. ``auto``: a point; or a comma if values are not separated
+            by commas, numbers have commas that cannot separate thousands, and none has a point.
+        encoding: encoding of a text file. ``auto``: UTF-8, or what the file's byte-order mark says.
     """
-    names = [label] if isinstance(label, str) else list(label)
-    if not names:
-        raise InputError("label: the list is empty: name the column to predict, or several")
-    return names
+
+    separator: str = "auto"
+    decimal: Decimal = "auto"
+    encoding: str = "auto"
+
+    @property
+    def format(self) -> TextFormat:
+        """How a text file is written."""
+        return TextFormat(self.separator, self.decimal, self.encoding)

@@ -3,17 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 SITES = ("Aachen", "Bonn", "Celle", "Düren", "Essen")
-SETTINGS = TableSettings("site", "ill", test=0.4)
-
-
-def arguments(settings):
-    """The arguments of from_frame that settings stand for."""
-    values = settings._asdict()
-    del values["more_labels"]
-    return values
+SETTINGS = TableOptions("site", "ill", test=0.4)
 
 
 def clean(rows=800, seed=0):

@@ -1,9 +1,11 @@
 """Each kind of fault, planted alone, is reported with its column, its site and its severity; nothing else is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
-from planted import SETTINGS, SITES, arguments, at, clean
+from planted import SETTINGS, SITES, at, clean
 from ruamel.yaml import YAML
 from sklearn.datasets import load_breast_cancer
 
@@ -93,7 +95,7 @@ FAULTS = {  # name: (change of the table, settings, kind, severity, column, site
 def test_a_planted_fault_is_found_and_nothing_else(name):
     change, settings, *expected = FAULTS[name]
     frame = change(clean())
-    _, findings = check_frame(frame, SETTINGS._replace(**settings))
+    _, findings = check_frame(frame, replace(SETTINGS, **settings))
     reported = {(f.kind, f.severity, f.column, f.site) for f in findings}
     extra = {"class absent": {("few test rows", "warning", "ill", "Bonn")},
              "missing at a site": {("missing", "note", "age", None)}}
@@ -106,14 +108,14 @@ def test_a_planted_fault_is_found_and_nothing_else(name):
 def test_an_error_is_reported_exactly_if_the_run_refuses_the_table(name):
     change, settings, *_ = FAULTS[name]
     frame, is_refused = change(clean()), False
-    options = arguments(SETTINGS._replace(**settings))
+    options = vars(replace(SETTINGS, **settings))
     try:
         from_frame(frame, **options)
     except InputError:
         is_refused = True
     except UserWarning:
         pass
-    _, findings = check_frame(frame, SETTINGS._replace(**settings))
+    _, findings = check_frame(frame, replace(SETTINGS, **settings))
     assert any(f.severity == "error" for f in findings) == is_refused
 
 
@@ -187,7 +189,7 @@ def test_rows_in_training_and_test_are_leakage_and_rows_at_two_sites_are_reporte
 def test_several_rows_of_a_person_are_reported_and_repeated_quantities_are_not():
     """Text in any order; whole numbers unless each site has a range of its own, as ages at a children's hospital."""
     def persons(frame, **settings):
-        return [f.column for f in check_frame(frame, SETTINGS._replace(**settings))[1] if f.kind == "persons"]
+        return [f.column for f in check_frame(frame, replace(SETTINGS, **settings))[1] if f.kind == "persons"]
 
     assert persons(visits_of_patients(clean(), "P"), exclude=["code"]) == ["code"]
     assert persons(visits_of_patients(clean(), "P", interleaved=False), exclude=["code"]) == ["code"]
@@ -210,7 +212,7 @@ def test_rows_that_are_equal_by_chance_are_not_reported():
 def test_the_splits_are_those_of_the_run():
     frame = clean()
     view, _ = check_frame(frame, SETTINGS)
-    data = from_frame(frame, **arguments(SETTINGS))
+    data = from_frame(frame, **vars(SETTINGS))
     for k in range(len(data)):
         ages = frame["age"].to_numpy()[(view.site_of == k) & (view.split_of == 2)]
         test = data.party(k, "test")[0][:, data.features.index("age")]

@@ -1,7 +1,7 @@
 """``check``: everything about the data of an experiment that a user should know before the first round."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,8 +20,8 @@ from resolvent.tables.checks.table_check import check_frame, divided
 from resolvent.tables.checks.table_view import TableColumn, TableView
 from resolvent.tables.party_tables import table
 from resolvent.tables.table_files import read_table_file
-from resolvent.tables.table_settings import TableSettings, label_names
-from resolvent.tables.text_formats import Decimal, NumberFormatError, TextFormat
+from resolvent.tables.table_settings import FileOptions, TableOptions
+from resolvent.tables.text_formats import NumberFormatError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,17 +104,17 @@ def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **se
             raise InputError(f"{', '.join(settings)}: an experiment file has these settings: give them as changes, "
                              "such as changes=['data.missing=impute']")
         return check_file(ExperimentFile.load(str(source), changes))
-    if unknown := next((name for name in settings if name not in TableSettings._fields), None):
-        raise InputError(f"check({unknown}=...) is not a setting of a table"
-                         f"{alternatives(unknown, TableSettings._fields)}")
+    known = [option.name for option in fields(TableOptions)]
+    if unknown := next((name for name in settings if name not in known), None):
+        raise InputError(f"check({unknown}=...) is not a setting of a table{alternatives(unknown, known)}")
     if "party" not in settings or "label" not in settings:
         raise InputError("a data frame needs party and label, the names of two columns: check(frame, party='hospital', "
                          "label='outcome')")
-    check_arguments(table, (), settings)
-    return check_table(source, TableSettings.of(settings))
+    check_arguments(TableOptions, (), settings, title="check")
+    return check_table(source, TableOptions.of(settings))
 
 
-def check_table(frame: "pd.DataFrame", settings: TableSettings, site: str | None = None, party: int = 0) -> DataCheck:
+def check_table(frame: "pd.DataFrame", settings: TableOptions, site: str | None = None, party: int = 0) -> DataCheck:
     """Check a table, see ``check_frame``."""
     view, findings = check_frame(frame, settings, site, party)
     sites = () if view is None else _rows_of_sites(view)
@@ -161,21 +161,20 @@ def first_lines(file: ExperimentFile) -> list[str]:
 
 def _check_table_file(values: Mapping[str, Any]) -> DataCheck:
     """Check a file with a table; if its decimal mark is not clear, all other findings are those of decimal points."""
-    settings = TableSettings.of(values)
+    options = FileOptions.of(values)
     try:
-        return check_table(_read_table(values, values["decimal"]), settings)
+        return check_table(_read_table(values["table"], options), options)
     except NumberFormatError as error:
         problems = error.problems
-    checked = check_table(_read_table(values, "."), settings)
+    checked = check_table(_read_table(values["table"], replace(options, decimal=".")), options)
     findings = [Finding("numbers", "error", *divided(problem), column) for column, problem in problems.items()]
     findings += [finding for finding in checked.findings if finding.column not in problems]
     return replace(checked, findings=in_order(findings))
 
 
-def _read_table(values: Mapping[str, Any], decimal: Decimal) -> "pd.DataFrame":
-    text = TextFormat(values["separator"], decimal, values["encoding"])
-    return read_table_file(values["table"], text, (values["party"], *label_names(values["label"])), (values["party"],),
-                           lambda column: column != values["party"])[0]
+def _read_table(path: str, options: FileOptions) -> "pd.DataFrame":
+    return read_table_file(path, options.format, (options.party, *options.labels), (options.party,),
+                           lambda column: column != options.party)[0]
 
 
 def _view_of_data(data: FederatedData) -> TableView:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.data import sample_trees as trees
-from resolvent.data.federated import FederatedData, Task
+from resolvent.data.federated import FederatedData, Task, split_rows
+from resolvent.data.samples import check_encodable, check_parties
 from resolvent.errors import InputError, shorten
 from resolvent.math.tree import count_rows
 from resolvent.math.tree import rows as rows_of_tree
@@ -86,18 +87,21 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
         raise InputError(f"{type(partition).__name__} distributes samples by one label of each, and the labels have "
                          "another structure: set by to the name of an array or to a function (x, y) -> [n]")
     rows = partition(np.zeros(total, np.int32) if labels is None else labels, seed, users)
-    parties = None
+    parties = tuple(f"party {k}" for k in range(len(rows)))
     if users is not None and partition.parties_are_users:
-        parties = [str(users[r[0]] if names is None else names[users[r[0]]]) for r in rows]
+        parties = tuple(str(users[r[0]] if names is None else names[users[r[0]]]) for r in rows)
+        check_parties(parties)
     kind: Task = "classification"
     if classes is not None and task in (None, "classification") and isinstance(y, np.ndarray) and y.ndim == 1:
         packed, class_names = _numbers_of(y, classes), tuple(map(str, classes))
     else:
         packed, kind, class_names = trees.label_arrays([y], task or "auto", classes, (name,))
-    # Row numbers are split first, so that inputs are copied once only.
-    order = FederatedData.from_arrays(rows, parties=parties, validation=validation, test=test, seed=seed, name=name)
-    x, y = rows_of_tree((x, packed), order.x)
-    return replace(order, x=x, y=y, task=kind, classes=class_names, vocabulary=vocabulary)
+    check_encodable(name, "the name of the data")
+    for text in class_names:
+        check_encodable(text, "the name of a class")
+    order, splits = split_rows(rows, validation=validation, test=test, seed=seed)
+    x, y = rows_of_tree((x, packed), order)  # the only copy of the inputs
+    return FederatedData(x, y, splits, parties, kind, class_names, name=name, vocabulary=vocabulary)
 
 
 def _numbers_of(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[np.int32]:

@@ -117,6 +117,6 @@ def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
     rows = np.concatenate(orders)
     split = data.reordered(rows, consecutive_splits(lengths))
     if split.unencoded is not None:
-        x, encoding = split.unencoded.encode(split.is_train)
+        x, encoding = split.unencoded.encode(split.splits["train"].rows)
         split = replace(split, x=x, encoding=encoding)
     return Fold(split, rows, np.concatenate(repeated))

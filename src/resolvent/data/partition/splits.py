@@ -88,5 +88,5 @@ def encode_by_all_rows(data: FederatedData) -> FederatedData:
     """
     if data.unencoded is None:
         return data
-    x, encoding = data.unencoded.encode(np.ones(data.total, bool))
+    x, encoding = data.unencoded.encode(np.arange(data.total))
     return replace(data, x=x, encoding=encoding)

@@ -47,8 +47,7 @@ from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame, natural_order, table
 from resolvent.tables.table_files import read_table_file
-from resolvent.tables.table_settings import label_names
-from resolvent.tables.text_formats import TextFormat
+from resolvent.tables.table_settings import FileOptions, TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,10 +109,9 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
     if not isinstance(data, Bound):
         raise InputError(f"{file.location('data')}: data: a rehearsal needs data of parties")
     if data.function is table:
-        values = data.values
-        party = values["party"]
-        text = TextFormat(values["separator"], values["decimal"], values["encoding"])
-        frame, _ = read_table_file(values["table"], text, (party, *label_names(values["label"])), (party,),
+        options = FileOptions.of(data.values)
+        party = options.party
+        frame, _ = read_table_file(data.values["table"], options.format, (party, *options.labels), (party,),
                                    lambda column: True)
         settings = file.bound.settings()
     else:
@@ -123,7 +121,8 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
                                                       "scale": "none", **shares}}
         # Secure sums hide which classes a site has.
         settings["data"]["levels"] = {name: sorted({*frame[name].astype(str)}, key=natural_order)
-                                      for name in label_names(labels) if not pd.api.types.is_float_dtype(frame[name])}
+                                      for name in TableOptions(party, labels).labels
+                                      if not pd.api.types.is_float_dtype(frame[name])}
     experiment = experiment_from_text(write_yaml(settings), file.name, rehearsal=True)
     names = sorted(set(frame[party].astype(str)), key=natural_order)
     return Rehearsal(experiment, frame, name_sites(names))

@@ -27,7 +27,7 @@ from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.party_tables import table
-from resolvent.tables.table_settings import SITE_TABLE, TableSettings
+from resolvent.tables.table_settings import SITE_TABLE, TableOptions
 
 # Settings without an effect in a federation, and their defaults.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1}
@@ -70,9 +70,9 @@ class FederatedExperiment:
         return self.file.to_yaml(comments=False)
 
     @property
-    def table(self) -> TableSettings:
+    def table(self) -> TableOptions:
         """The settings of the sites' tables."""
-        return TableSettings.of(self.file.bound.part("data").values)
+        return TableOptions.of(self.file.bound.part("data").values)
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """A context in which numbers have the bits of the experiment."""

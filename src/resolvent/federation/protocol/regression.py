@@ -20,7 +20,7 @@ from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.regression.regression_fits import SumsOfFit
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 METHOD = "regression"  # its name in the limits of a site
 # Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.
@@ -65,11 +65,11 @@ class FederatedRegression:
         return parse_formula(self.settings.formula)
 
     @property
-    def table(self) -> TableSettings:
+    def table(self) -> TableOptions:
         """The columns that a site's table must have."""
         formula = self.formula
         columns = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added])
-        return TableSettings(self.file.data.party, formula.response.label, [*columns])
+        return TableOptions(self.file.data.party, formula.response.label, features=[*columns])
 
     @property
     def presets(self) -> list[str]:

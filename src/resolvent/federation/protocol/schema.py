@@ -32,7 +32,7 @@ from resolvent.tables.column_encodings import (
 from resolvent.tables.columns import MAX_CATEGORIES
 from resolvent.tables.dates import date_column
 from resolvent.tables.encoding import TableEncoding
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 
 class Agreement(NamedTuple):
@@ -47,7 +47,7 @@ class Agreement(NamedTuple):
     conflicts: tuple[str, ...]
 
 
-def agree(reports: Mapping[str, TableReport], settings: TableSettings, total: TableReport | None = None) -> Agreement:
+def agree(reports: Mapping[str, TableReport], settings: TableOptions, total: TableReport | None = None) -> Agreement:
     """Find the common encoding of all sites.
 
     Args:
@@ -70,7 +70,7 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings, total: Ta
     if conflicts:
         return Agreement(None, tuple(conflicts))
     total = pooled([*reports.values()]) if total is None else total
-    min_rows = settings.rare_count if settings.rare == "other" else 0
+    min_rows = settings.min_level_rows
     if conflicts := [line for column in total.columns for line in _column_conflicts(column, min_rows)]:
         return Agreement(None, tuple(conflicts))
     numbers = tuple(_number_column(column, total.rows["train"], settings.scale) for column in total.columns
@@ -79,9 +79,8 @@ def agree(reports: Mapping[str, TableReport], settings: TableSettings, total: Ta
     marked = tuple(column.name for column in total.columns if column.has_missing)
     missing: Any = settings.missing
     dates = tuple(date_column(name, settings.dates) for name in total.dates)
-    return Agreement(TableEncoding(settings.party, labels[0], numbers, categories,
-                                   marked if missing == "indicate" else (), missing, dates, settings.unseen,
-                                   tuple(labels[1:])), ())
+    return Agreement(TableEncoding(settings.party, tuple(labels), numbers, categories,
+                                   marked if missing == "indicate" else (), missing, dates, settings.unseen), ())
 
 
 def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str]:

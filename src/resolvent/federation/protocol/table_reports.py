@@ -55,19 +55,13 @@ class TableReport:
     Attributes:
         rows: number of rows in each split.
         columns: the features, in the order of the table.
-        more_labels: the other label columns, if there are several.
+        labels: the label columns.
     """
 
     rows: Mapping[str, int]
     columns: tuple[ColumnReport, ...]
-    label: LabelReport
+    labels: tuple[LabelReport, ...]
     dates: tuple[str, ...] = ()
-    more_labels: tuple[LabelReport, ...] = ()
-
-    @property
-    def labels(self) -> tuple[LabelReport, ...]:
-        """The label columns."""
-        return (self.label, *self.more_labels)
 
     def plain(self) -> dict[str, Any]:
         """Plain values, as they are sent."""
@@ -79,8 +73,8 @@ class TableReport:
         try:
             columns = tuple(ColumnReport(**column) for column in content["columns"])
             dates = tuple(map(str, content.get("dates", ())))
-            more = tuple(LabelReport(**label) for label in content.get("more_labels", ()))
-            report = cls(dict(content["rows"]), columns, LabelReport(**content["label"]), dates, more)
+            labels = tuple(LabelReport(**label) for label in content["labels"])
+            report = cls(dict(content["rows"]), columns, labels, dates)
             numbers = [*report.rows.values(), *(x for c in columns for x in (c.count, c.mean, c.squares)),
                        *(n for c in columns for n in (c.levels or {}).values()),
                        *(n for label in report.labels for n in (*label.classes.values(),

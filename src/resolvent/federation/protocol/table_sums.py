@@ -40,9 +40,9 @@ def names_only(report: TableReport, listed: Collection[str], labels: Sequence[st
     columns = tuple(replace(
         column, has_missing=False, count=0, mean=0.0, squares=0.0, has_hidden=False,
         levels=None if column.levels is None else dict.fromkeys(column.levels, 0)) for column in report.columns)
-    first, *more = (LabelReport(label.kind, dict.fromkeys(label.classes, 0), None if label.weights is None else
-                                dict.fromkeys(label.classes or [""], 0.0)) for label in report.labels)
-    return TableReport(dict.fromkeys(SPLITS, 0), columns, first, report.dates, tuple(more))
+    of_labels = tuple(LabelReport(label.kind, dict.fromkeys(label.classes, 0), None if label.weights is None else
+                                  dict.fromkeys(label.classes or [""], 0.0)) for label in report.labels)
+    return TableReport(dict.fromkeys(SPLITS, 0), columns, of_labels, report.dates)
 
 
 def pooled(reports: Sequence[TableReport]) -> TableReport:
@@ -50,10 +50,10 @@ def pooled(reports: Sequence[TableReport]) -> TableReport:
     columns: dict[str, list[ColumnReport]] = {}
     for column in (column for report in reports for column in report.columns):
         columns.setdefault(column.name, []).append(column)
-    first, *more = map(_pooled_label, zip(*(report.labels for report in reports), strict=True))
+    labels = tuple(map(_pooled_label, zip(*(report.labels for report in reports), strict=True)))
     return TableReport({split: sum(report.rows[split] for report in reports) for split in SPLITS},
-                       tuple(map(_pooled_column, columns.values())), first,
-                       tuple(dict.fromkeys(date for report in reports for date in report.dates)), tuple(more))
+                       tuple(map(_pooled_column, columns.values())), labels,
+                       tuple(dict.fromkeys(date for report in reports for date in report.dates)))
 
 
 def _pooled_label(labels: Sequence[LabelReport]) -> LabelReport:
@@ -143,8 +143,7 @@ def pooled_from_integers(total: NDArray[np.uint64], names: TableReport) -> Table
         weights = None if label.weights is None else {
             name: float(_next_exact(values)) for name in sorted(label.weights)}
         labels.append(LabelReport(label.kind, {name: counts[name] for name in label.classes}, weights))
-    return TableReport(rows, tuple(columns[column.name] for column in names.columns), labels[0], names.dates,
-                       tuple(labels[1:]))
+    return TableReport(rows, tuple(columns[column.name] for column in names.columns), tuple(labels), names.dates)
 
 
 def count_of_integers(names: TableReport) -> int:

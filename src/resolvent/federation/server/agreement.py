@@ -35,7 +35,7 @@ from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.secure_phases import SecurePhases
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.encoding_files import read_encoding, to_plain, write_encoding
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 _TABLES, _ALL = "tables.json", "all sites"
 
@@ -149,7 +149,7 @@ def _secure_total(job: FederationJob, experiment: FederatedExperiment, transport
         return pooled_from_integers(sums.sum_once(run, (0, 0), job.sites, count_of_integers(names)), names)
 
 
-def _notes(reports: Mapping[str, TableReport], settings: TableSettings) -> Iterator[str]:
+def _notes(reports: Mapping[str, TableReport], settings: TableOptions) -> Iterator[str]:
     """A line for each site with levels that it does not name, or with other shares of rows than the experiment's."""
     for site, report in reports.items():
         rows = sum(report.rows.values())
@@ -196,7 +196,7 @@ def _found_encoding(tables: _Tables, experiment: FederatedExperiment) -> TableEn
 
 def _choose_metric(experiment: FederatedExperiment, encoding: TableEncoding, total: TableReport) -> DecisiveMetric:
     """The metric that compares methods, as in a simulation: it depends on the share of the most frequent class."""
-    counts = {} if encoding.more_labels else total.label.classes
+    counts = total.labels[0].classes if len(total.labels) == 1 else {}
     largest = max(counts, key=lambda name: counts[name], default="")
     share = counts[largest] / sum(counts.values()) if counts else 0.0
     return choose_by_share(share, largest, experiment.model(encoding).loss.score_name, experiment.metrics,
@@ -210,7 +210,7 @@ def _prepare(job: FederationJob, experiment: FederatedExperiment, transport: Tra
     if experiment.has_weights:
         # With secure sums all sites have the weights of the pooled rows.
         reports = tables.reports if experiment.privacy is None else {_ALL: tables.total}
-        sums = {site: report.label.weights or {} for site, report in reports.items()}
+        sums = {site: report.labels[0].weights or {} for site, report in reports.items()}
         rows = {site: report.rows["train"] for site, report in reports.items()}
         founders = tables.founders if experiment.privacy is None else (_ALL,)
         try:

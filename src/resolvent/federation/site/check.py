@@ -1,6 +1,7 @@
 """The check of a site before it takes part: its table, its limits, and everything that would leave the site."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 from resolvent.tables.checks.finding import Finding, in_order, text_of
 from resolvent.tables.checks.table_check import check_frame
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 __all__ = ["check_site"]
 
@@ -94,7 +95,8 @@ def _regression_lines(file: SiteFile, name: str, regression: RegressionFile, run
         yield "  the numbers of complete rows and of those left out"
         for column, levels in run.levels.items():
             yield f"  {column}: the names of {len(levels)} levels with their numbers of rows"
-        yield f"  {run.experiment.table.label} (the label): its classes with their numbers of rows, or its sum"
+        label = run.experiment.formula.response.label
+        yield f"  {label} (the label): its classes with their numbers of rows, or its sum"
         yield "The site would send in the rounds (with the levels of this site alone):"
         yield from _lines_of_rounds(run, run.methods, file.limits)
         if sends_own_fits(run.experiment.settings):
@@ -111,16 +113,16 @@ def _lines_of_rounds(run: SiteRun | RegressionRun, methods: Mapping[str, Algorit
                                                    min_sites=max(2, limits.min_sites)))
 
 
-def _findings(file: SiteFile, name: str, settings: TableSettings) -> Iterator[str]:
+def _findings(file: SiteFile, name: str, settings: TableOptions) -> Iterator[str]:
     """Everything about the site's table that the site should know: it is computed here and does not leave."""
     frame = read_frame(file, settings.labels)
     frame = frame.rename(columns={local: common for common, local in (file.columns or {}).items()})
     exclude = [column for column in settings.exclude or [] if column in frame.columns]  # other sites can have more
-    view, findings = check_frame(frame, settings._replace(exclude=exclude), site=name)
+    view, findings = check_frame(frame, replace(settings, exclude=exclude), site=name)
     if view is not None and view.label is not None and view.is_classification:
         findings += [Finding("rare class", "error", f"the class {text_of(name)} has {count_of(count, 'row')}, fewer "
                              f"than min_cell {file.limits.min_cell}", "leave its rows out, or lower min_cell in "
-                             "site.yaml", settings.label, value=int(count))
+                             "site.yaml", settings.labels[0], value=int(count))
                      for name, count in zip(view.label.values, view.label.counts, strict=True)
                      if count < file.limits.min_cell]
     yield f"Findings about the table, which do not leave the site: {len(findings) or 'none'}"

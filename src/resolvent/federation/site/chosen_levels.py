@@ -11,7 +11,7 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.tables.column_encodings import is_missing, list_values
 from resolvent.tables.columns import LabelKind
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 
 def common_values(values: NDArray[Any], train: NDArray[np.intp], min_cell: int) -> NDArray[Any]:
@@ -36,7 +36,7 @@ def hidden_levels(values: NDArray[Any], min_cell: int, allowed: Sequence[str] | 
                      if count < min_cell or (allowed is not None and level not in allowed))
 
 
-def listed_levels(settings: TableSettings, kinds: Mapping[str, LabelKind], texts: Collection[str],
+def listed_levels(settings: TableOptions, kinds: Mapping[str, LabelKind], texts: Collection[str],
                   classes: Mapping[str, Collection[str]]) -> dict[str, tuple[str, ...]]:
     """Column of text, or the label -> the levels that the experiment lists, in the order of the encoding.
 

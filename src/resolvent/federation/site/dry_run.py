@@ -47,7 +47,7 @@ class DryRun:
         encoding, conflicts = agree({self.name: self.report}, experiment.table)
         if encoding is not None:
             # Equal factors of the weights of all classes: the others follow from the sums of all sites.
-            weights = dict.fromkeys(self.report.label.weights or {}, 1.0) if experiment.has_weights else None
+            weights = dict.fromkeys(self.report.labels[0].weights or {}, 1.0) if experiment.has_weights else None
             self.run.prepare(encoding, experiment.decide_by, weights)
         return list(conflicts)
 

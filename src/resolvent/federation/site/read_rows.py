@@ -11,7 +11,7 @@ from resolvent.federation.protocol.limits import WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
 from resolvent.federation.site.table_versions import TableRows, TableVersions
 from resolvent.tables.table_files import read_table_file
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def read_frame(site: SiteFile, labels: Sequence[str] = ()) -> "pd.DataFrame":
     return frame
 
 
-def read_site_rows(site: SiteFile, settings: TableSettings, *, folder: Path | None = None,
+def read_site_rows(site: SiteFile, settings: TableOptions, *, folder: Path | None = None,
                    version: int | None = None) -> "tuple[pd.DataFrame, TableRows | None]":
     """The table of a site with the names of the federation, and the rows that it uses; None: all.
 
@@ -67,7 +67,7 @@ def check_present(needed: Iterable[str], names: Sequence[str]) -> None:
                           f"columns: {{{shorten(name)}: NAME}} in the site's file{nearest(name, names)}", column=name)
 
 
-def choose_columns(names: Sequence[str], settings: TableSettings, limits: Limits) -> list[str]:
+def choose_columns(names: Sequence[str], settings: TableOptions, limits: Limits) -> list[str]:
     """The columns to predict from, in the order of the table or of ``features``."""
     weight = [] if settings.weight is None else [settings.weight]
     check_present([*settings.labels, *weight, *(settings.features or []), *(settings.levels or {})], names)

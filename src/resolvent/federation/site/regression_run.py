@@ -79,7 +79,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
     def check_limits(self) -> None:
         """Check the plan against the site's limits, before anything about the table leaves the site."""
         limits, settings, report = self._site.limits, self.experiment.settings, self._report
-        label, sites = self.experiment.table.label, len(self._membership.sites)
+        label, sites = self._formula.response.label, len(self._membership.sites)
         planned = Usage(self.experiment.total_rounds, self.experiment.total_rounds, 1, 0, math.inf)
         reasons = reasons_of_budgets(limits, self._ledger, self._lead, planned, without=self._folder.name)
         for rounds in map(self.experiment.rounds_of, self.experiment.labels):
@@ -102,7 +102,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
 
     def _check_columns(self) -> None:
         """Refuse free text, identifiers and levels that the site does not list."""
-        limits, counts = self._site.limits, {**self._report.levels, self.experiment.table.label: self._report.classes}
+        limits, counts = self._site.limits, {**self._report.levels, self._formula.response.label: self._report.classes}
         check_listed_columns({name: len(levels) for name, levels in counts.items()},
                              {name: np.asarray(self._frame[name], np.float64) for name in self._report.numbers},
                              self._report.rows, limits)

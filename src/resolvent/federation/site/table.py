@@ -37,8 +37,8 @@ from resolvent.tables.columns import (
     read_feature,
 )
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
-from resolvent.tables.encoding import TableEncoding, check_missing, missing_values
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.encoding import TableEncoding, check_missing, label_values, missing_values
+from resolvent.tables.table_settings import TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ class SiteTable:
         secret: the secret of the site; None if the split is that of a simulation.
     """
 
-    def __init__(self, frame: "pd.DataFrame", settings: TableSettings, site: str, party: int,
+    def __init__(self, frame: "pd.DataFrame", settings: TableOptions, site: str, party: int,
                  limits: Limits = NO_LIMITS, held_out: Sequence[str] | None = None,
                  rows: TableRows | None = None) -> None:
         """Read the columns of a table.
@@ -187,19 +187,18 @@ class SiteTable:
                         for name in self._columns)
         weights = None
         if with_weights:
-            weights = self._reported(f"weights {self._settings.weight!r} of {self._settings.label!r}",
+            weights = self._reported(f"weights {self._settings.weight!r} of {self._settings.labels[0]!r}",
                                      self._sum_weights)
         reports = [self._listed_only(ColumnReport(**column)) for column in columns]
-        label, *more = (self._label_report(name, weights) for name in self._settings.labels)
-        return TableReport(dict(self._lengths), tuple(reports), label, tuple(date.name for date in self._dates),
-                           tuple(more))
+        labels = tuple(self._label_report(name, weights) for name in self._settings.labels)
+        return TableReport(dict(self._lengths), tuple(reports), labels, tuple(date.name for date in self._dates))
 
     def _label_report(self, label: str, weights: Mapping[str, float] | None) -> LabelReport:
         kind = self._label_kinds[label]
         classes = self._reported(f"classes {label!r} {kind}", partial(self._count_classes, label))
         if (listed := self._listed.get(label)) is not None:
             classes = {name: classes.get(name, 0) for name in listed}
-        return LabelReport(kind, classes, weights if label == self._settings.label else None)
+        return LabelReport(kind, classes, weights if label == self._settings.labels[0] else None)
 
     def _listed_only(self, report: ColumnReport) -> ColumnReport:
         """The part of the stored answer about the levels that the experiment lists; it has the same for every list."""
@@ -223,7 +222,7 @@ class SiteTable:
 
         No class has fewer training rows than the minimum count, except none: see ``_read_classes``.
         """
-        weights, label = self._row_weights[self._train], self._settings.label
+        weights, label = self._row_weights[self._train], self._settings.labels[0]
         classes = {*self._classes[label]} if len(self._classes) == 1 else set[str]()
         names = np.array([str(name) if classes else "" for name in self._frame[label]], object)[self._train]
         return {name: float(weights[names == name].sum()) for name in sorted(classes or {""})}
@@ -281,8 +280,7 @@ class SiteTable:
         with refusing(RefusalCode.ENCODING):
             x = encoding.encode_columns(self._visible_columns(), self._names)[self._order]
         with refusing(RefusalCode.VALUES):
-            encoded = [label.encode(self._frame[label.name], self._names) for label in encoding.labels]
-        y = (np.stack(encoded, axis=1) if encoding.more_labels else encoded[0])[self._order]
+            y = label_values(encoding.labels, self._frame, self._names)[self._order]
         if encoding.task == "regression":
             y = y.astype(np.result_type(y.dtype, np.float32))
         starts = np.cumsum([0, *self._lengths.values()])
@@ -334,7 +332,7 @@ def _answer_anew(question: str, compute: Callable[[], Any]) -> Any:
     return compute()
 
 
-def read_site_table(site: SiteFile, settings: TableSettings, name: str, party: int, *, folder: Path | None = None,
+def read_site_table(site: SiteFile, settings: TableOptions, name: str, party: int, *, folder: Path | None = None,
                     version: int | None = None, held_out: Sequence[str] | None = None) -> SiteTable:
     """Read a site's table from its file.
 

@@ -18,7 +18,7 @@ from resolvent.tables.checks.table_view import TableColumn, TableView, read_colu
 from resolvent.tables.columns import is_empty, read_label
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
 from resolvent.tables.party_tables import column_mistakes, natural_order, remaining_columns
-from resolvent.tables.table_settings import TableSettings
+from resolvent.tables.table_settings import TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MAX_RATIO = 6  # rows for each value with which a label of many values is read
 
 
-def check_frame(frame: "pd.DataFrame", settings: TableSettings, site: str | None = None, party: int = 0
+def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None = None, party: int = 0
                 ) -> tuple[TableView | None, list[Finding]]:
     """Check a table.
 
@@ -42,13 +42,9 @@ def check_frame(frame: "pd.DataFrame", settings: TableSettings, site: str | None
 
     names = [str(c) for c in frame.columns]
     frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
-    chosen = remaining_columns(names, settings.party if site is None else None, settings.labels, settings.features,
-                               settings.exclude, settings.weight)
-    if site is not None:
-        chosen = [name for name in chosen if name != settings.party]
-    findings = [Finding("columns", "error", *divided(mistake)) for mistake in column_mistakes(
-        names, settings.party if site is None else None, settings.labels, settings.features, settings.exclude,
-        settings.weight)]
+    chosen = remaining_columns(names, settings)
+    findings = [Finding("columns", "error", *divided(mistake))
+                for mistake in column_mistakes(names, settings, is_of_site=site is not None)]
     frame = frame.loc[:, ~frame.columns.duplicated()]
     if not len(frame):
         return None, [*findings, Finding("rows", "error", "the table has no rows", "give one row per sample")]
@@ -75,11 +71,10 @@ def check_frame(frame: "pd.DataFrame", settings: TableSettings, site: str | None
     return view, findings
 
 
-def _check_view(view: TableView, settings: TableSettings) -> Iterator[Finding]:
-    min_level_rows = settings.rare_count if settings.rare == "other" else 0
+def _check_view(view: TableView, settings: TableOptions) -> Iterator[Finding]:
     yield from spellings("sites", list(view.sites))
     for column in view.features.values():
-        yield from check_column(view, column, settings.missing, min_level_rows)
+        yield from check_column(view, column, settings.missing, settings.min_level_rows)
     yield from check_classes(view)
     yield from check_leaks(view)
     yield from check_units(view)
@@ -121,7 +116,7 @@ def _missing(kind: str, name: str, frame: "pd.DataFrame", empty: NDArray[np.bool
                    "fill it in, or leave these rows out", name, value=count)
 
 
-def _read_label(frame: "pd.DataFrame", name: str, settings: TableSettings, findings: list[Finding]
+def _read_label(frame: "pd.DataFrame", name: str, settings: TableOptions, findings: list[Finding]
                 ) -> tuple[TableColumn | None, bool]:
     import pandas as pd
 
@@ -158,7 +153,7 @@ def _read_label(frame: "pd.DataFrame", name: str, settings: TableSettings, findi
     return TableColumn(name, all_codes, numbers), False
 
 
-def _read_features(frame: "pd.DataFrame", names: list[str], settings: TableSettings, findings: list[Finding]
+def _read_features(frame: "pd.DataFrame", names: list[str], settings: TableOptions, findings: list[Finding]
                    ) -> dict[str, TableColumn]:
     try:
         dates = find_dates(frame, names, settings.dates)
@@ -187,7 +182,7 @@ def _check_weights(weights: "pd.Series[Any]") -> Iterator[Finding]:
                       name, value=len(wrong))
 
 
-def _split_rows(site_of: NDArray[np.integer], sites: int, settings: TableSettings, party: int,
+def _split_rows(site_of: NDArray[np.integer], sites: int, settings: TableOptions, party: int,
                 findings: list[Finding]) -> NDArray[np.integer] | None:
     """[n] 0 for training, 1 for validation, 2 for test rows, as the run divides them."""
     splits = np.zeros(len(site_of), np.int8)
