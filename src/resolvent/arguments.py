@@ -96,7 +96,8 @@ def with_options(options: Callable[P, Options]) -> Callable[[Callable[[Source, O
     """Decorate a function of a source and its options, so that each option is an argument of its own.
 
     The parameters, their defaults and their descriptions are those of the class of the options. Arguments are checked
-    by their annotations, with the name of the function in errors.
+    by their annotations, with the name of the function in errors. A field ``given`` of the options is no parameter: it
+    gets the names of the arguments of the call.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Ways:
@@ -115,7 +116,8 @@ def with_options(options: Callable[P, Options]) -> Callable[[Callable[[Source, O
 
     def decorate(function: Callable[[Source, Options], R]) -> Callable[Concatenate[Source, P], R]:
         source, _ = inspect.signature(function).parameters.values()
-        signature = settings.replace(parameters=[source, *settings.parameters.values()])
+        signature = settings.replace(parameters=[
+            source, *(p for name, p in settings.parameters.items() if name != "given")])
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> R:
@@ -125,7 +127,8 @@ def with_options(options: Callable[P, Options]) -> Callable[[Callable[[Source, O
                 raise TypeError(f"{function.__name__}() {error}") from None
             given = {name: value for name, value in arguments.items() if name != source.name}
             check_arguments(options, (), given, title=function.__name__)
-            return function(arguments[source.name], options(**given))  # type: ignore[call-arg]
+            names = {"given": frozenset(given)} if "given" in settings.parameters else {}
+            return function(arguments[source.name], options(**given, **names))  # type: ignore[call-arg]
 
         annotations = {name: p.annotation for name, p in signature.parameters.items()}
         call.__annotations__ = annotations | {"return": function.__annotations__["return"]}

@@ -136,9 +136,9 @@ def test_column_names_that_are_not_text_become_text():
     ({"features": ["ash"], "exclude": ["ash"]}, r"'ash' is named twice, as features and exclude"),
     ({"features": []}, r"no column is left"),
     ({"exclude": load_wine().feature_names}, r"no column is left"),
-    ({"task": "regresion"}, r"task='regresion'.*auto, classification, regression"),
-    ({"missing": "drop"}, r"missing='drop'.*refuse, impute, indicate"),
-    ({"scale": "minmax"}, r"scale='minmax'.*standard, none"),
+    ({"task": "regresion"}, r"task='regresion'.*'auto', 'classification' or 'regression'"),
+    ({"missing": "drop"}, r"missing='drop'.*'refuse', 'impute' or 'indicate'"),
+    ({"scale": "minmax"}, r"scale='minmax'.*'standard' or 'none'"),
     ({"validation": 0.5, "test": 0.5}, r"validation=0.5 and test=0.5"),
 ])
 def test_wrong_options_are_refused(options, message):

@@ -44,7 +44,7 @@ def test_missing_numbers_become_the_pooled_mean(scale):
     frame = pooled_table()
     frame.loc[frame.index % 7 == 0, "age"] = np.nan
     frame.loc[3, "ward"] = None
-    settings = SETTINGS._replace(missing="indicate", scale=scale)
+    settings = replace(SETTINGS, missing="indicate", scale=scale)
     tables = site_tables(frame, settings)
     encoding, _ = agreed(tables, settings)
     data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4, missing="indicate", scale=scale)
@@ -72,7 +72,7 @@ def test_regression_and_integer_classes_have_the_order_of_the_pooled_table():
 # Levels that the experiment lists
 
 LEVELS = {"ward": ["west", "south", "east"], "ill": ["yes", "no", "perhaps"]}
-LISTING = SETTINGS._replace(levels=LEVELS)
+LISTING = replace(SETTINGS, levels=LEVELS)
 
 
 def test_listed_levels_are_those_of_the_encoding_and_no_other_is_read_from_the_rows():
@@ -123,7 +123,7 @@ def test_lists_that_do_not_fit_are_refused_by_column():
             ({"age": ["a"]}, "age", "no column of text"), ({"ward": ["a", "a"]}, "ward", "list each level once"),
             ({"street": ["a"]}, "street", "has no column 'street'")):
         with pytest.raises(Refusal, match=match) as refused:
-            site_tables(frame, SETTINGS._replace(levels=levels))
+            site_tables(frame, replace(SETTINGS, levels=levels))
         assert refused.value.column == column
     for levels, match in (({"age": ["a"]}, "no column of text"), ({"ill": ["no"]}, "not among the classes"),
                           ({"ward": []}, "at least one")):
@@ -180,7 +180,7 @@ def test_no_mean_over_few_values_is_reported():
     """With two values, their mean and sum of squares give both of them."""
     frame = pooled_table()
     frame.loc[2:19, "age"] = np.nan
-    settings = SETTINGS._replace(missing="impute")
+    settings = replace(SETTINGS, missing="impute")
     tables = site_tables(frame, settings, min_cell=5)
     reports = {site: table.report() for site, table in tables.items()}
     few = reports["aachen"].columns[0]
@@ -194,7 +194,7 @@ def test_no_mean_over_few_values_is_reported():
 def test_a_column_without_values_is_a_conflict():
     frame = pooled_table()
     frame["age"] = np.nan
-    settings = SETTINGS._replace(missing="impute")
+    settings = replace(SETTINGS, missing="impute")
     assert "at no site as many values" in agreed(site_tables(frame, settings), settings).conflicts[0]
 
 
@@ -216,7 +216,7 @@ def test_weights_from_sums_are_those_of_the_pooled_rows(class_weight):
     frame = pooled_table().assign(sure=np.random.default_rng(1).uniform(0.5, 2, 90))
     data = from_frame(frame, "site", "ill", test=0.3, validation=0.1, seed=4, weight="sure")
     data = data if class_weight is None else data.with_class_weights(class_weight)
-    settings = SETTINGS._replace(weight="sure")
+    settings = replace(SETTINGS, weight="sure")
     tables = site_tables(frame, settings)
     encoding, _ = agreed(tables, settings)
     reports = {site: table.report(with_weights=True) for site, table in tables.items()}

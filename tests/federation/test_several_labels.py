@@ -1,5 +1,7 @@
 """Tables with several labels over encoded messages: models of a simulation, and the rules of a site for each label."""
 
+import re
+
 import numpy as np
 import pytest
 

@@ -1,6 +1,7 @@
 """Findings about the tables of a federation: those of a site stay there, the lead has those of the agreed numbers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -44,13 +45,13 @@ def test_a_mean_of_few_rows_is_not_compared():
     frame = pooled_table()
     frame["age"] = frame["age"].where((frame["site"] != "celle") | (np.arange(90) < 54), np.nan) * np.where(
         frame["site"] == "celle", 12, 1)
-    assert not list(compare_sites(reports(frame, SETTINGS._replace(missing="impute"), min_cell=5)))
+    assert not list(compare_sites(reports(frame, replace(SETTINGS, missing="impute"), min_cell=5)))
 
 
 def test_dates_and_rare_levels_are_agreed_on():
     frame = pooled_table().assign(day=pd.date_range("2024-01-01", periods=90).astype(str),
                                   code=["usual"] * 60 + ["a", "b", "c"] * 10)
-    settings = SETTINGS._replace(dates="parts", rare="other", rare_count=20, unseen="other")
+    settings = replace(SETTINGS, dates="parts", rare="other", rare_count=20, unseen="other")
     tables = site_tables(frame, settings)
     encoding, conflicts = agreed(tables, settings)
     assert not conflicts
@@ -70,7 +71,7 @@ def test_dates_and_rare_levels_are_agreed_on():
 
 def test_a_hidden_level_is_other_if_there_are_rare_levels_whatever_the_server_names():
     frame = pooled_table().drop(columns="ward").assign(code=["usual"] * 60 + ["a"] * 26 + ["hidden"] * 4)
-    settings = SETTINGS._replace(rare="other", rare_count=20)
+    settings = replace(SETTINGS, rare="other", rare_count=20)
     tables = site_tables(frame, settings, min_cell=5)
     encoding, _ = agreed(tables, settings)
     column = next(c for c in encoding.categories if c.name == "code")

@@ -6,9 +6,9 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,18 +52,11 @@ class FrameOptions(TableOptions):
             estimated from them. It determines the features, the task and what is done with missing values, so these
             options must be left out. Notes say how the rows differ from those that it was fitted to. None: an encoding
             is fitted.
-        given: the names of the options that the caller has set.
     """
 
     name: str = "table"
     encoding: TableEncoding | None = None
-    given: frozenset[str] = field(init=False, repr=False, compare=False)
-
-    def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Remember which options are set."""
-        made = super().__new__(cls)
-        object.__setattr__(made, "given", frozenset(options))
-        return made
+    given: frozenset[str] = frozenset()  # the names of the options that the caller has set, see ``with_options``
 
     def __post_init__(self) -> None:
         free = {"party", "label", "validation", "test", "seed", "weight", "name", "encoding"}
