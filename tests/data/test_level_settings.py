@@ -126,5 +126,5 @@ def test_settings_that_contradict_each_other_are_refused():
         from_frame(cities(), "site", "ill", unseen="missing")
     with pytest.raises(InputError, match="rare_count=0 must be at least 1"):
         from_frame(cities(), "site", "ill", rare="other", rare_count=0)
-    with pytest.raises(InputError, match="rare='merge'.*'keep' or 'other'"):
+    with pytest.raises(InputError, match=r"rare='merge'.*'keep' or 'other'"):
         from_frame(cities(), "site", "ill", rare="merge")

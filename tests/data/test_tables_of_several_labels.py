@@ -9,7 +9,7 @@ from resolvent.errors import InputError
 from resolvent.tables.checks.table_check import check_frame
 from resolvent.tables.encoding_files import from_plain, to_plain
 from resolvent.tables.party_tables import from_frame
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"site": list("aabb") * 5, "age": RNG.normal(50, 9, 20), "upper": RNG.normal(12, 1, 20),

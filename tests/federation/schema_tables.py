@@ -10,7 +10,7 @@ from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.table import SiteTable
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 SITES = ("aachen", "berlin", "celle")
 SETTINGS = TableOptions("site", "ill", test=0.3, validation=0.1, seed=4)

@@ -19,7 +19,7 @@ from resolvent.federation.site.red_team.closed_forms import DenseUpdate, dense_u
 from resolvent.federation.site.red_team.recovery import InputScale, recovered_rows
 from resolvent.federation.site.steps import first_state, party_step
 from resolvent.federation.site.table import SiteTable
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 SECRET = b"a site's secret of 32 bytes ....."
 

@@ -26,7 +26,7 @@ from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import Site
 from resolvent.federation.site.table import SiteTable
 from resolvent.tables.encoding_files import to_plain
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 SECRET = "Zaphod Beeblebrox"
 NUMBER = "8374652910"  # a number of a patient, which no other text has

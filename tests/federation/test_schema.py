@@ -17,7 +17,7 @@ from resolvent.federation.protocol.schema import agree, misfits
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.site.table import SiteTable, read_site_table
 from resolvent.tables.party_tables import from_frame
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 
 def test_scaling_from_sums_is_that_of_the_pooled_rows():

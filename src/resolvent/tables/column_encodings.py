@@ -24,7 +24,7 @@ from resolvent.tables.columns import (
     read_feature,
     read_text,
 )
-from resolvent.tables.table_settings import Scale
+from resolvent.tables.table_options import Scale
 
 if TYPE_CHECKING:
     import pandas as pd

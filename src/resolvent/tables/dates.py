@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from resolvent.data.encoded_rows import RowNames
 from resolvent.errors import InputError, shorten
 from resolvent.tables.columns import has_dates, is_date, is_empty
-from resolvent.tables.table_settings import Dates
+from resolvent.tables.table_options import Dates
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -38,7 +38,7 @@ from resolvent.tables.column_encodings import (
 )
 from resolvent.tables.columns import Columns, check_magnitudes, is_text, plain_numbers, read_parties
 from resolvent.tables.dates import DateColumn, expand_dates
-from resolvent.tables.table_settings import Missing, TableOptions, Unseen
+from resolvent.tables.table_options import Missing, TableOptions, Unseen
 
 if TYPE_CHECKING:
     import pandas as pd

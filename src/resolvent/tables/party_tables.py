@@ -35,9 +35,9 @@ from resolvent.tables.columns import (
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
 from resolvent.tables.encoding import TableEncoding, UnencodedColumns, check_missing, label_values, missing_values
 from resolvent.tables.table_files import read_table_file
-from resolvent.tables.table_settings import FileOptions, Scale, TableOptions
+from resolvent.tables.table_options import FileOptions, Scale, TableOptions
 
-__all__ = ["from_frame", "table"]
+__all__ = ["FrameOptions", "from_frame", "table"]
 
 if TYPE_CHECKING:
     import pandas as pd

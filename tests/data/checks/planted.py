@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 SITES = ("Aachen", "Bonn", "Celle", "Düren", "Essen")
 SETTINGS = TableOptions("site", "ill", test=0.4)

@@ -30,7 +30,7 @@ from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.tables.columns import read_parties
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.new_rows import read_rows
-from resolvent.tables.table_settings import SITE_TABLE
+from resolvent.tables.table_options import SITE_TABLE
 from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from resolvent.tables.checks.table_check import check_frame, divided
 from resolvent.tables.checks.table_view import TableColumn, TableView
 from resolvent.tables.party_tables import table
 from resolvent.tables.table_files import read_table_file
-from resolvent.tables.table_settings import FileOptions, TableOptions
+from resolvent.tables.table_options import FileOptions, TableOptions
 from resolvent.tables.text_formats import NumberFormatError
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame, natural_order, table
 from resolvent.tables.table_files import read_table_file
-from resolvent.tables.table_settings import FileOptions, TableOptions
+from resolvent.tables.table_options import FileOptions, TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,7 +27,7 @@ from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.party_tables import table
-from resolvent.tables.table_settings import SITE_TABLE, TableOptions
+from resolvent.tables.table_options import SITE_TABLE, TableOptions
 
 # Settings without an effect in a federation, and their defaults.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1}

@@ -20,7 +20,7 @@ from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.regression.regression_fits import SumsOfFit
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 METHOD = "regression"  # its name in the limits of a site
 # Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.

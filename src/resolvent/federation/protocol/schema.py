@@ -32,7 +32,7 @@ from resolvent.tables.column_encodings import (
 from resolvent.tables.columns import MAX_CATEGORIES
 from resolvent.tables.dates import date_column
 from resolvent.tables.encoding import TableEncoding
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 
 class Agreement(NamedTuple):

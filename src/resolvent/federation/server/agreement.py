@@ -35,7 +35,7 @@ from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.secure_phases import SecurePhases
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.encoding_files import read_encoding, to_plain, write_encoding
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 _TABLES, _ALL = "tables.json", "all sites"
 

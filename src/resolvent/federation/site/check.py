@@ -20,7 +20,7 @@ from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 from resolvent.tables.checks.finding import Finding, in_order, text_of
 from resolvent.tables.checks.table_check import check_frame
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 __all__ = ["check_site"]
 

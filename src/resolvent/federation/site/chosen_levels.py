@@ -11,7 +11,7 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.tables.column_encodings import is_missing, list_values
 from resolvent.tables.columns import LabelKind
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 
 def common_values(values: NDArray[Any], train: NDArray[np.intp], min_cell: int) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from resolvent.federation.protocol.limits import WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
 from resolvent.federation.site.table_versions import TableRows, TableVersions
 from resolvent.tables.table_files import read_table_file
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from resolvent.tables.columns import (
 )
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
 from resolvent.tables.encoding import TableEncoding, check_missing, label_values, missing_values
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from resolvent.tables.checks.table_view import TableColumn, TableView, read_colu
 from resolvent.tables.columns import is_empty, read_label
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
 from resolvent.tables.party_tables import column_mistakes, natural_order, remaining_columns
-from resolvent.tables.table_settings import TableOptions
+from resolvent.tables.table_options import TableOptions
 
 if TYPE_CHECKING:
     import pandas as pd
