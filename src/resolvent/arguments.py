@@ -127,8 +127,9 @@ def with_options(options: Callable[P, Options]) -> Callable[[Callable[[Source, O
                 raise TypeError(f"{function.__name__}() {error}") from None
             given = {name: value for name, value in arguments.items() if name != source.name}
             check_arguments(options, (), given, title=function.__name__)
-            names = {"given": frozenset(given)} if "given" in settings.parameters else {}
-            return function(arguments[source.name], options(**given, **names))  # type: ignore[call-arg]
+            if "given" in settings.parameters:
+                given["given"] = frozenset(given)
+            return function(arguments[source.name], options(**given))  # type: ignore[call-arg]
 
         annotations = {name: p.annotation for name, p in signature.parameters.items()}
         call.__annotations__ = annotations | {"return": function.__annotations__["return"]}
