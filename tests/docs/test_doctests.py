@@ -30,8 +30,8 @@ def modules_with_examples():
 # Modules whose examples run for more than one second.
 SLOW = {f"resolvent.{name}" for name in (
     "testing.contract", "testing.codecs", "testing.solvers", "testing.aggregators",
-    "problem.fitted",
-    "problem.models.model", "problem.models.structured_losses", "problem.importance", "problem.solvers.batches",
+    "predict.fitted",
+    "problem.models.model", "problem.models.structured_losses", "predict.importance", "problem.solvers.batches",
     "comparisons.after.estimators", "comparisons.runs.compare", "comparisons.runs.comparison",
     "comparisons.study.readings", "comparisons.study.study", "comparisons.tuning.sweep",
     "comparisons.tuning.tune", "simulator.record.callbacks", "simulator.engine.rounds",

@@ -37,7 +37,7 @@ from resolvent.tables.encoding import TableEncoding, UnencodedColumns, check_mis
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import FileOptions, Scale, TableOptions
 
-__all__ = ["FrameOptions", "from_frame", "table"]
+__all__ = ["from_frame", "table"]
 
 if TYPE_CHECKING:
     import pandas as pd
