@@ -155,6 +155,14 @@ def test_progress_is_reported():
     assert {total for done, total in reports} == {6}
 
 
+def test_a_run_first_frees_programs_of_models_that_are_gone(monkeypatch):
+    asked = []
+    monkeypatch.setattr("resolvent.simulator.run.free_programs_sometimes", asked.append)
+    problem = rv.problems.QuadraticProblem(jnp.ones((2, 1, 1)), jnp.ones((2, 1)))
+    rv.simulate(rv.fedavg(rv.solvers.GD(0.1)), problem, rounds=1, progress=False)
+    assert asked == [problem]
+
+
 @pytest.mark.parametrize(("change", "message"), [
     ({"rounds": 0}, "rounds=0"),
     ({"diagnostics": ("inexact",)}, "diagnostics: there is no diagnostic 'inexact'; did you mean 'inexactness'\\?"),

@@ -57,7 +57,7 @@ from resolvent.simulator.storage.parties_view import CollectedModels
 from resolvent.simulator.storage.processes import detect_lost_process, is_writer
 from resolvent.simulator.storage.storage import Storage
 from resolvent.simulator.task import Task
-from resolvent.xla.memory_maps import free_programs_sometimes
+from resolvent.xla.program_memory import free_programs_sometimes
 
 
 @checked
@@ -146,8 +146,8 @@ def simulate(
         (3, 3)
     """
     enable_compilation_cache()
-    free_programs_sometimes()
     task = Task.from_arguments(model, data)
+    free_programs_sometimes(model)
     if start is not None:
         algorithm = WarmStart(algorithm, _parameters(start))
     algorithm, description = prepared = task.prepare(algorithm, name)

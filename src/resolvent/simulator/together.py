@@ -35,6 +35,7 @@ from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
 from resolvent.simulator.storage.storage import DeviceStorage
 from resolvent.simulator.task import Task
+from resolvent.xla.program_memory import free_programs_sometimes
 
 
 def structure_of(algorithm: Algorithm) -> tuple[Any, ...]:
@@ -91,6 +92,7 @@ def simulate_together(
     if jax.process_count() > 1:
         raise InputError("runs side by side are for one process: run them one after the other")
     enable_compilation_cache()
+    free_programs_sometimes(model)
     runs = [_Run(plan) for plan in _plans(algorithms, model, data, rounds, seed, participation, evaluate_every,
                                           plan_metrics(metrics, Task.from_arguments(model, data)), name)]
     done = 0

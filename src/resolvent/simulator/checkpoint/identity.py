@@ -16,14 +16,13 @@ from resolvent.errors import InputError, shorten
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
 from resolvent.simulator.plan import Plan
+from resolvent.xla.program_memory import free_programs, remembered
 
 STORED_KEYS = ("fingerprint", "versions", "code")  # what a checkpoint stores of an identity
 
 _UNTRACED = "code of the metrics"
 _PACKAGES = ("resolvent", "jax", "equinox", "optax")
 _ADVICE = "choose another folder, or start afresh without resume"
-# Structure of an algorithm, a model and a participation -> digest of the code with which JAX has compiled them here.
-_compiled_code: dict[Any, str] = {}
 
 
 class RunIdentity(NamedTuple):
@@ -113,10 +112,9 @@ def forget_programs_of_edited_code(plan: Plan) -> None:
     if not (code := digest_of_code(traced)):
         return
     structure = jax.tree.structure(traced)
-    if _compiled_code.setdefault(structure, code) != code:
-        jax.clear_caches()  # type: ignore[no-untyped-call]
-        _compiled_code.clear()
-        _compiled_code[structure] = code
+    if remembered.setdefault(structure, code) != code:
+        free_programs()
+        remembered[structure] = code
 
 
 def _traced_parts(plan: Plan) -> tuple[Any, ...]:
