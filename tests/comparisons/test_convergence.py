@@ -7,9 +7,14 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
-from resolvent.comparisons.judgement.convergence import converged_methods, exact_solve_warning
+from resolvent.comparisons.judgement.convergence import (
+    Convergence,
+    convergence,
+    convergence_of_methods,
+    exact_solve_warning,
+    unfinished_text,
+)
 from resolvent.comparisons.judgement.sites import Evidence
-from resolvent.comparisons.judgement.wording import convergence_text
 from resolvent.comparisons.runs.summary import Source, summarize
 
 
@@ -25,7 +30,8 @@ def test_converged_methods_of_a_convex_problem_are_at_its_optimum():
                                            jnp.array([[1.0, 0], [2, 4], [0, 5]]))
     methods = {f"rate {rate}": rv.fedavg(rv.solvers.GD(rate, steps=1)) for rate in (0.15, 0.05, 0.01)}
     comparison = rv.compare(methods, problem, rounds=20, evaluate_every=1)
-    assert comparison.verdict.converged == {"rate 0.15": True, "rate 0.05": False, "rate 0.01": False}
+    answers = {method: part.has_converged for method, part in comparison.verdict.convergence.items()}
+    assert answers == {"rate 0.15": True, "rate 0.05": False, "rate 0.01": False}
     gaps = comparison.metrics[comparison.metrics["metric"] == "gap"].pivot_table(
         index="round", columns="method", values="value")
     relative = gaps.loc[20] / gaps.loc[0]
@@ -41,19 +47,39 @@ def losses(values, seeds=(0,)):
 
 @pytest.mark.parametrize(("values", "answer"), [
     ([[3.0, 1.0, 1.0, 1.0]], True), ([[3.0, 1.0, 1.0]], None), ([[3.0, 2, 1.5, 1.2, 1.1]], False),
-    ([[3.0, 1.0, 1.001, 1.0, 1.001]], True), ([[3.0, 1.0, 1.01, 1.0, 1.01]], False),
+    ([[3.0, 1.0, 1.01, 1.0, 1.01]], True), ([[3.0, 1.0, 1.1, 1.0, 1.1]], False),
     ([[3.0, 1.0, np.nan, np.nan, np.nan]], False), ([[2.0] * 5], True), ([[1.0, 2.0, 3.0, 4.0]], False),
     ([[3.0, 1.0, 1.0, 1.0], [3.0, 1.0, 1.2, 1.1]], False),
 ])
 def test_the_rule(values, answer):
-    assert converged_methods(losses(values, tuple(range(len(values))))) == {"A": answer}
+    assert convergence_of_methods(losses(values, tuple(range(len(values)))))["A"].has_converged is answer
+
+
+@pytest.mark.parametrize(("values", "rounds"), [
+    ([3.0, 2, 1.5, 1.2, 1.0], 40),  # many times too few: ten times as many
+    ([3.0, 1.08, 1.05, 1.03, 1.0], 8),  # 0.05 of 2 in the last quarter, and 0.04 are allowed
+    ([3.0, 1.0, 1.2, 1.0, 1.2], None), ([1.0, 2.0, 3.0, 4.0], None), ([3.0, 1.0, np.nan, np.nan, np.nan], None),
+])
+def test_rounds_to_try(values, rounds):
+    assert convergence(range(len(values)), values) == Convergence(has_converged=False, rounds=rounds)
+
+
+@pytest.mark.parametrize("loss", [lambda r: 1 / (1 + r / 10), lambda r: np.exp(-r / 150)])
+def test_after_the_rounds_to_try_a_falling_loss_has_converged(loss):
+    rounds = np.arange(0, 101, 5)
+    first = convergence(rounds, loss(rounds))
+    assert first.has_converged is False
+    further = np.linspace(0, first.rounds, 21)
+    assert convergence(further, loss(further)).has_converged is True
 
 
 def test_the_sentence():
-    assert convergence_text({"A": True, "B": False, "C": None}) == (
-        "The training loss of B still changed at the end: more rounds, or a smaller learning rate, would change the "
-        "scores. That of A no longer changed.")
-    assert convergence_text({"C": None}) == ""
+    unfinished = {"converged": {"A": True, "B": False, "C": None}, "rounds_to_try": {"B": 120}}
+    assert unfinished_text(unfinished) == (
+        "B has not converged: over the last quarter of the rounds, its training loss still changed by more than 2% of "
+        "its whole fall. Try rounds: 120.")
+    assert unfinished_text({"converged": {"B": False}}).endswith("Use a smaller learning rate.")
+    assert unfinished_text({"converged": {"C": None, "D": True}}) == ""
 
 
 def table(rows):

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from resolvent.comparisons.after.held_out_rows import SHARED
 from resolvent.comparisons.experiment.data_check import SiteRows
+from resolvent.comparisons.judgement.convergence import unfinished_text
 from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
 from resolvent.comparisons.judgement.verdict import columns_of
 from resolvent.comparisons.judgement.wording import advice_of, choice_text, forecast_text, format_signed
@@ -131,7 +132,12 @@ def score_table(summary: Mapping[str, Any]) -> Table:
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:
-    """Print the outcome of a comparison: the decision for each site, the scores, the finding and the warnings."""
+    """Print the outcome of a comparison: the decision for each site, the scores, the finding and the warnings.
+
+    If a method has not converged, this comes first.
+    """
+    if text := unfinished_text(summary):
+        print_line(text)
     if any(site["decision"] for site in summary.get("sites", [])) and len(summary["methods"]) > 1:
         print_table(decision_table(summary))
         for line in forecast_lines(summary):

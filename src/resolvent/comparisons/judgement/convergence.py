@@ -1,18 +1,23 @@
 """Which methods have converged, whether a baseline is the bound that it claims to be, and exact solves of few rows.
 
-A method has converged if its training loss no longer changes. With L_r the mean over the training rows of the loss
-after round r, over the evaluations of the last quarter of the rounds, at least three,
+A method has converged if its training loss hardly changes any more. With L_r the mean over the training rows of the
+loss after round r, over the evaluations of the last quarter of the rounds, at least three,
 
 .. code-block:: text
 
-    max L_r - min L_r <= 0.001 (L_0 - min over all rounds of L_r)
+    c = (max L_r - min L_r) / (L_0 - min over all rounds of L_r) <= 0.02
 
 for every seed. For a problem whose optimum is known, L_r is the optimality gap. It says that more rounds would change
 little, not that the point is a minimiser: FedAvg with several local steps converges to another point.
+
+If the loss still falls after R rounds, R ceil(c / 0.02) rounds are to be tried, at most 10 R: where the loss approaches
+its limit like 1/r, as that of gradient methods on convex problems does, the fall in the last quarter of r rounds is
+proportional to 1/r. A loss that rises or fluctuates needs a smaller learning rate, and more rounds do not help.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,7 +34,9 @@ from resolvent.problem.solvers import LBFGS
 if TYPE_CHECKING:
     import pandas as pd
 
-_TOLERANCE = 1e-3
+_SHARE = 0.02  # of the whole fall of the loss
+_MOST_ROUNDS = 10  # times as many as the run had
+_BETTER = 1e-3  # by more than this share of its loss, another method is better than a bound
 _ROUNDING = 1e-6  # of the loss: smaller changes are those of 32-bit numbers
 _LAST_SHARE, _MIN_EVALUATIONS = 0.25, 3
 _SPLIT = "train"
@@ -37,27 +44,58 @@ _SPLIT = "train"
 Values = NDArray[np.float64]
 
 
-def converged_methods(evidence: Evidence) -> dict[str, bool | None]:
-    """Method -> whether it has converged; None with too few evaluations, or without its training loss."""
-    return {method: _has_converged(_training_losses(evidence, method, "loss")) for method in evidence.methods}
+class Convergence(NamedTuple):
+    """Whether the training of a method has converged.
+
+    Attributes:
+        has_converged: None with too few evaluations, or without its training loss.
+        rounds: the number of rounds to try; None if it has converged or more rounds would not help.
+    """
+
+    has_converged: bool | None
+    rounds: int | None = None
 
 
-def _has_converged(losses: "Sequence[pd.Series]") -> bool | None:
-    answers = [_is_constant(of_seed) for of_seed in losses]
-    return None if not answers or None in answers else all(answers)
+def convergence_of_methods(evidence: Evidence) -> dict[str, Convergence]:
+    """The convergence of each method: of its worst seed."""
+    return {method: _of_all_seeds([convergence(of_seed.index.tolist(), of_seed.tolist())
+                                   for of_seed in _training_losses(evidence, method, "loss")])
+            for method in evidence.methods}
 
 
-def _is_constant(losses: "pd.Series") -> bool | None:
-    """Whether the losses, by round, have stopped to change."""
-    rounds, values = losses.index.to_numpy(), losses.to_numpy(dtype=float)
+def _of_all_seeds(seeds: Sequence[Convergence]) -> Convergence:
+    answers = [seed.has_converged for seed in seeds]
+    rounds = [seed.rounds for seed in seeds if seed.rounds is not None]
+    return Convergence(None if not answers or None in answers else all(answers), max(rounds, default=None))
+
+
+def convergence(rounds: Sequence[int], losses: Sequence[float]) -> Convergence:
+    """Whether a training has converged, and how many rounds to try.
+
+    Args:
+        rounds: the rounds of the evaluations, from that of the first model on.
+        losses: the training loss at each of them.
+
+    Example:
+        >>> convergence([0, 4, 6, 8], [3.0, 1.0, 1.0, 1.0])
+        Convergence(has_converged=True, rounds=None)
+        >>> convergence([0, 4, 6, 8], [3.0, 1.4, 1.2, 1.1])
+        Convergence(has_converged=False, rounds=64)
+    """
+    at, values = np.asarray(rounds, dtype=float), np.asarray(losses, dtype=float)
     if len(values) <= _MIN_EVALUATIONS:  # the first evaluation is that of the first model
-        return None
+        return Convergence(None)
     if not np.isfinite(values).all():
-        return False
-    first = rounds[-1] - _LAST_SHARE * (rounds[-1] - rounds[0])
-    last = values[min(int(np.searchsorted(rounds, first)), len(values) - _MIN_EVALUATIONS):]
-    smallest = values.min()
-    return bool(np.ptp(last) <= _TOLERANCE * (values[0] - smallest) + _ROUNDING * abs(smallest))
+        return Convergence(has_converged=False)
+    first = at[-1] - _LAST_SHARE * (at[-1] - at[0])
+    last = values[min(int(np.searchsorted(at, first)), len(values) - _MIN_EVALUATIONS):]
+    change, smallest = float(np.ptp(last)), float(values.min())
+    limit = _SHARE * float(values[0] - smallest)
+    if change <= limit + _ROUNDING * abs(smallest):
+        return Convergence(has_converged=True)
+    if last[0] - last[-1] <= limit:
+        return Convergence(has_converged=False)
+    return Convergence(False, int(at[-1]) * min(math.ceil(change / limit), _MOST_ROUNDS))
 
 
 def _training_losses(evidence: Evidence, method: str, name: str) -> "list[pd.Series]":
@@ -77,6 +115,22 @@ def _training_losses(evidence: Evidence, method: str, name: str) -> "list[pd.Ser
     return series
 
 
+def unfinished_text(summary: Mapping[str, Any]) -> str:
+    """The methods whose training has not converged, and how many rounds to try; empty if there is none."""
+    others = [method for method, answer in summary.get("converged", {}).items() if answer is False]
+    if not others:
+        return ""
+    verb, its = ("has", "its") if len(others) == 1 else ("have", "their")
+    text = (f"{enumerate_names(others)} {verb} not converged: over the last quarter of the rounds, {its} training loss "
+            f"still changed by more than {_SHARE:.0%} of its whole fall.")
+    tries = [(rounds, method) for method, rounds in summary.get("rounds_to_try", {}).items()]
+    if not tries:
+        return f"{text} Use a smaller learning rate."
+    most = max(tries)[0]
+    rest = "" if len(tries) == len(others) else ", and a smaller learning rate where the loss does not fall"
+    return f"{text} Try rounds: {most}{rest}."
+
+
 def bound_warnings(evidence: Evidence, algorithms: Mapping[str, Any]) -> list[str]:
     """A sentence for each method on pooled data that another method's shared model shows to be no bound.
 
@@ -93,7 +147,7 @@ def bound_warnings(evidence: Evidence, algorithms: Mapping[str, Any]) -> list[st
         if not uses_pooled_data(algorithms[method]) or not np.isfinite(last[method]):
             continue
         better = [other for other, loss in last.items() if not uses_pooled_data(algorithms[other])
-                  and loss < last[method] - _TOLERANCE * abs(last[method])]
+                  and loss < last[method] - _BETTER * abs(last[method])]
         if better:
             best = min(better, key=last.__getitem__)
             warnings.append(f"{method} is no upper bound in this run: its mean training loss is {last[method]:.4g}, "

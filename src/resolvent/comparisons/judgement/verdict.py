@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.comparisons.judgement.convergence import converged_methods
+from resolvent.comparisons.judgement.convergence import Convergence, convergence_of_methods
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, diverged_sites, no_reference
@@ -39,7 +39,7 @@ class Verdict:
         baseline: the label of the predictions that need no training, in the judgements of the sites.
         seeds: the seeds.
         diverged: method -> site -> the round of the first evaluation since which its model there has no score.
-        converged: method -> whether its training loss no longer changes, see ``converged_methods``.
+        convergence: method -> whether its training has converged, and the number of rounds to try.
     """
 
     score: str
@@ -52,7 +52,7 @@ class Verdict:
     baseline: str | None = None
     seeds: tuple[int, ...] = (0,)
     diverged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    converged: Mapping[str, bool | None] = field(default_factory=dict)
+    convergence: Mapping[str, Convergence] = field(default_factory=dict)
 
     def recommendations(self) -> "pd.DataFrame":
         """The method that each site should use, see ``Comparison.recommend``.
@@ -107,7 +107,7 @@ def judge(evidence: Evidence, sites: Sites | None = None, rule: DecisionRule | N
         rule: how a site weighs gains and losses.
     """
     return replace(_judge(evidence, sites, rule), diverged=diverged_sites(evidence),
-                   converged=converged_methods(evidence))
+                   convergence=convergence_of_methods(evidence))
 
 
 def _judge(evidence: Evidence, sites: Sites | None, rule: DecisionRule | None) -> Verdict:

@@ -100,18 +100,6 @@ def _choice_text(summary: Mapping[str, Any]) -> str:
     return f"The federation should run {method}, which {reason} on the validation rows of {sites}."
 
 
-def convergence_text(converged: Mapping[str, bool | None]) -> str:
-    """A sentence about the methods whose training loss no longer changes; empty if none can be judged."""
-    settled, others = ([m for m, answer in converged.items() if answer is expected] for expected in (True, False))
-    if not settled and not others:
-        return ""
-    if not others:
-        return f"The training loss of {enumerate_names(settled)} no longer changed at the end."
-    text = f"The training loss of {enumerate_names(others)} still changed at the end: more rounds, or a smaller " \
-           "learning rate, would change the scores."
-    return text if not settled else f"{text} That of {enumerate_names(settled)} no longer changed."
-
-
 def advice_text(advice: Sequence[str]) -> str:
     """How many sites have which advice."""
     counts = Counter(advice)

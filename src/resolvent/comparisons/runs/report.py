@@ -6,15 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from resolvent.comparisons.judgement.convergence import unfinished_text
 from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
 from resolvent.comparisons.judgement.verdict import columns_of
-from resolvent.comparisons.judgement.wording import (
-    advice_of,
-    choice_text,
-    convergence_text,
-    forecast_text,
-    format_signed,
-)
+from resolvent.comparisons.judgement.wording import advice_of, choice_text, forecast_text, format_signed
 from resolvent.comparisons.pages import write_page
 from resolvent.comparisons.runs import figures
 from resolvent.comparisons.runs.later_sections import later_sections
@@ -61,7 +56,7 @@ def write_report(folder: Path) -> Path:
         **_pictures(metrics, summary),
         **_gain_section(metrics, summary),
         **_decision_section(summary),
-        convergence=convergence_text(summary.get("converged", {})),
+        unfinished=unfinished_text(summary),
         means=_mean_rows(summary),
         **_site_scores(summary),
         **later_sections(folder, summary),

@@ -147,7 +147,8 @@ def judgement(verdict: Verdict) -> dict[str, Any]:
         "baseline": verdict.baseline,
         "level": LEVEL if verdict.sites.sites else None,
         "diverged": {method: dict(sites) for method, sites in verdict.diverged.items()},
-        "converged": dict(verdict.converged),
+        "converged": {method: part.has_converged for method, part in verdict.convergence.items()},
+        "rounds_to_try": {method: part.rounds for method, part in verdict.convergence.items() if part.rounds},
         "sites": [plain_site(site) for site in verdict.sites.sites],
         "choice": None if verdict.sites.choice is None else verdict.sites.choice._asdict() | {
             "folds": dict(verdict.sites.choice.folds)},
