@@ -94,7 +94,7 @@ def table(rows):
 @pytest.mark.when_changed
 def test_pooled_converges_to_least_squares_and_says_so_if_it_does_not():
     model = rv.models.linear(10)
-    noisy = rv.SGD(0.05, batch_size=2, epochs=1)
+    noisy = rv.SGD(0.2, batch_size=2, epochs=1)
     methods = {"FedAvg": rv.fedavg(rv.solvers.GD(0.1, steps=1)), "pooled": rv.pooled(), "noisy": rv.pooled(noisy)}
     comparison = rv.compare(methods, model, table(30), rounds=40, evaluate_every=4)
     summary = summarize(Source("t", None, dict.fromkeys(methods, "x"), ""), comparison)
