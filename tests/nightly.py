@@ -11,16 +11,20 @@ import os
 import pytest
 
 IS_NIGHT = "RESOLVENT_NIGHTLY" in os.environ
+WHEN_CHANGED = pytest.mark.when_changed
 
 
-def parametrize(names, cases, *, per_commit=1, **options):
-    """``pytest.mark.parametrize``: a commit runs the first cases, the nightly run all of them."""
+def parametrize(names, cases, *, per_commit=1, others=pytest.mark.nightly, **options):
+    """``pytest.mark.parametrize``: a commit runs the first cases, the nightly run all of them.
+
+    With ``others=nightly.WHEN_CHANGED`` the others run also if something that they need has changed.
+    """
     has_several_names = not isinstance(names, str)
 
-    def at_night(case):
-        return pytest.param(*(case if has_several_names else [case]), marks=pytest.mark.nightly)
+    def later(case):
+        return pytest.param(*(case if has_several_names else [case]), marks=others)
 
-    parameters = [case if i < per_commit else at_night(case) for i, case in enumerate(cases)]
+    parameters = [case if i < per_commit else later(case) for i, case in enumerate(cases)]
     return pytest.mark.parametrize(names, parameters, **options)
 
 

@@ -46,6 +46,7 @@ def end(algorithm):
     return np.asarray(state.parties.inner if isinstance(state.parties, AbstentionState) else state.parties).ravel()
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("preset", [rv.fedavg_plus, rv.fedgeomed_plus, rv.fedcomed_plus])
 def test_an_outlier_reaches_its_own_optimum_and_the_others_agree(preset):
     models = end(preset(SOLVER).inner.inner)  # without the choice and the momentum

@@ -258,6 +258,7 @@ def test_fedprox_with_vanishing_steps_and_averaging_solves_the_problem():
     assert gap(rv.schedules.InversePower(first, 0.75), 10_000) < 0.3 * constant
 
 
+@pytest.mark.when_changed
 def test_averages_of_anderson_at_the_parties():
     """The average is updated once a round, in the last phase."""
     inner = DecentralisedAnderson(rv.fedrp(EXACT, eta=1.0, decentralised=True), history_size=6)

@@ -105,6 +105,7 @@ def test_if_all_parties_take_part_pairing_changes_nothing():
             for paired in (True, False)), 1e-12)
 
 
+@pytest.mark.when_changed
 def test_paired_losses_are_of_the_same_parties():
     """With a cohort, mu follows the change of the cohort's loss."""
     problem, cohorts, changes = quadratic(), set(), set()

@@ -135,6 +135,7 @@ def quadratics(ids=range(5)):
     return rv.problems.QuadraticProblem(jnp.stack([jnp.eye(4)] * len(ids)), linears)
 
 
+@pytest.mark.when_changed
 def test_a_huge_reply_does_not_ruin_a_simulation():
     """The others go on as if the party were absent."""
     inner = rv.fedavg(rv.solvers.GD(0.1, steps=1))

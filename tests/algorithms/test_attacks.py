@@ -95,6 +95,7 @@ def test_gaussian_noise_replaces_the_update():
     assert not np.allclose(noise["a"].ravel()[:9], noise["b"])
 
 
+@pytest.mark.when_changed
 def test_the_update_is_the_reply_itself_if_replies_are_no_models():
     """Scaffold replies differences, and FedDANE's first phase gradients; its second phase replies models."""
     problem, flip = quadratic(), rv.attacks.SignFlip()
@@ -226,6 +227,7 @@ def test_nan_replies_count_as_absent_and_are_reported(share):
     assert expected.refused == {}
 
 
+@pytest.mark.when_changed
 def test_a_party_refused_in_one_phase_is_absent_in_the_next_and_keeps_its_state():
     """An infinite gradient in FedDANE's first phase, and Scaffold's control variates with NaN replies."""
     problem = quadratic()

@@ -79,6 +79,7 @@ def private_parties(method=rv.fedavg, **settings):
                                          **{"noise_multiplier": 1.0} | settings)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", [*PARTIES])
 def test_no_claim_for_parties_is_below_its_lower_bound(name):
     pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")

@@ -145,6 +145,7 @@ def test_the_momentum_of_fed_plus_by_numpy():
         np.testing.assert_allclose(state.server.inner, centre, atol=1e-11)
 
 
+@pytest.mark.when_changed
 def test_without_validation_samples_fed_plus_runs_and_a_party_uses_its_joint_model():
     problem = problem_with_an_outlier()
     algorithm = rv.fedgeomed_plus(SOLVER)

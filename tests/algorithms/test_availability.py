@@ -128,6 +128,7 @@ def test_selection_is_uniform_among_the_available_parties():
         np.testing.assert_allclose(rate, 2 / number, atol=5 * np.sqrt(0.25 / available_in[rows].sum(0).min()))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("participation", [
     rv.participation.Stragglers(MARKOV, share=0.4), rv.participation.UniformAvailable(3, MARKOV),
     rv.participation.DayNight(period=6), rv.participation.Outages([0, 1, 0, 1, 0], failure=0.1, repair=0.3, single=0.9),
@@ -172,6 +173,7 @@ class Interrupt(Exception):
     pass
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("memory", ["host", "device"])
 def test_a_resumed_run_continues_the_chain(memory, tmp_path):
     """The state of the participation is in the checkpoint, in both places of the parties' states."""

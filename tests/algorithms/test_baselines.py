@@ -25,6 +25,7 @@ def test_scaffold_converges_to_the_optimum_and_fedavg_does_not(option):
     assert np.abs(fedavg - optimum(problem)).max() > 1e-3
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("option", ["II", "I"])
 @nightly.parametrize("participation", [
     SAMPLED, rv.participation.BySize(3), rv.participation.Bernoulli(0.5), rv.participation.Uniform(2, "uniform"),

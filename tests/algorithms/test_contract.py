@@ -6,7 +6,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
-from contract_rows import ALL_ROWS, BUILT, IN_FULL, ROWS, SAME, TRACED, algorithms_in, structure
+from contract_rows import ALL_ROWS, BUILT, IN_FULL, IN_PAIRS, ROWS, SAME, TRACED, algorithms_in, structure
 
 import resolvent as rv
 from resolvent import algorithms, testing
@@ -14,7 +14,8 @@ from resolvent.algorithms import presets
 
 # Clauses that trace or compile programs of their own; a commit checks them on the simplest row.
 COSTLY = {testing.check_sweep, testing.check_single_sample}
-TRACED_CLAUSES = (testing.check_models, testing.check_declarations, testing.check_weights)
+TRACED_CLAUSES = [testing.check_models, testing.check_declarations,
+                  pytest.param(testing.check_weights, marks=pytest.mark.when_changed)]
 
 # Combinators and methods whose problem, participation or model is not the contract's: the file that has their contract.
 ELSEWHERE = {
@@ -28,9 +29,11 @@ ELSEWHERE = {
 def contract_cases():
     for name in ALL_ROWS:
         for check in testing.CHECKS:
-            at_commit = name in IN_FULL and check is not testing.check_dtypes and (
-                check not in COSTLY or name == IN_FULL[0])
-            marks = () if at_commit else pytest.mark.nightly
+            is_costly = check is testing.check_dtypes or (check in COSTLY and name != IN_FULL[0])
+            if is_costly or name not in {*IN_FULL, *IN_PAIRS}:
+                marks = pytest.mark.nightly
+            else:
+                marks = () if name in IN_FULL else pytest.mark.when_changed
             yield pytest.param(name, check, id=f"{name}-{check.__name__}", marks=marks)
 
 
@@ -39,14 +42,14 @@ def test_contract(name, check):
     check(ALL_ROWS[name])
 
 
-def test_one_algorithm_of_each_class_keeps_the_clauses_that_trace():
+@pytest.mark.parametrize("check", TRACED_CLAUSES)
+def test_one_algorithm_of_each_class_keeps_the_clauses_that_trace(check):
     failures = []
     for name in TRACED:
-        for check in TRACED_CLAUSES:
-            try:
-                check(ALL_ROWS[name])
-            except AssertionError as error:
-                failures.append(f"{name}: {check.__name__}: {error}")
+        try:
+            check(ALL_ROWS[name])
+        except AssertionError as error:
+            failures.append(f"{name}: {error}")
     assert not failures, "\n".join(failures)
 
 

@@ -56,6 +56,7 @@ def test_feddyns_server_correction_is_the_weighted_mean_of_the_parties(participa
         equal(state.server.correction, jax.tree.map(lambda g: np.tensordot(shares, g, 1), state.parties))
 
 
+@pytest.mark.when_changed
 def test_feddyn_is_exact_under_sampling():
     problem, sampled = quadratic(), rv.participation.Uniform(3, "uniform")
     state = limit(rv.feddyn(EXACT, alpha=1.0), problem, 2000, sampled)
@@ -95,6 +96,7 @@ def test_admm_by_numpy_with_dual_variables(relaxation):
     np.testing.assert_allclose(algorithm.server_model(final.server), optimum(problem), atol=1e-10)
 
 
+@pytest.mark.when_changed
 def test_admm_with_absent_parties_averages_those_that_are_present():
     """An absent party keeps x_k + y_k; its y_k follows from the z that it is sent next."""
     problem, rho, participation = quadratic(), 1.4, rv.participation.Uniform(3, "uniform")

@@ -58,6 +58,7 @@ def test_metropolis_weights_are_symmetric_and_mix(edges):
     assert np.sort(np.abs(np.linalg.eigvalsh(w)))[-2] < 1 - 1e-3
 
 
+@pytest.mark.when_changed
 @GRAPHS
 def test_disagreement_falls_by_the_second_eigenvalue(edges):
     """With f_k = |w|^2/2 - g_k'w, U = W ((1 - s) U + s G): along each eigenvector of W a geometric series."""

@@ -108,6 +108,7 @@ def test_stale_replies_matter_only_for_absent_parties():
         equal(state.server.extra.replies, state.parties)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("weighting", ["size", "uniform"])
 def test_stale_replies_have_the_shares_as_weights(weighting):
     """Algorithm 1 of Fed+ as printed: the mean over all N parties, absent ones with their last model."""

@@ -126,6 +126,7 @@ def test_the_simulator_and_a_plain_loop_over_parties_agree():
         np.testing.assert_allclose(a, b, atol=1e-11)
 
 
+@pytest.mark.when_changed
 def test_checkpoints_have_the_memory(tmp_path):
     problem, algorithm = Drift.make(), rv.fedavg(adam(True))
     options = {"progress": False, "evaluate_every": 2}
@@ -201,6 +202,7 @@ def test_implicit_steps_of_sgd_and_the_moments_of_adam():
         rv.OptaxSolver(optax.adam(0.1), steps=1, proximal="implicit")
 
 
+@pytest.mark.when_changed
 def test_several_scores_are_metrics_of_a_run():
     class Scored(Drift):
         def report(self, w, k, split):

@@ -62,6 +62,7 @@ def test_bucketing_by_numpy():
     np.testing.assert_allclose(mean, np.average(POINTS, axis=0, weights=weights), atol=1e-12)
 
 
+@pytest.mark.when_changed
 def test_bucketing_in_a_round_draws_new_buckets():
     """The server passes a key; the mean of buckets of two of six is the mean."""
     mean = rv.robust(GD, rv.aggregators.Bucketing(rv.aggregators.Mean(), size=2))
@@ -165,6 +166,7 @@ def test_the_adaptive_attack_moves_its_aggregator_at_least_as_far_as_ipm_and_ali
         assert adaptive >= 0.95 * damage(attack.collude(points, HONEST, ~HONEST))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("attack", [rv.attacks.ALIE(), rv.attacks.Mimic(), rv.attacks.MinMax(),
                                 rv.attacks.Adaptive(rv.aggregators.Mean())], ids=lambda a: type(a).__name__)
 def test_parties_that_reply_nothing_are_not_changed_by_an_attack(attack):

@@ -201,6 +201,7 @@ FLAX = {"linen": lambda: rv.models.from_flax(LinenNetwork(), np.zeros((1, 3)), t
         "nnx": lambda: rv.models.from_nnx(lambda rngs: NnxNetwork(rngs))}
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("kind", FLAX)
 def test_flax_modules_have_the_statistics_of_their_minibatches(kind):
     x = samples(1)[0]

@@ -63,6 +63,7 @@ class TwoPhases(Combinator):
         return self.inner.server_model(state)
 
 
+@pytest.mark.when_changed
 def test_the_two_models_of_an_interpolation_have_different_noise():
     """From one model, without clipping: with the same noise both models would be the same."""
     solver = DPSGD(0.1, clip=1.0, noise_multiplier=2.0, batch_size=100, steps=2)

@@ -170,6 +170,7 @@ def test_with_a_norm_the_distance_of_an_outlier_does_not_matter():
 
 # --- convergence -----------------------------------------------------------------------------------------------------
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("setting", "converges"), [
     ((1.0, 1.0, 1.0), True), (DOUGLAS_RACHFORD, True), ((1.6, 1.3, 0.9), True), ((1.0, 2.0, 0.9), True),
     ((2.0, 2.0, 1.0), False), ((1.0, 2.0, 1.0), False)])

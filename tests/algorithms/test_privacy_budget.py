@@ -86,6 +86,7 @@ def test_a_resumed_run_continues_its_account(data, tmp_path):
     assert epsilons(result).loc[4].tolist() == pytest.approx([2.0, 1.0, 0.4])
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("simple_accountant")
 def test_a_run_that_starts_from_a_private_one_adds_what_it_spent(data, tmp_path):
     """Also from a saved result, and again from the second run; each party by its name."""
@@ -100,6 +101,7 @@ def test_a_run_that_starts_from_a_private_one_adds_what_it_spent(data, tmp_path)
     assert epsilons(third).iloc[-1].tolist() == pytest.approx([7 * 4 / 8, 7 * 4 / 16, 7 * 4 / 40])
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("simple_accountant")
 def test_only_parties_with_the_same_name_have_spent_before(data):
     def named(*names):
@@ -146,6 +148,7 @@ def test_runs_that_cannot_be_accounted_for_are_refused(data, settings, message):
         run(data, rounds=4, **settings)
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("simple_accountant")
 def test_the_report_of_a_comparison_has_the_epsilon_of_each_party(data, tmp_path):
     budget = rv.privacy.PrivacyBudget(delta=1e-3, epsilon=2.6)

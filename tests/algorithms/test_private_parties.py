@@ -120,6 +120,7 @@ def test_the_model_has_the_stated_noise_whoever_replies(kind, source, replying):
     assert float(jnp.std(state.inner)) * 4 == pytest.approx(1.0, rel=5 / math.sqrt(2 * 4000))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("kind", sorted(KEYS, reverse=True))
 @nightly.parametrize("replying", [4, 0])
 def test_the_number_of_short_updates_has_its_noise_from_the_parties_too(kind, replying):
@@ -164,6 +165,7 @@ def test_private_fed_plus_releases_the_sum_of_the_pulls_and_no_party_moves_it_by
     assert np.abs(np.asarray(states[-1].server.inner)).max() < 4
 
 
+@pytest.mark.when_changed
 def test_the_best_attack_on_private_fed_plus_gains_what_its_epsilon_says():
     """The adversary knows all other parties, the target's data and each released model, and computes the likelihoods.
 

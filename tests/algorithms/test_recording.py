@@ -37,6 +37,7 @@ def inexactness(algorithm):
     return np.asarray(record_rounds(algorithm, PROBLEM, rounds=2, record=("inexactness",)).record.party["inexactness"])
 
 
+@pytest.mark.when_changed
 def test_a_compiled_party_function_records_what_the_next_run_asks_for():
     """With the names in a global variable, the trace without inexactness answered the second run."""
     algorithm = CompiledWork(rv.solvers.GD(0.1))

@@ -167,6 +167,7 @@ def test_the_aggregate_scales_with_the_replies_in_float32(of_scale):
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("attack", [
     rv.attacks.Adaptive(rv.aggregators.Krum(0.2)), rv.attacks.MinMax(), rv.attacks.Mimic(), rv.attacks.ALIE(),
     rv.attacks.IPM()], ids=lambda attack: type(attack).__name__)
@@ -282,6 +283,7 @@ def distance(aggregator, malicious, value=1e6, dtype=np.float64):
     return float(np.linalg.norm(np.asarray(point, np.float64)))
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("name", [n for n in AGGREGATORS if n not in ("Krum", "Bulyan", "centred clipping",
                                                                       "constant norm bound")])
 def test_malicious_replies_above_the_breakdown_point_move_the_aggregate(name):

@@ -52,6 +52,7 @@ def test_a_solver_without_a_step_size_has_the_papers_sigma(solver):
     assert built(rv.fedavg_plus(solver)).sigma == 0.1
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", sorted(NORMS))
 @nightly.parametrize("build", [rv.fedplus, rv.personal_splitting], ids=lambda build: build.__name__)
 def test_other_units_of_the_parameters_give_the_same_models(name, build):

@@ -57,6 +57,7 @@ def test_fedpi_and_fedsplit_solve_the_problem_with_a_constant_step(preset, decen
     assert abs(gap) < 1e-12
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("k", "eta"), [(4, 0.1), (1, 0.3), (1, 0.1), (10, 0.05)])
 def test_fedavg_reaches_its_own_fixed_point(k, eta):
     """Equation (10): (sum_i 1/k sum_j A'A (I - eta A'A)^j)^-1 (sum_i 1/k sum_j (I - eta A'A)^j A'b)."""
@@ -223,6 +224,7 @@ def test_anderson_at_least_halves_the_rounds(preset):
     assert with_anderson <= without / 2, (with_anderson, without)
 
 
+@pytest.mark.when_changed
 def test_anderson_is_exact_after_dimension_plus_one_steps():
     """As GMRES: on a linear map, with a history longer than the dimension d, type II needs d + 1 images."""
     dimension = 4

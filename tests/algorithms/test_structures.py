@@ -89,6 +89,7 @@ def test_fedrep_by_a_plain_loop():
         equal(state.parties.personal["bias"], np.stack(biases))
 
 
+@pytest.mark.when_changed
 def test_fedrep_finds_the_representation_that_parties_share():
     """Linear regression y = h_k (b . x): the shared b ends in the common direction, which no party knows."""
     rng = np.random.default_rng(0)
@@ -109,6 +110,7 @@ def test_personal_leaves_are_not_sent():
     assert message_bytes(describe_on(algorithm, problem)) == (72, 72)
 
 
+@pytest.mark.when_changed
 def test_ifca_separates_two_groups_and_solves_the_problem_of_each():
     """Two groups with the minimisers 1 and -1 and equal Hessians: each model ends at the minimiser of one group."""
     signs = np.array([1, 1, -1, 1, -1, -1.0])

@@ -216,6 +216,7 @@ def test_explanations_of_the_sites(run, call, tmp_path):
     np.testing.assert_allclose(made.sites[None].importance["age"], shared["importance"]["age"], rtol=1e-3)
 
 
+@pytest.mark.when_changed
 def test_the_report_shows_both(run, call, tmp_path):
     assert call("calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path).code == 0
     assert not (run.folder / "report.html").exists()
@@ -232,6 +233,7 @@ def test_the_report_shows_both(run, call, tmp_path):
         "http://creativecommons.org", "")
 
 
+@pytest.mark.when_changed
 def test_saved_comparisons_are_calibrated_in_python(site_run, tmp_path):
     folder = site_run.comparison.save(tmp_path / "saved")
     with pytest.raises(InputError, match="that names its table"):

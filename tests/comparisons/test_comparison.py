@@ -201,6 +201,7 @@ def test_local_training_is_known_by_its_algorithm_not_its_label(comparison, fini
     assert compare_file(ExperimentFile.load(str(finished.yaml), labels)).alone == "on its own"
 
 
+@pytest.mark.when_changed
 def test_compare_takes_metrics_as_simulate_does():
     """A list of metrics, or a mapping; two of one name are refused."""
     data, model = rv.datasets.digits(parties=3), rv.models.logistic(64, 10)

@@ -56,6 +56,7 @@ def classifier():
     return FederatedClassifier(rv.fedavg_plus(rv.SGD(0.5, steps=5)), rounds=5).fit(X, y, groups=PARTIES)
 
 
+@pytest.mark.when_changed
 def test_each_row_is_predicted_by_its_partys_model(classifier):
     assert classifier.parties_.tolist() == ["north", "south", "west"]
     assert classifier.classes_.tolist() == ["ill", "well"]

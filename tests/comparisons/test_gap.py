@@ -45,6 +45,7 @@ def designs():
         yield a, a @ (common + 0.3 * rng.normal(size=3)) + 0.5 * rng.normal(size=30)
 
 
+@pytest.mark.when_changed
 def test_the_last_gaps_are_those_of_the_models_that_were_saved(run):
     folder, summary, gaps, _ = run
     a, b = (np.array(rows) for rows in zip(*designs(), strict=True))

@@ -23,6 +23,7 @@ def test_every_argument_of_every_public_part_refuses_impossible_values():
     assert run_all(IMPOSSIBLE[:3]) == []
 
 
+@pytest.mark.when_changed
 def test_random_arguments_are_accepted_or_refused_by_name():
     assert run_random(cases=300, seed=1) == []
 

@@ -151,6 +151,7 @@ def test_own_parts_run_and_their_models_predict(tmp_path, monkeypatch):
     np.testing.assert_allclose(fitted.outputs(rows), comparison.results["mine"].fitted(1).outputs(rows))
 
 
+@pytest.mark.when_changed
 def test_a_complete_run_of_edited_code_is_not_shown(tmp_path, monkeypatch):
     """Neither after an edit of the part nor after one of what it calls; a comment does not matter."""
     monkeypatch.chdir(tmp_path)

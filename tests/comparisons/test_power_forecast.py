@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 from resolvent.cli.terminal import forecast_lines
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.power_forecast import Forecast, forecast, further_rows
@@ -57,7 +58,7 @@ def shares(rng, rows, gained, lost):
     return rng.choice([1.0, -1.0, 0.0], size=(1, rows), p=[gained, lost, 1 - gained - lost])
 
 
-@pytest.mark.parametrize(("rows", "gained", "lost"), [(60, 0.14, 0.06), (150, 0.10, 0.05)])
+@nightly.parametrize(("rows", "gained", "lost"), [(60, 0.14, 0.06), (150, 0.10, 0.05)], others=nightly.WHEN_CHANGED)
 def test_paired_shares_have_the_stated_power(rows, gained, lost):
     """Forecasts from many first samples, each followed by test rows in the number that it states."""
     rng = np.random.default_rng(0)
@@ -71,6 +72,7 @@ def test_paired_shares_have_the_stated_power(rows, gained, lost):
     assert 0.72 <= shown / trials <= 0.88  # 0.8 with a standard error of 0.018, and the uncertainty of the first rows
 
 
+@pytest.mark.when_changed
 def test_areas_have_the_stated_power():
     """The area under the ROC curve, with 15 % of the rarer class: the further rows keep the shares of the classes."""
     rng, trials, (rows, rarest), shown = np.random.default_rng(0), 400, (200, 30), 0

@@ -129,6 +129,7 @@ def test_a_plan_follows_the_decisions():
         plan_refit(SUMMARY, metrics, "FedAv")
 
 
+@pytest.mark.when_changed
 def test_a_method_that_chooses_by_validation_rows_keeps_them():
     data = from_frame(visits().drop(columns="patient"), "hospital", "outcome", missing="impute", validation=0.25)
     solver = rv.SGD(0.1, epochs=1)
@@ -182,6 +183,7 @@ def test_another_table_than_that_of_the_run_is_refused(site_run, run):
     assert not (run / "refit").exists()
 
 
+@pytest.mark.when_changed
 def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
     decide(run, Essen="alone")
     outcome = call("refit", run, "--method", "FedAvg+", cwd=tmp_path)

@@ -120,6 +120,7 @@ def test_cox_stratified_by_site_is_that_of_the_pooled_rows(arrests, has_ties):
     assert "hazard ratio" in fit.table
 
 
+@pytest.mark.when_changed
 def test_cox_residuals_add_up_to_the_gradient(arrests):
     """The rows' scores, from which robust errors come, sum to the derivative of the log-likelihood at any point."""
     with jax.enable_x64(True):
@@ -186,6 +187,7 @@ def test_heterogeneity(patients):
     np.testing.assert_allclose(heterogeneity.table.loc["age", ["Q", "I2"]], [q, max(0, 1 - 2 / q)], rtol=1e-6)
 
 
+@pytest.mark.when_changed
 def test_fedplus_finds_the_coefficients_that_differ(patients):
     frame = patients.assign(score=patients["score"] + (patients["site"] == "Ulm") * (2 + 0.1 * patients["age"]))
     heterogeneity = rv.regress(frame, "score ~ age + ward + years", party="site").heterogeneity()

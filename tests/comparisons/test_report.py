@@ -250,6 +250,7 @@ def test_diverged_parties_are_losses_and_the_others_keep_their_colours(reports):
     assert "nan" not in "".join(Page(text).texts_of("td")).lower()
 
 
+@pytest.mark.when_changed
 def test_more_than_forty_parties_are_drawn_sorted(reports, made):
     text, _ = read(reports["many parties"])
     assert 'id="gains"' not in text

@@ -160,6 +160,7 @@ def test_resume_without_a_run_starts_it_and_of_a_complete_run_shows_it(plain, tm
     assert {path: digest for path, digest in contents(tmp_path).items() if "thesis" not in path} == before
 
 
+@pytest.mark.when_changed
 def test_a_folder_that_another_process_writes_is_refused(plain, tmp_path, monkeypatch):
     """With any option and with the number of that process; without --out the next folder is used."""
     build = ExperimentFile.build
@@ -180,6 +181,7 @@ def test_a_folder_that_another_process_writes_is_refused(plain, tmp_path, monkey
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {"small", "small-2"}
 
 
+@pytest.mark.when_changed
 def test_a_kill_while_checkpoints_are_removed_leaves_a_complete_run(plain, tmp_path, monkeypatch):
     """Before that, at every rename of the end, the run is resumed without training again."""
     out, rename, steps = tmp_path / "out", Path.rename, []

@@ -58,6 +58,7 @@ def comparison():
     return from_program()
 
 
+@pytest.mark.when_changed
 def test_a_file_and_a_program_give_the_same(folder, comparison, tmp_path):
     summary = read_summary(folder / "runs" / "mine")
     assert {m: list(facts["digests"]) for m, facts in summary["methods"].items()} == {

@@ -79,6 +79,7 @@ def test_folders_and_memory_have_the_same_numbers(runs, study):
                                   single[single["data"] == "digits 3"].drop(columns="data"))
 
 
+@pytest.mark.when_changed
 def test_the_run_of_a_colleague_adds_its_methods(runs, tmp_path):
     with_methods(runs["digits 3"][0], ["FedAvg"]).save(tmp_path / "mine")
     with_methods(runs["digits 3"][0], ["alone", "FedProx"]).save(tmp_path / "theirs")
@@ -115,6 +116,7 @@ def test_corrections_are_those_of_statsmodels():
     assert np.isnan(with_nan[1])
 
 
+@pytest.mark.when_changed
 def test_a_difference_that_is_not_there_is_found_as_often_as_the_level_says():
     """Two methods with the same chances on the same rows: p < 0.05 in about 5 % of the data sets, or in fewer."""
     from resolvent.comparisons.judgement.row_values import RowValues

@@ -97,6 +97,7 @@ def test_experiments_run_in_processes_of_their_own(mine):
         run_study(study, root, jobs=2)
 
 
+@pytest.mark.when_changed
 def test_a_new_algorithm_passes_the_contract(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert call_command("new", "algorithm", "half_step", cwd=tmp_path).code == 0

@@ -328,6 +328,7 @@ def tuned_file(tmp_path_factory):
     return tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine"), tmp_path_factory.mktemp("runs") / "mine")
 
 
+@pytest.mark.when_changed
 def test_file_search_is_that_of_separate_runs(tuned_file):
     """The scores of the trials, the choice of all parties together and that of each party."""
     _, tuned = tuned_file

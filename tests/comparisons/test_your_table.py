@@ -29,6 +29,7 @@ rounds: 20
 """
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("kind", ["csv", "parquet"])
 def test_table_is_read_trained_on_and_reported(kind, visits, call, tmp_path):
     """The table's path is relative to the current folder, wherever the experiment file lies."""

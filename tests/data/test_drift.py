@@ -26,7 +26,7 @@ def drifted(data, frame, site=None):
     return with_drift(data.encoding.encode(frame), data.encoding, training, site).remarks.drift
 
 
-@pytest.mark.parametrize("rows", [20, 100, 2000])
+@nightly.parametrize("rows", [100, 20, 2000], others=nightly.WHEN_CHANGED)
 def test_rows_of_the_same_distribution_seldom_drift(rows):
     data, tables = from_frame(visits(N), "site", "ill"), nightly.examples(200)
     assert sum(bool(drifted(data, visits(rows, seed))) for seed in range(1, tables + 1)) <= tables / 20
@@ -95,6 +95,7 @@ def test_few_rows_and_other_data_have_no_summary():
     assert not drifted(data, visits(19, 1).assign(age=90.0))
 
 
+@pytest.mark.when_changed
 def test_predictions_warn_of_drift_and_a_private_run_stores_no_summary(tmp_path):
     data = from_frame(visits(300), "site", "ill")
     new = visits(100, 1)

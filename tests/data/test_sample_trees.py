@@ -77,6 +77,7 @@ def test_a_structure_trains_as_its_flat_twin():
     np.testing.assert_allclose(*(r.scores("test") for r in results), rtol=2e-5)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("memory", ["host", "disk"])
 def test_memory_on_the_host_and_files_give_the_same_run(tmp_path, memory):
     x, y = samples()
@@ -172,6 +173,7 @@ def test_several_targets_are_a_regression_and_several_integers_are_not():
     assert (data.task, data.outputs, data.classes) == ("structured", 3, ("a", "b", "c"))
 
 
+@pytest.mark.when_changed
 def test_weights_of_samples_reach_a_structured_loss():
     x, y = samples()
     weights = [np.arange(1, 1 + len(part["image"])) for part in x]

@@ -285,12 +285,12 @@ def mistake_of_the_server(federation):
 
 WAYS = (absent_in_a_round, refused_after_a_round, lost_disk, absent_at_the_start, full_disk_of_a_site_at_the_end,
         full_disk_of_the_server, refused_at_the_start, mistake_of_the_server)
-# Flower shares all code with NVIDIA FLARE but the link. All ways end a job and start another one; a commit has one in
-# the middle of a run and one at its end, and a test of its own for a lost disk.
-PER_COMMIT = {(absent_in_a_round, "nvflare"), (absent_in_a_round, "flower"),
-              (full_disk_of_a_site_at_the_end, "nvflare")}
+# Flower shares all code with NVIDIA FLARE but the link. All ways end a job and start another one: a commit has one of
+# them, and one of the other engine and at the end of a run if something has changed.
+CHANGED = {(absent_in_a_round, "flower"), (full_disk_of_a_site_at_the_end, "nvflare")}
 CASES = [pytest.param(engine, stop, id=f"{stop.__name__}-{engine}",
-                      marks=[] if (stop, engine) in PER_COMMIT else [pytest.mark.nightly])
+                      marks=[] if (stop, engine) == (absent_in_a_round, "nvflare") else
+                      [pytest.mark.when_changed if (stop, engine) in CHANGED else pytest.mark.nightly])
          for engine in ("nvflare", "flower") for stop in WAYS]
 
 
@@ -308,6 +308,7 @@ def test_a_run_that_has_stopped_continues(engine, stop, federation, undisturbed)
     assert (federation.folder / "out" / "report.html").is_file()
 
 
+@pytest.mark.when_changed
 def test_a_run_with_a_lost_disk_continues_with_a_first_state(federation):
     """The rules are those of the last command."""
     with lost_disk_for_good(federation):
@@ -329,6 +330,7 @@ def lost_disk_for_good(federation):
         yield
 
 
+@pytest.mark.when_changed
 def test_a_running_job_with_other_rules_is_replaced(federation):
     """A command with the same rules follows the job; one with other rules ends it, and the next job has its rules."""
     federation.session.running.add("job 1")
@@ -350,6 +352,7 @@ def interrupt(*args):
     raise KeyboardInterrupt
 
 
+@pytest.mark.when_changed
 def test_a_run_whose_results_cannot_be_downloaded_continues(federation):
     """The first command ends after five attempts; the next one starts a job, which has nothing left to do."""
     federation.session.damaged.add("job 1")
@@ -359,6 +362,7 @@ def test_a_run_whose_results_cannot_be_downloaded_continues(federation):
     assert [*federation.session.orders] == ["job 1", "job 2"]
 
 
+@pytest.mark.when_changed
 def test_a_run_whose_jobs_were_stopped_often_continues(federation, monkeypatch):
     """The number of jobs that a command starts is limited, that of a run is not."""
     monkeypatch.setattr(federation_watchdog, "_MAX_JOBS", 2)
@@ -394,6 +398,7 @@ def often(monkeypatch):
     monkeypatch.setattr(federation_waits, "_CHECK", 0.001)
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("often")
 def test_the_lead_is_informed_for_whom_a_job_waits(federation):
     """The job waits until the lead has heard of it: there is no other event."""
@@ -413,6 +418,7 @@ def test_the_lead_is_informed_for_whom_a_job_waits(federation):
                                   "answered)")
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("often")
 def test_the_lead_on_the_servers_machine_is_informed_for_whom_it_waits(federation, monkeypatch):
     """Over Flower the server's steps are made by the lead: nothing is sent before its observer is called."""
@@ -474,6 +480,7 @@ def test_a_silence_is_shorter_than_ten_seconds():
     assert federation_waits._SILENCE + federation_waits._CHECK < 10
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("engine", ["nvflare", "flower"])
 def test_a_second_session_is_reported_to_the_lead_and_to_its_site(engine, federation, capfd):
     """The server's engine has refused a process that connects as aachen, between two rounds."""

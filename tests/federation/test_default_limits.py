@@ -43,6 +43,7 @@ def refusal_of(experiment, frame, folder, **limits):
     return None
 
 
+@pytest.mark.when_changed
 def test_every_shipped_experiment_is_judged(tmp_path):
     """Sites with about 60 rows have few of each digit, and others too few in all: the docs say what to do."""
     assert {*experiments()} == {"digits", "splitting"}

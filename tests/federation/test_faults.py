@@ -454,6 +454,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
             ServerStore(parts.folder / "site 1")
 
 
+@pytest.mark.when_changed
 def test_a_rehearsal_of_edited_code_does_not_continue(tmp_path):
     """The part has the same name and the same settings as before."""
     def algorithm(rate):

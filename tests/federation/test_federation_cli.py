@@ -101,6 +101,7 @@ def test_the_site_logs_what_left_and_no_value_of_a_row(complete):
     assert not any(repr(age) in text for age in consortium.frame["age"])
 
 
+@pytest.mark.when_changed
 def test_a_killed_server_continues_with_the_same_result(complete, tmp_path, monkeypatch):
     """It does not end before every site has stored its models: the disk of one was full at the end of a method."""
     whole, _ = complete
@@ -175,6 +176,7 @@ def test_scores_stay_at_sites_that_withhold_them(tmp_path):
     assert "No site lets its scores out" in read_summary(tmp_path / "out")["finding"]
 
 
+@pytest.mark.when_changed
 def test_a_site_imports_nothing_of_the_command_line_and_no_plotting():
     program = ("import sys, resolvent.federation.site.site\n"
                "print([n for n in ('matplotlib', 'jinja2', 'tyro', 'resolvent.cli') if n in sys.modules])")
@@ -325,6 +327,7 @@ def test_a_job_has_no_code_and_names_two_classes(tmp_path):
     assert json.loads((folder / "meta.json").read_text())["mandatory_clients"] == ["a", "b"]
 
 
+@pytest.mark.when_changed
 def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeypatch):
     consortium = Consortium(tmp_path)
     session = FakeSession(consortium, {"lost": True, "stops": 2})

@@ -130,6 +130,7 @@ def test_the_rounds_of_a_refit_are_those_of_the_best_validation_score(complete):
         assert rounds == max(curve, key=lambda round_: (curve[round_], -round_))
 
 
+@pytest.mark.when_changed
 def test_the_command_of_the_lead_continues_where_it_was_killed(consortium, monkeypatch):
     """The first job is lost; the command is killed before it writes the models; the second command starts no job."""
     session = FakeSession(consortium, {"stops": 0})

@@ -200,6 +200,7 @@ class ChangedSession(FakeSession):
         self.is_aborted = True
 
 
+@pytest.mark.when_changed
 def test_the_lead_changes_the_sites_of_an_unfinished_run(tmp_path, monkeypatch):
     """Without --sites the run continues with its sites; with it, the running job is ended and another one started."""
     consortium = Growing(tmp_path)

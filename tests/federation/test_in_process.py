@@ -35,10 +35,11 @@ KINDS = {
         rv.fedgeomed_plus(GD, lam=0.3), rv.attacks.NaN(), share=0.4),
     "memory of the solver": lambda: rv.fedavg(rv.solvers.adam(0.05, batch_size=4, keep=True), stragglers="drop"),
 }
-EVERY_COMMIT = ["two phases, compressed", "personal models, robust, refused replies"]
+EVERY_COMMIT = ["personal models, robust, refused replies"]
 
 
-@nightly.parametrize("kind", sorted(KINDS, key=EVERY_COMMIT.__contains__, reverse=True), per_commit=len(EVERY_COMMIT))
+@nightly.parametrize("kind", sorted(KINDS, key=EVERY_COMMIT.__contains__, reverse=True), per_commit=len(EVERY_COMMIT),
+                     others=nightly.WHEN_CHANGED)
 def test_one_of_each_kind_follows_the_simulator(kind, tmp_path):
     with jax.enable_x64(True):
         check_trajectory(KINDS[kind](), quadratic(), STRAGGLERS, tmp_path)
@@ -115,6 +116,7 @@ def test_marina_sends_only_the_part_of_a_reply_that_is_used(tmp_path):
     np.testing.assert_allclose(result.shared, simulated.server_model, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.when_changed
 def test_metrics_are_those_of_a_simulation():
     """In float32, with samples: scores of personal and shared models, replies, and the order of the table."""
     data = rv.FederatedData.from_arrays(

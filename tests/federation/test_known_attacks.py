@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 from federation.harness import EXPERIMENT, SOLVER
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
@@ -298,8 +299,7 @@ def test_weights_of_classes_do_not_pick_out_a_few(tmp_path):
     assert target.prepare(weights={"no": 1.0, "yes": 1.0})["refused"]["code"] == "not in the plan"
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize("kind", ["yes or no", "recoded", "number"])
+@nightly.diagonal(("kind", "rows"), ["yes or no", "recoded", "number"], [1, 4])
 def test_two_labels_do_not_differ_by_a_patient(kind, rows, tmp_path):
     """The update for one label minus that for the other is that of the patients in whom they differ."""
     target, rng = Target(tmp_path), np.random.default_rng(2)

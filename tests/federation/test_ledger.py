@@ -69,7 +69,7 @@ def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp
         assert parts.run().record.round == 3
 
 
-@pytest.mark.parametrize("folder", ["older copy", "new"])
+@nightly.parametrize("folder", ["older copy", "new"], others=nightly.WHEN_CHANGED)
 def test_a_round_gets_no_second_reply_from_an_older_or_new_folder(folder, tmp_path):
     """Both replies would have other noise, their mean less of it, and epsilon counts one of them."""
     algorithm = rv.fedavg(rv.solvers.DPSGD(0.05, noise_multiplier=1.0, batch_size=4, steps=2))
@@ -192,6 +192,7 @@ def test_budgets_of_a_table_and_of_a_lead(name, allowed, tmp_path):
     assert [*other] == ([name] if name.startswith("max_total") else [])
 
 
+@pytest.mark.when_changed
 def test_the_epsilon_of_a_private_method_is_in_the_ledger(tmp_path):
     """A second run is refused before a reply; a method without a bound, before anything about the table leaves."""
     pytest.importorskip("dp_accounting")
@@ -248,6 +249,7 @@ def answers_of(folder):
             for entry in Ledger(folder / "berlin" / "ledger.jsonl").entries if entry["kind"] in ("reply", "scores")]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("point", [0.45, 0.7, *(k / 24 for k in range(24))])
 @pytest.mark.parametrize("is_torn", [False, True])
 def test_a_kill_loses_no_answer_of_the_ledger_and_counts_none_twice(point, is_torn, uninterrupted, tmp_path):

@@ -265,6 +265,7 @@ def test_connections_follow_the_log_of_the_engine(kit):
 # In a browser
 
 
+@pytest.mark.when_changed
 @pytest.mark.browser
 @pytest.mark.slow
 @nightly.diagonal(("kind", "width"), ["server", "site"], [390, 1280])

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-import pytest
 
+import nightly
 import resolvent as rv
 from algorithms.helpers import HUGE, Huge
 from federation.harness import EXPERIMENT, Growing, signed
@@ -58,7 +58,8 @@ def huge_replies(handle):
     return answer
 
 
-@pytest.mark.parametrize("method", ["fedavg", "{name: NormLimit, inner: fedavg, multiple: null}"])
+@nightly.parametrize("method", ["fedavg", "{name: NormLimit, inner: fedavg, multiple: null}"],
+                     others=nightly.WHEN_CHANGED)
 def test_the_lead_reads_which_site_sent_a_huge_reply(tmp_path, method):
     """The setting is in the experiment file. Without a limit the model is lost."""
     consortium = Growing(tmp_path)

@@ -24,7 +24,7 @@ from resolvent.tables.table_options import TableOptions
 SECRET = b"a site's secret of 32 bytes ....."
 
 
-@nightly.parametrize("samples", [20, 1, 9, 61], per_commit=2)
+@nightly.parametrize("samples", [9, 20, 1, 61], others=nightly.WHEN_CHANGED)
 def test_minibatches_are_a_shuffled_epoch_of_nearly_equal_sizes(samples):
     rule = OwnBatches(rv.solvers.Shuffled(), jnp.arange(4, dtype=jnp.uint32))
     per_epoch = -(-samples // 10)

@@ -45,7 +45,7 @@ def noise_of_seed(t, shape):
     return jax.random.normal(jax.random.fold_in(keys.substep_key(key, 101), 0), shape)
 
 
-@pytest.mark.parametrize("rehearsal", [True, False])
+@nightly.parametrize("rehearsal", [False, True], others=nightly.WHEN_CHANGED)
 def test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server(tmp_path, rehearsal):
     """In a rehearsal the attack gives the sum without noise; in a real federation all of the noise stays."""
     with federation(PRIVATE, tmp_path / "run", rehearsal=rehearsal, rounds=10) as parts:
@@ -167,6 +167,7 @@ def test_a_simulation_says_that_it_cannot_repeat_the_run(tmp_path):
         recorded_participation(result.record, result.reports, SEED, HALF)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("rehearsal", [True, False])
 def test_a_round_without_parties_releases_noise_over_a_network(tmp_path, rehearsal):
     """A rehearsal has the noise of the simulation."""

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import nightly
 from federation.harness import EXPERIMENT, SITES, Consortium, limits, pooled_table, signed
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.errors import InputError
@@ -154,7 +155,7 @@ def _encodings(label):
     return wrong
 
 
-@pytest.mark.parametrize("case", MALFORMED)
+@nightly.parametrize("case", MALFORMED, per_commit=10, others=nightly.WHEN_CHANGED)
 def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
     caplog.set_level(logging.CRITICAL)  # the texts are in the site's log
     content = MALFORMED[case](pooled_table().drop(columns="site").head(60))
@@ -217,8 +218,8 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
         "berlin has levels with fewer rows than its min_cell, in 'ward': in training these rows have no level"]
 
 
-@pytest.mark.parametrize(("test", "splits", "judged"), [(0.2, {"train", "test"}, SITES),
-                                                         (0.1, {"train"}, ("berlin",))])
+@nightly.parametrize(("test", "splits", "judged"), [(0.1, {"train"}, ("berlin",)),
+                                                    (0.2, {"train", "test"}, SITES)], others=nightly.WHEN_CHANGED)
 def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, test, splits, judged):
     """The site has 3 validation rows, and 6 or 3 test rows."""
     aachen = {"limits": limits(min_cell=4), "validation": 0.1, "test": test}

@@ -84,6 +84,7 @@ def serve(consortium, revoke_at, **rules):
     return outcome, events, received
 
 
+@pytest.mark.when_changed
 def test_the_run_goes_on_for_the_others(tmp_path):
     """After two requests, the start and the first evaluation, berlin is excluded in the first round.
 

@@ -203,7 +203,7 @@ def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, reh
     (rv.fedavg(rv.SGD(0.05, batch_size=4)), None, True),
     (rv.fedavg(rv.solvers.DPSGD(0.05, batch_size=4, steps=1)), True, True),
     (rv.fedavg(rv.SGD(0.05, batch_size=4)), False, False),
-], ids=["PrivateParties", "DPSGD", "SGD", "DPSGD, turned on", "SGD, turned off"], per_commit=3)
+], ids=["PrivateParties", "DPSGD", "SGD", "DPSGD, turned on", "SGD, turned off"], others=nightly.WHEN_CHANGED)
 def test_exact_scores_on_training_rows_of_a_private_method_stay_at_the_site(tmp_path, algorithm, choice, has_training):
     rng = np.random.default_rng(0)
     data = rv.FederatedData.from_arrays([rng.normal(size=(20, 2)) for _ in range(2)],
@@ -221,8 +221,9 @@ def test_exact_scores_on_training_rows_of_a_private_method_stay_at_the_site(tmp_
     assert listed
 
 
-@pytest.mark.parametrize(("method", "choice", "leave"), [
-    (rv.fedavg_plus, None, False), (rv.fedavg_plus, True, True), (rv.fedavg, None, True)])
+@nightly.parametrize(("method", "choice", "leave"), [
+    (rv.fedavg_plus, None, False), (rv.fedavg_plus, True, True), (rv.fedavg, None, True)],
+    others=nightly.WHEN_CHANGED)
 def test_scores_of_personal_models_that_nothing_protects_stay_at_the_site(method, choice, leave):
     """A personal model of ``PrivateParties`` has no noise, so that its score on any split shows training rows."""
     algorithm = rv.combinators.FixedPointSums(rv.combinators.PrivateParties(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.system_keys import is_system_key, system_key
 
@@ -132,7 +133,7 @@ def share_reachable(normals, released, total, scale):
     return reachable.mean()
 
 
-@pytest.mark.parametrize("protects", [False, True])
+@nightly.parametrize("protects", [True, False], others=nightly.WHEN_CHANGED)
 def test_the_grid_of_floating_point_noise_shows_who_is_in_a_sum(protects):
     """The attacker knows all other records and asks which of the two sums could have led to the release.
 

@@ -73,6 +73,7 @@ def test_penalties_agree_with_float64(name, dtype):
     np.testing.assert_allclose(penalty.value(x), penalty.value(exact(x)), rtol=1e-5)
 
 
+@pytest.mark.when_changed
 @each_half
 def test_andersons_inner_products_and_combinations_agree_with_float64(dtype):
     rng = np.random.default_rng(2)

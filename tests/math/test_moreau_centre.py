@@ -30,6 +30,7 @@ from centre_cases import (
 from hypothesis import given
 from jax.flatten_util import ravel_pytree
 
+import nightly
 from resolvent.math import centres
 from resolvent.math.penalties import L1, L2Norm, OriginIndicator, Quadratic, Scaled, SquaredL2, Zero
 
@@ -172,7 +173,8 @@ def test_float32_points_have_a_float32_centre(penalty, weights):
         assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("penalty", [p for p in ALL_PENALTIES if p.ignores_layers], ids=lambda p: type(p).__name__)
+@nightly.parametrize("penalty", [p for p in ALL_PENALTIES if p.ignores_layers], ids=lambda p: type(p).__name__,
+                     per_commit=3, others=nightly.WHEN_CHANGED)
 def test_layers_are_one_array_for_a_penalty_that_ignores_them(penalty):
     points = jnp.asarray(gaussian(0))
     flat, info = centre(points, WEIGHTS, penalty, 0.1)
@@ -198,6 +200,7 @@ def test_large_points_are_not_copied_and_have_the_same_centre(monkeypatch):
     np.testing.assert_allclose(ravel_pytree(in_place)[0], ravel_pytree(copied)[0], rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.when_changed
 def test_a_sweep_over_t_is_one_vmap():
     """Each lane stops when it has converged, with the answer of a run without lanes."""
     points, ts = jnp.asarray(gaussian(7)), jnp.array([1e-3, 0.1, 1.0, 100.0])

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.math.packing import pack_integers, pack_wire, packed_size, unpack_integers, unpack_wire
 
@@ -12,7 +13,7 @@ CODECS = [rv.codecs.Identity(), rv.codecs.RandK(k=3), rv.codecs.TopK(k=3), rv.co
           rv.codecs.QSGD()]
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=repr)
+@nightly.parametrize("codec", CODECS[::-1], ids=repr, per_commit=3, others=nightly.WHEN_CHANGED)
 def test_what_travels_has_the_reported_size(codec):
     for dtype, size in ((jnp.float32, 37), (jnp.bfloat16, 37)):
         x = jax.random.normal(jax.random.key(0), (size,)).astype(dtype)

@@ -41,6 +41,7 @@ def test_a_feature_informs_the_prior():
     assert without.mean[-1] > 0.05
 
 
+@pytest.mark.when_changed
 def test_effects_drawn_from_the_prior_are_covered_and_probabilities_are_frequencies():
     rng, stated, gained, covered = np.random.default_rng(0), [], [], []
     for _ in range(100):

@@ -143,6 +143,7 @@ def test_fits_are_shrunk_to_those_of_all_sites():
     assert shrunk == pytest.approx(fit_calibration("temperature", weighted, weights).slope)
 
 
+@pytest.mark.when_changed
 def test_shrinkage_helps_sites_with_few_rows():
     """Over 10 sites with 15 rows and one distortion, the shrunk calibrations are nearer to the truth than own ones."""
     others, later = drawn(2000, lambda z: 2.5 * z, seed=100), drawn(2000, lambda z: 2.5 * z, seed=101)

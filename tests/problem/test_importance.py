@@ -150,6 +150,7 @@ def test_importance_of_a_linear_model_has_its_closed_form():
         assert interval.value == pytest.approx(expected, abs=0.2)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("rows", "draws"), [(30, 1000), *(pytest.param(n, 3000, marks=pytest.mark.nightly)
                                                            for n in (12, 100))])
 def test_the_interval_of_a_column_without_influence_covers_zero(rows, draws):

@@ -137,6 +137,7 @@ def test_mean_over_sites_has_the_variance_of_independent_sites():
     assert first.value == pytest.approx(values[0].mean())
 
 
+@pytest.mark.when_changed
 def test_the_interval_of_the_best_of_many_equal_quantities_contains_zero():
     """Without true gains over a reference, the plain 95 % interval of the best gain is above zero too often."""
     rng = np.random.default_rng(0)

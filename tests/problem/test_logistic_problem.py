@@ -27,6 +27,7 @@ def by_hand(w):
     return np.sum(np.log1p(np.exp(-margins))) / PARTIES + w @ w / (2 * PARTIES * SAMPLES)
 
 
+@pytest.mark.when_changed
 def test_value_gap_and_minimiser_are_those_of_another_program(problem):
     actual = minimize(by_hand, np.zeros(FEATURES), method="BFGS", options={"gtol": 1e-9})
     np.testing.assert_allclose(problem.optimum(SHARES), actual.x, rtol=1e-5)

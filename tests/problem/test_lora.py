@@ -34,7 +34,8 @@ def moved(model, seed=1):
     return jax.tree.map(lambda leaf: leaf + jax.random.normal(next(noise), leaf.shape), model.init(jax.random.key(0)))
 
 
-@pytest.mark.parametrize("settings", [{}, {"frozen_a": True, "alpha": 3.0, "trained": "layer 1"}])
+@nightly.parametrize("settings", [{}, {"frozen_a": True, "alpha": 3.0, "trained": "layer 1"}],
+                     others=nightly.WHEN_CHANGED)
 def test_the_weights_are_the_base_plus_the_product_and_the_gradient_follows_the_chain_rule(settings):
     with jax.enable_x64(True):
         model, x = adapted(**settings), jnp.asarray(np.random.default_rng(1).normal(size=(5, 12)))
@@ -96,6 +97,7 @@ def test_means_of_factors_are_wrong_and_both_remedies_are_right():
         np.testing.assert_allclose(info["adapter_error"], errors["products"], rtol=1e-8)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("algorithm", [
     rv.robust(SOLVER, rv.aggregators.LowRankMean()), rv.fedplus(SOLVER, rv.penalties.L2Norm(), sigma=0.1)],
     ids=["mean of products", "Fed+"])

@@ -47,6 +47,7 @@ def test_the_gradient_is_that_of_the_value(make):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-8), actual, expected)
 
 
+@pytest.mark.when_changed
 def test_first_order_leaves_the_hessian_out():
     oracle, w = problem().oracle(jnp.array(0)), point(3)
     actual = through(oracle, GradientStep(0.5, second_order=False)).grad(w)

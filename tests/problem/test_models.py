@@ -23,6 +23,7 @@ def final_scores(model, data=DATA, rounds=10):
     return result.scores("train").iloc[-1]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("model", [
     rv.models.from_functions(lambda key: jnp.zeros((10, 64)), lambda p, x: x @ p.T,
                              loss=lambda outputs, y: -jax.nn.log_softmax(outputs)[jnp.arange(len(y)), y]),
@@ -37,6 +38,7 @@ def test_it_learns_digits(model):
     assert after.mean() > max(0.6, before.mean())
 
 
+@pytest.mark.when_changed
 def test_regression_finds_the_least_squares_solution():
     data = rv.datasets.synthetic(parties=4, samples=40, heterogeneity=0.0, noise=0.0)
     result = rv.simulate(rv.fedavg(rv.solvers.GD(0.3, steps=5)), rv.models.linear(10), data, rounds=60, progress=False)

@@ -87,6 +87,7 @@ def test_convolutional_networks_are_the_textbooks(shape, normalise):
         assert abs(float(theirs - plain)) > 1e-3  # the normalisation has an effect
 
 
+@pytest.mark.when_changed
 def test_lstm_is_equinoxs_cell_in_a_plain_loop():
     model = networks.LSTM(networks.head(5)[1], 0.0, tokens=9, embedding=3, width=4, depth=2, outputs=5)
     params = jax.tree.map(lambda p: p + 0.1, jax.jit(model.init)(jax.random.key(0)))
@@ -164,6 +165,7 @@ def test_what_are_no_tokens_is_refused():
         follow_up(dtype=np.float64)
 
 
+@pytest.mark.when_changed
 def test_the_initial_weights_of_a_network_have_the_stated_variance():
     he, lecun = (networks.cifar_cnn((32, 32, 3), 10, initial_variance=variance).init(jax.random.key(0))
                  for variance in (2.0, 1.0))

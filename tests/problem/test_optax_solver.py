@@ -73,6 +73,7 @@ def test_without_momentum_it_is_sgd_with_the_explicit_step():
         np.testing.assert_allclose(actual[name], expected[name], atol=1e-14)
 
 
+@pytest.mark.when_changed
 def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
     """In lanes: the parties have different linear systems, and one party has effort 0."""
     rng = np.random.default_rng(2)

@@ -28,7 +28,7 @@ def solve(solver):
     lambda rate: rv.solvers.adam(rate, steps=3), lambda rate: rv.solvers.momentum(rate, steps=3),
     lambda rate: rv.solvers.optax_solver("adamw", rate, settings={"weight_decay": rate, "nesterov": True}, steps=3),
     lambda rate: rv.OptaxSolver(rv.solvers.traced_optimizer(optax.lion, rate), steps=3),
-], ids=["adam", "momentum", "by name", "traced"], per_commit=2)
+], ids=["adam", "momentum", "by name", "traced"], others=nightly.WHEN_CHANGED)
 def test_another_rate_is_the_same_program_and_a_sweep_is_one_vmap(make):
     traces = []
 
@@ -65,6 +65,7 @@ def test_numbers_are_leaves_and_other_arguments_are_options():
     np.testing.assert_allclose(step(optimizer)["w"], step(as_optimizer(optax.sgd(0.1, 0.9, nesterov=True)))["w"])
 
 
+@pytest.mark.when_changed
 def test_hyperparams_in_optaxs_own_state_work_too():
     injected = optax.inject_hyperparams(optax.adam)(learning_rate=0.1)
     expected = solve(rv.solvers.adam(0.1, steps=3))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import linen, nnx
 
+import nightly
 import resolvent as rv
 from resolvent.problem.maps import GradientStep, through
 from resolvent.problem.solvers.batches import Shuffled
@@ -95,7 +96,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@nightly.parametrize("kind", MODELS, others=nightly.WHEN_CHANGED)
 def test_dropout_of_wrapped_modules(kind):
     model, x = MODELS[kind](), jnp.ones((50, 4))
     assert model.has_random_layers

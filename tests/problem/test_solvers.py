@@ -220,6 +220,7 @@ def test_closed_form_refuses_samples():
         rv.simulate(rv.fedavg(rv.solvers.ClosedForm()), rv.models.linear(10), data, rounds=1, progress=False)
 
 
+@pytest.mark.when_changed
 def test_a_users_own_solver():
     class Halve(LocalSolver):
         """A solver that moves halfway to the centre."""

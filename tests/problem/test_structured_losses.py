@@ -120,6 +120,7 @@ def pair_model():
     return rv.models.from_functions(lambda key: jax.random.normal(key, (4, 3)), lambda w, x: x @ w, loss="nt_xent")
 
 
+@pytest.mark.when_changed
 def test_a_contrastive_loss_compares_the_samples_of_one_party_only():
     data = pair_data()
     problem = rv.problems.LearningProblem(pair_model(), data, block=8)
@@ -158,6 +159,7 @@ def test_a_reconstruction_needs_no_labels():
     assert result.scores("train").iloc[-1, 0] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.when_changed
 def test_a_function_keeps_the_accuracy_of_class_scores_only():
     def loss(z, y):
         return -jax.nn.log_softmax(z)[jnp.arange(len(y)), y]

@@ -77,6 +77,7 @@ def run(loss, y, outputs, metrics, **options):
     return rv.simulate(rv.fedavg(rv.SGD(0.1)), model, data, rounds=2, metrics=metrics, progress=False), data
 
 
+@pytest.mark.when_changed
 def test_runs_and_fitted_models_of_several_labels():
     y = [RNG.integers(0, 2, (20, 2)) for _ in range(2)]
     result, data = run("multi_label", y, (2,), [rv.metrics.MultiLabelF1(), rv.metrics.ExactMatch()])

@@ -64,6 +64,7 @@ def test_gradient_is_that_of_repeated_samples(loss):
     assert values[0] == pytest.approx(values[1], rel=1e-6)
 
 
+@pytest.mark.when_changed
 def test_run_is_that_of_repeated_samples_with_one_full_step_per_round():
     results = [rv.simulate(rv.fedavg(rv.solvers.GD(0.3, steps=1)), problem, rounds=4, progress=False).server_model
                for problem in problems("cross_entropy")]

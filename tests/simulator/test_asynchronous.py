@@ -165,6 +165,7 @@ def test_jobs_have_their_law():
     np.testing.assert_array_equal(exact, 2**22)
 
 
+@pytest.mark.when_changed
 def test_times_continue_beyond_the_range_of_an_integer():
     """2^32 ticks are 1024 jobs of the slowest party; the order stays that of the exact times."""
     participation = rv.participation.Arrivals(np.array([1.0, 0.75]))
@@ -185,6 +186,7 @@ class Interrupt(Exception):
     pass
 
 
+@pytest.mark.when_changed
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     run = partial(rv.simulate, rv.ca2fl(SOLVER, buffer=2, concurrency=3), problem(), rounds=40, evaluate_every=10,
                   participation=arrivals(3), progress=False)

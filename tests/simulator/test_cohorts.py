@@ -148,6 +148,7 @@ def test_a_plain_loop_refuses_repeated_parties():
         python_rounds(rv.fedavg(SOLVER), example_problem(SIZES), Repeating(), 0, 1)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("algorithm", [rv.fedgeomed_plus(SOLVER, sigma=0.1), rv.scaffold(SOLVER), rv.fedavg(SOLVER)],
                      ids=["median", "mirrored state", "mean"])
 def test_cohort_without_weight_changes_nothing(algorithm):

@@ -40,6 +40,7 @@ def test_b_of_equal_parties_is_one_also_if_every_gradient_vanishes():
     assert float(dissimilarity(problem, jnp.ones(2)).b) == 1.0
 
 
+@pytest.mark.when_changed
 def test_heterogeneity_of_a_run_is_h_at_the_pooled_optimum():
     """H of the operator-splitting paper, A.1: the mean of |grad f_i(w*)|^2 at the least-squares solution."""
     with jax.enable_x64(True):

@@ -15,6 +15,7 @@ def simulate(**options):
     return rv.simulate(ALGORITHM, MODEL, DATA, rounds=2, evaluate_every=1, progress=False, **options)
 
 
+@pytest.mark.when_changed
 def test_a_second_run_in_the_folder_of_checkpoints_is_refused(tmp_path):
     refused = []
 
@@ -42,6 +43,7 @@ def test_names_that_would_be_one_file_have_their_own_folders(tmp_path):
     assert {rv.load(folder).name for folder in tmp_path.iterdir()} == set(names)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("length", [300, 5000])
 def test_long_names_of_parties_columns_and_methods_are_saved_and_read(length, tmp_path):
     long = "n" * length

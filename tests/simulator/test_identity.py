@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.simulator.checkpoint import checkpoints
 from resolvent.simulator.checkpoint.identity import RunIdentity, identity_of
@@ -174,6 +175,7 @@ def test_an_edited_metric_is_refused(half):
         run(edited, half)
 
 
+@pytest.mark.when_changed
 def test_comments_and_layout_do_not_matter(half, tmp_path):
     same = module_of(HARMLESS, half)
     for name in (p.name for p in (half / "run").iterdir()):
@@ -221,6 +223,7 @@ def test_the_identity_does_not_depend_on_the_process(tmp_path):
     assert json.loads(output) == json.loads(json.dumps(expected))
 
 
+@pytest.mark.when_changed
 def test_the_code_depends_neither_on_the_scheduler_nor_on_the_number_of_rounds(tmp_path):
     """Nor on where the data are, on what is recorded, and on the values of arrays that are settings."""
     module = module_of(SOURCE, tmp_path)
@@ -234,7 +237,7 @@ def test_the_code_depends_neither_on_the_scheduler_nor_on_the_number_of_rounds(t
     assert code(participation=dropouts[0]) == code(participation=dropouts[1]) != code()
 
 
-@pytest.mark.parametrize("has_checkpoint", [False, True])
+@nightly.parametrize("has_checkpoint", [True, False], others=nightly.WHEN_CHANGED)
 def test_a_run_traces_its_rounds_once(has_checkpoint, tmp_path, monkeypatch):
     """Code of the library and own code, with a checkpoint and without one."""
     counts = []
@@ -249,6 +252,7 @@ def test_a_run_traces_its_rounds_once(has_checkpoint, tmp_path, monkeypatch):
     assert len(counts) == 1
 
 
+@pytest.mark.when_changed
 def test_a_global_that_changed_after_compilation_has_its_new_value(tmp_path):
     """JAX would run the program that it compiled for the earlier value, as after another cell of a notebook."""
     module = module_of(SOURCE, tmp_path)

@@ -62,6 +62,7 @@ def shown(monkeypatch):
     return shown
 
 
+@pytest.mark.when_changed
 def test_simulate_in_a_notebook_shows_the_curve_of_the_score(shown):
     problem = rv.problems.least_squares(parties=3, samples=20, features=2)
     result = rv.simulate(rv.fedavg(rv.solvers.GD(0.01)), problem, rounds=4, evaluate_every=1)

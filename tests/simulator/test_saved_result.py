@@ -117,6 +117,7 @@ def test_models_of_another_result_are_refused(result, tmp_path):
             rv.load(tmp_path / "mine", **arguments)
 
 
+@pytest.mark.when_changed
 def test_a_model_of_the_user_is_passed_when_it_is_loaded(tmp_path):
     data = rv.datasets.synthetic(parties=2, features=3)
     model = rv.models.from_functions(regressor_init, regressor_apply, loss="squared_error")

@@ -83,6 +83,7 @@ def test_steps_and_inexactness_are_per_party_and_round(plus):
     assert gamma.mean() < 0.9
 
 
+@pytest.mark.when_changed
 def test_aggregation_changes_models_of_fedavg_and_not_of_fed_plus(plus):
     assert (plus.metrics.query("metric == 'model_change'")["value"] == 0).all()
     fedavg = simulate(rv.fedavg(SOLVER), diagnostics=("model_change",))

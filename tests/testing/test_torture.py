@@ -13,6 +13,7 @@ PROBLEM = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2)] * 3), jnp.arange(6
 GD = rv.solvers.GD(0.1, steps=2)
 
 
+@pytest.mark.when_changed
 def test_methods_with_states_pass():
     assert 0 <= torture(rv.scaffold(GD), PROBLEM, rounds=4, cases=6) <= 3
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from robust_regression import RobustRegression
 
 import nightly
@@ -39,6 +40,7 @@ def test_h_gradient_steps_end_at_a_matrix_average_of_the_start_and_the_own_optim
         np.testing.assert_allclose(run_rounds(algorithm, problem, state=state).parties, expected, atol=1e-12)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("lam", "limit"), [(1e-3, "own optima"), (500.0, "one minimiser")])
 def test_implicit_mixing_lies_between_the_own_optima_and_the_minimiser_of_the_average(lam, limit):
     """(IPFL) for lambda to 0 and to infinity: the mean of L2GD's models over a long run, with a small step."""

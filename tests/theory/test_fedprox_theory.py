@@ -150,6 +150,7 @@ def test_remark_5_a_positive_rho_needs_gamma_b_below_1_and_b_below_the_root_of_k
     assert ((gamma * b < 1) & (b < np.sqrt(draws)))[positive].all()
 
 
+@pytest.mark.when_changed
 def test_corollary_7_has_another_constant():
     """At B = 0.5 sqrt(K) and mu = 6 L B^2 the rho of Theorem 4 tends to 1/(28.6 L B^2), not to 1/(24 L B^2).
 

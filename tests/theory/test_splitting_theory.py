@@ -50,6 +50,7 @@ def shared_models(algorithm, problem, rounds, participation=UNIFORM):
     return np.array([algorithm.server_model(s.server) for s in trajectory(algorithm, problem, rounds, participation)])
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("eta", [0.3, 30.0])
 def test_theorem_1_with_sampled_users_fedprox_converges_to_a_common_minimiser(eta):
     """Homogeneous users of which a part takes part: the distance to every common minimiser falls, and the limit is one.
@@ -70,6 +71,7 @@ def test_theorem_1_with_sampled_users_fedprox_converges_to_a_common_minimiser(et
     assert np.linalg.norm(path[0] - np.asarray(last)) > 5
 
 
+@pytest.mark.when_changed
 def test_the_averages_of_theorem_2_sum_from_the_model_after_the_first_round():
     """sum_{s=1}^t eta_s w_s / sum_{s=1}^t eta_s; before the first round the average is w_0."""
     problem, schedule = problem_of(*quadratic(0.4)), rv.schedules.InversePower(3.0)
@@ -104,6 +106,7 @@ def test_theorem_3_with_an_interior_the_plain_iterates_converge_but_not_linearly
     np.testing.assert_allclose(excess, 8 / ((t + 1) * (t + 2)), rtol=1e-10)
 
 
+@pytest.mark.when_changed
 def test_theorem_3_with_strong_convexity_the_plain_iterates_converge():
     """The minimiser of the average loss, by steps 1/t without averaging."""
     h, g = quadratic(0.4)
@@ -227,6 +230,7 @@ def test_theorem_7_fedrp_converges_for_idempotent_reflectors_of_homogeneous_user
                                atol=1e-6)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("local", ["gradient", "proximal"])
 def test_variants_21_and_22_converge_linearly_for_strongly_convex_losses(local):
     """R_H is an isometry, so that the factor is that of the gradient step, or 1/(1 + eta mu) of the proximal one."""

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+import nightly
 from resolvent.xla.shuffle import Shuffle, folded_words
 from xla_cpu_rewrites.small_call import allow_small_calls
 
@@ -49,6 +50,7 @@ def test_pairs_are_uniform_in_a_larger_one():
     assert ((off - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-6, 239)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("first", "last"), [(0, 0), (3, 9), (5, 16), (0, 11)])
 def test_many_are_one_after_the_other(first, last):
     key, capacity = jax.random.key(4), 12
@@ -60,8 +62,8 @@ def test_many_are_one_after_the_other(first, last):
         np.testing.assert_array_equal(many.salts[number - first], single.salts)
 
 
-@pytest.mark.parametrize("count", [1, 8, 100])
-@pytest.mark.parametrize("is_small", [True, False])
+@nightly.parametrize(("count", "is_small"), [(8, True), (100, False), (1, True), (100, True), (1, False), (8, False)],
+                     per_commit=2, others=nightly.WHEN_CHANGED)
 def test_words_of_a_small_function_are_those_of_jax(count, is_small):
     def draw(key, numbers):
         with allow_small_calls() if is_small else nullcontext():

@@ -129,6 +129,7 @@ def test_a_form_computes_the_convolution(name, number):
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("window", [3, 5, 7])
 def test_winograds_forms_lose_less_than_one_digit_in_float32(window):
     draw = np.random.default_rng(0).normal

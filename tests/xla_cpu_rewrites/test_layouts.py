@@ -124,6 +124,7 @@ def test_a_program_without_windows_is_the_same():
     assert carry_layouts(closed) is closed
 
 
+@pytest.mark.when_changed
 def test_a_mask_of_labels_keeps_the_order_of_the_logits():
     def loss(x, w, y):
         logits = jax.vmap(lambda row: w @ row)(jnp.tanh(x))

@@ -85,6 +85,7 @@ def test_convolutions(case, dtype):
         assert_equal(convolve, *args)
 
 
+@pytest.mark.when_changed
 @settings(SWEEP, max_examples=8)
 @given(convolutions(), st.sampled_from([np.float64, np.float32, np.float16, jnp.bfloat16]))
 def test_convolutions_of_several_parties_in_a_loop(case, dtype):
@@ -162,8 +163,9 @@ def normalised(x, scale, shift, *, groups=None, is_stable=False):
     return ((divided - mean) / jnp.sqrt(variance + 1e-5)).reshape(x.shape) * scale + shift
 
 
-@pytest.mark.parametrize("is_stable", [False, True])
-@pytest.mark.parametrize(("shape", "groups"), [((3, 8, 9, 24), None), ((3, 8, 9, 24), 4), ((2, 17, 5, 30), 15)])
+@nightly.parametrize(("shape", "groups", "is_stable"), [
+    ((3, 8, 9, 24), 4, False), ((2, 17, 5, 30), 15, True), ((3, 8, 9, 24), None, False), ((3, 8, 9, 24), None, True),
+    ((3, 8, 9, 24), 4, True), ((2, 17, 5, 30), 15, False)], per_commit=2, others=nightly.WHEN_CHANGED)
 def test_normalisation(shape, groups, is_stable):
     """Alone, for several parties, after other operations and before a residual connection."""
     def f(x, scale, shift):
@@ -314,6 +316,7 @@ def test_every_transformation_of_a_network(small_network):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-10, atol=1e-10), plain, ours)
 
 
+@pytest.mark.when_changed
 def test_the_rewritten_gradient_has_derivatives(small_network):
     params, x = small_network
     gradient = jax.grad(network)

@@ -34,6 +34,7 @@ def first_factors(jaxpr, weights):
                 closed.jaxpr.invars, equation.invars, strict=False) if v in weights])
 
 
+@pytest.mark.when_changed
 def test_a_transformer_block(monkeypatch):
     monkeypatch.setattr(operands, "_MIN_BYTES", 0)
     monkeypatch.setattr(scales, "_MIN_SIZE", 0)

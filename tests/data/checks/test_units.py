@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from planted import SITES
 
+import nightly
 from resolvent.tables.checks.units import Spread, find_shifts, normal_spread
 
 QUARTILES = (0.25, 0.5, 0.75)
@@ -21,7 +22,7 @@ def spreads(columns, site_of):
                    for k in range(5)} for name, values in columns.items()}
 
 
-@pytest.mark.parametrize("rows", [60, 150, 5000])
+@nightly.parametrize("rows", [150, 60, 5000], others=nightly.WHEN_CHANGED)
 def test_random_divisions_of_a_homogeneous_table_give_at_most_5_percent_false_alarms(rows):
     rng = np.random.default_rng(rows)
     columns = homogeneous(rng, rows)

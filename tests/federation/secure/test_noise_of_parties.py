@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from federation.parts import SEED, limits, quadratic
 from federation.secure_parts import same
@@ -34,7 +35,7 @@ def private(**changes):
     return rv.combinators.FixedPointSums(inner, weighting="uniform")
 
 
-@pytest.mark.parametrize("quantile", [None, 0.5])
+@nightly.parametrize("quantile", [0.5, None], others=nightly.WHEN_CHANGED)
 def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(quantile):
     algorithm, problem = private(quantile=quantile), quadratic(double=False)
     secure = run_in_process(algorithm, problem, rounds=2, seed=SEED, secure=RULES, participation=FULL)

@@ -34,7 +34,7 @@ METHODS = {
 }
 
 
-@nightly.parametrize("name", METHODS, per_commit=2)
+@nightly.parametrize("name", METHODS, others=nightly.WHEN_CHANGED)
 def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_path):
     algorithm, problem = FixedPointSums(METHODS[name]()), quadratic(double=False)
     rules = SumRules(threshold=1) if name == "fedavg" else RULES
@@ -78,6 +78,7 @@ def test_sums_of_all_sites_wait_for_all_sites_and_need_no_further_step(recorder,
     assert same(continued.state, run_in_process(algorithm, problem, **settings | {"secure": None}).state)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("ends", [[9, 17, 24, 33], [*range(6, 56)]])
 def test_a_server_that_is_killed_at_any_message_continues_with_the_same_sums(ends, recorder, tmp_path):
     """The parties start again, too, from their folders."""

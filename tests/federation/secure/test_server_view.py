@@ -91,6 +91,7 @@ def test_no_message_that_the_server_receives_depends_on_the_rows_of_a_site(tmp_p
     assert sum(len(masked) for _, _, masked in first) == 1 + 2 * 3 + 2
 
 
+@pytest.mark.when_changed
 def test_the_means_that_the_server_learns_are_those_of_the_sites(tmp_path):
     """And the encoding is that of the run without secure sums, to the bit."""
     (tmp_path / "secure").mkdir()
