@@ -21,8 +21,8 @@ from typing import Any
 import jax
 
 import resolvent as rv
-from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.cohorts import draw_cohorts
+from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.rounds import initial_state
 from schedulers import ROUNDS, Run, make
 
@@ -69,9 +69,8 @@ def of_schedulers(workload: str, repeats: int) -> list[dict[str, Any]]:
     for name, scheduler in SCHEDULERS.items():
         begin = time.perf_counter()
         state = initial_state(algorithm, problem, participation)
-        cohorts, _ = draw_cohorts(participation, problem.sizes, 0, 0, rounds=rounds)
-        runs[name] = Run(ChunkRunner(algorithm, 0, ("steps",), scheduler),
-                         ChunkInputs(*scheduler.to_devices((problem, cohorts, state))))
+        cohorts = draw_cohorts(participation, problem.sizes, 0, 0, rounds=rounds)
+        runs[name] = Run(ChunkRunner(algorithm, 0, ("steps",), scheduler), ChunkInputs(problem, cohorts, state))
         runs[name].once(rounds, is_timed=False)
         rows.append({"workload": workload, "scheduler": name, "first_call": time.perf_counter() - begin})
     for _ in range(repeats):

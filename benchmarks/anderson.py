@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
+from resolvent.simulator.engine.evaluate import personal_models
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
-from resolvent.simulator.record.evaluate import personal_models
 
 TOLERANCE, MAX_ROUNDS, LIMIT_ROUNDS, HISTORY_SIZES = 1e-8, 5000, 60_000, (3, 6, 11)
 PARTICIPATION = rv.participation.Full("uniform")

@@ -18,8 +18,8 @@ os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threa
 import jax
 
 import resolvent as rv
-from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.cohorts import draw_cohorts
+from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.rounds import initial_state
 
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -66,7 +66,7 @@ class _Rounds:
 
     def __init__(self, algorithm: rv.Algorithm, problem: rv.problems.Problem) -> None:
         self._run_chunk = ChunkRunner(algorithm, 0, (), rv.schedulers.Sequential())
-        cohorts, _ = draw_cohorts(PARTICIPATION, problem.sizes, 0, 0, rounds=ROUNDS)
+        cohorts = draw_cohorts(PARTICIPATION, problem.sizes, 0, 0, rounds=ROUNDS)
         self._inputs = ChunkInputs(problem, cohorts, initial_state(algorithm, problem, PARTICIPATION))
 
     def __call__(self) -> None:

@@ -50,7 +50,7 @@ def memory() -> dict[str, float]:
 def one_process(work: str, folder: Path, number: int, count: int, address: str) -> dict[str, Any]:
     """What one of ``count`` processes measures."""
     import resolvent as rv
-    from resolvent.simulator.storage.processes import connect
+    from resolvent.simulator.mesh import connect
 
     base = memory()["end"]
     if count > 1:

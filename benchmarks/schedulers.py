@@ -27,9 +27,10 @@ import jax
 import numpy as np
 
 import resolvent as rv
-from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.cohorts import draw_cohorts
+from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.rounds import initial_state
+from resolvent.simulator.mesh import mesh_of, replicate
 
 ROUNDS = {"W1": 10, "W2": 10, "W3": 1, "W4": 2}
 SCHEDULERS: dict[int, dict[str, rv.schedulers.Scheduler]] = {
@@ -76,11 +77,12 @@ def measure(workload: str, devices: int, repeats: int) -> list[dict[str, Any]]:
     problem, solver, participation = make(workload)
     algorithm, rounds = rv.fedprox(solver, mu=1.0), ROUNDS[workload]
     runs = {}
-    for name, inner in SCHEDULERS[devices].items():
-        scheduler = inner if devices == 1 else rv.schedulers.Sharded.over(inner)
-        cohorts, _ = draw_cohorts(participation, problem.sizes, 0, 0, rounds=rounds)
-        runs[name] = Run(ChunkRunner(algorithm, 0, ("steps",), scheduler), ChunkInputs(*scheduler.to_devices(
-            (problem, cohorts, initial_state(algorithm, problem, participation)))))
+    mesh = None if devices == 1 else mesh_of()
+    for name, scheduler in SCHEDULERS[devices].items():
+        cohorts = draw_cohorts(participation, problem.sizes, 0, 0, rounds=rounds)
+        state = initial_state(algorithm, problem, participation)
+        runs[name] = Run(ChunkRunner(algorithm, 0, ("steps",), scheduler, mesh),
+                         ChunkInputs(*replicate((problem, cohorts, state), mesh)))
     for repeat in range(repeats + 1):
         for run in runs.values():
             run.once(rounds, is_timed=repeat > 0)  # the first one compiles

@@ -110,8 +110,8 @@ MUTANTS = {
         "return tree.rows(results, jnp.arange(size))\n",
         "simulator/test_schedulers.py::test_every_scheduler_hands_on_the_round_in_which_a_party_began"),
     "rows of parties' states": Mutant(
-        "simulator/engine/compiled_rounds.py", "leaf.at[part.targets(slots, len(leaf))].set(row, unique_indices=True)",
-        "leaf.at[part.targets(slots, len(leaf))].add(row, unique_indices=True)",
+        "simulator/engine/compiled_rounds.py", "leaf.at[home.targets(slots, len(leaf))].set(row, unique_indices=True)",
+        "leaf.at[home.targets(slots, len(leaf))].add(row, unique_indices=True)",
         "algorithms/test_contract.py::test_contract[local-check_python_loop]"),
 }
 

@@ -9,8 +9,8 @@ import numpy as np
 
 import resolvent as rv
 from resolvent.simulator.engine import rounds as simulator
-from resolvent.simulator.engine.states import Federation
 from resolvent.simulator.record import evaluate
+from resolvent.simulator.states import Federation
 
 SEED = jnp.array(3)
 

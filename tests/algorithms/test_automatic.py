@@ -16,7 +16,7 @@ from resolvent.algorithms.description import describe_on
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.math import tree
 from resolvent.problem.maps import Mixture, through
-from resolvent.simulator.record.evaluate import evaluate_split, personal_models
+from resolvent.simulator.engine.evaluate import evaluate_split, personal_models
 from resolvent.simulator.record.systems import message_bytes
 
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)

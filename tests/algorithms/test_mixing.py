@@ -13,8 +13,8 @@ import resolvent as rv
 from resolvent.algorithms.description import describe_on
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.own_optimum import curvature
+from resolvent.simulator.engine.evaluate import personal_models
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
-from resolvent.simulator.record.evaluate import personal_models
 from resolvent.simulator.record.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")

@@ -11,7 +11,7 @@ from helpers import SEED, classification, equal, trajectory
 import nightly
 import resolvent as rv
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
-from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.states import Federation
 
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=3)

@@ -11,7 +11,7 @@ import resolvent as rv
 from resolvent.algorithms.combinators.iterates import server_iterate
 from resolvent.math.anderson import mixing_weights
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
-from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.states import Federation
 
 UNIFORM = rv.participation.Full("uniform")
 EXACT = rv.solvers.ClosedForm()

@@ -16,7 +16,7 @@ from resolvent.federation.protocol.reports import PhaseReport
 from resolvent.federation.protocol.stores import PartyStore, ServerStore
 from resolvent.federation.server.coordinator import Coordinator
 from resolvent.federation.site.party import Party
-from resolvent.simulator.engine.states import Federation as States
+from resolvent.simulator.states import Federation as States
 from resolvent.testing import assert_close, python_rounds
 
 SEED, ROUNDS = 7, 3

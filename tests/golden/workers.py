@@ -63,7 +63,7 @@ def work(worker, folder, only):
     if worker == "devices":
         jax.config.update("jax_num_cpu_devices", 2)
     if worker == "processes":
-        from resolvent.simulator.storage.processes import connect
+        from resolvent.simulator.mesh import connect
 
         address, count, number = os.environ["GOLDEN_PROCESS"].split()
         connect(address, int(count), int(number))

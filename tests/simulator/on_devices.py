@@ -28,8 +28,8 @@ from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.comparison_runs import Execution, compare_file
 from resolvent.errors import ProcessLostError
 from resolvent.simulator.engine.rounds import run_rounds
-from resolvent.simulator.engine.scheduler_choice import choose_scheduler
-from resolvent.simulator.storage.processes import connect
+from resolvent.simulator.engine.schedulers import choose_scheduler
+from resolvent.simulator.mesh import connect, replicate, replicate_constants
 from resolvent.simulator.storage.shards import keep_own_parties
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
@@ -146,12 +146,11 @@ def check_schedulers():
 
 def check_that_constants_are_stored_once():
     """Devices of a CPU read the same memory; of what rounds overwrite each device has its own."""
-    scheduler = choose_scheduler("auto", 3)
-    array = jax.numpy.arange(2**19)
-    pointers = [[shard.data.unsafe_buffer_pointer() for shard in to_devices(array).addressable_shards]
-                for to_devices in (scheduler.constants_to_devices, scheduler.to_devices)]
+    mesh, array = choose_scheduler("auto", 3).mesh, jax.numpy.arange(2**19)
+    pointers = [[shard.data.unsafe_buffer_pointer() for shard in copies(array, mesh).addressable_shards]
+                for copies in (replicate_constants, replicate)]
     assert list(map(len, map(set, pointers))) == [1, 2]
-    np.testing.assert_array_equal(scheduler.constants_to_devices(array), array)
+    np.testing.assert_array_equal(replicate_constants(array, mesh), array)
 
 
 def check_that_nothing_compiles_again():

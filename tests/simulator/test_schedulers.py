@@ -13,11 +13,11 @@ from on_devices import check_earlier_rounds, federation
 
 import nightly
 import resolvent as rv
-from resolvent.simulator.engine import scheduler_choice
+from resolvent.simulator.engine import schedulers
+from resolvent.simulator.engine.cohort_parts import distribute
 from resolvent.simulator.engine.compiled_rounds import estimated_work
 from resolvent.simulator.engine.rounds import compiled_programs, run_rounds
-from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
-from resolvent.simulator.engine.schedulers import distribute
+from resolvent.simulator.engine.schedulers import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
 
@@ -65,7 +65,7 @@ def test_every_scheduler_hands_on_the_round_in_which_a_party_began(scheduler):
 def test_candidates_differ_and_the_fastest_is_chosen(monkeypatch):
     """By a clock of the test, which the runs move."""
     seconds_of, now = {"sequential": 0.02, "lanes of 2": 0.005, "queue of 2": 0.01}, [0.0]
-    monkeypatch.setattr(scheduler_choice.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(schedulers.time, "perf_counter", lambda: now[0])
 
     def run(name):
         now[0] += seconds_of[name]
@@ -89,10 +89,11 @@ def test_measured_scheduler_changes_no_results():
 
 
 def test_names_and_schedulers_as_choice():
-    assert choose_scheduler("auto", 5) == rv.schedulers.Sequential()  # the tests' one CPU
-    assert choose_scheduler("queue", 5) == rv.schedulers.Queue()
-    assert choose_scheduler(rv.schedulers.Lanes(3), 5) == rv.schedulers.Lanes(3)
-    assert choose_scheduler("measured", 5) == rv.schedulers.Sequential()  # until the candidates have been timed
+    # The tests have one CPU.
+    assert choose_scheduler("auto", 5) == (rv.schedulers.Sequential(), None)
+    assert choose_scheduler("queue", 5) == (rv.schedulers.Queue(), None)
+    assert choose_scheduler(rv.schedulers.Lanes(3), 5) == (rv.schedulers.Lanes(3), None)
+    assert choose_scheduler("measured", 5).inner == rv.schedulers.Sequential()  # until the candidates have been timed
     with pytest.raises(rv.InputError, match=r"no scheduler 'lane'; did you mean 'lanes'\?"):
         choose_scheduler("lane", 5)
     with pytest.raises(rv.InputError, match=r"Queue\(width=0\)"):

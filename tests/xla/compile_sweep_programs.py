@@ -99,7 +99,7 @@ def rounds(algorithm, model, features, classes, precision):
         state = engine.initial_state(algorithm, problem, cohorts.shares, jnp.array(0))
         return algorithm, problem, cohorts, state, jnp.array(0), jnp.array(0), jnp.array(2)
 
-    static = {"record": (), "scheduler": "sequential"}
+    static = {"record": (), "scheduler": rv.schedulers.Sequential(), "mesh": None}
     return Program(engine.run_chunk, args, static, precision)
 
 

@@ -64,7 +64,7 @@ def run_process() -> None:
     main()
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         return  # Python waits for it
-    processes = sys.modules.get("resolvent.simulator.storage.processes")
+    processes = sys.modules.get("resolvent.simulator.mesh")
     clean_up = getattr(sys.modules.get("jax._src.api"), "clean_up", None)  # not public: other versions may have none
     if clean_up is not None and (processes is None or not processes.is_connected()):
         atexit.unregister(clean_up)  # it clears caches, and disconnects connected processes

@@ -77,7 +77,7 @@ def run(
     from resolvent.comparisons.runs.runner import run_experiment
     from resolvent.comparisons.study.study_file import read_study, run_study
     from resolvent.errors import InputError
-    from resolvent.simulator.storage.processes import is_writer
+    from resolvent.simulator.mesh import is_writer
 
     if processes != 1 and processes != "cluster" and not is_started_process():
         sys.exit(run_in_processes(processes))

@@ -50,7 +50,7 @@ def connect_processes(processes: Processes) -> None:
         processes: ``cluster`` if Slurm, Open MPI or another system that JAX detects has started this process.
     """
     from resolvent.errors import InputError
-    from resolvent.simulator.storage.processes import connect, is_connected
+    from resolvent.simulator.mesh import connect, is_connected
 
     if is_connected():
         return

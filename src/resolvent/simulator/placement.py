@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from resolvent.problem.solvers import LocalSolver
-from resolvent.simulator.engine.chunks import ChunkRunner
 from resolvent.simulator.engine.cohorts import check_first_cohorts
-from resolvent.simulator.engine.scheduler_choice import choose_scheduler, fastest_scheduler, scheduler_candidates
-from resolvent.simulator.engine.schedulers import Scheduler, Sharded
+from resolvent.simulator.engine.compiled_rounds import ChunkRunner
+from resolvent.simulator.engine.schedulers import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.simulator.memory import check_memory
+from resolvent.simulator.mesh import mesh_of
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.systems import MessageBytes, message_bytes
 from resolvent.simulator.storage.host_storage import HostStorage
@@ -51,11 +52,10 @@ def place(plan: Plan) -> Placement:
 
 def _place(plan: Plan) -> Placement:
     check_first_cohorts(plan.training_participation, jnp.asarray(plan.task.sizes), plan.seed)
-    scheduler = choose_scheduler(plan.scheduler, plan.cohort_size)
-    if plan.divides_parties:
-        scheduler = scheduler.inner if isinstance(scheduler, Sharded) else scheduler
-    storage = _storage_of(plan, scheduler)
-    run_chunk = ChunkRunner(plan.algorithm, plan.seed, plan.recorded, scheduler)
+    scheduler, mesh = choose_scheduler(plan.scheduler, plan.cohort_size)
+    mesh = mesh_of() if plan.divides_parties else mesh
+    storage = _storage_of(plan, mesh)
+    run_chunk = ChunkRunner(plan.algorithm, plan.seed, plan.recorded, scheduler, mesh)
     inputs = storage.first_inputs()
     message = MessageBytes(0, 0) if plan.pools_data else message_bytes(plan.description)
     run_chunk.check(inputs)
@@ -67,10 +67,10 @@ def _place(plan: Plan) -> Placement:
     return Placement(storage, run_chunk, message, seconds)
 
 
-def _storage_of(plan: Plan, scheduler: Scheduler) -> Storage:
+def _storage_of(plan: Plan, mesh: Mesh | None) -> Storage:
     if plan.memory == "host":
         return HostStorage(plan)
-    return ShardStorage(plan) if plan.divides_parties else DeviceStorage(plan, plan.task.whole_problem(), scheduler)
+    return ShardStorage(plan) if plan.divides_parties else DeviceStorage(plan, plan.task.whole_problem(), mesh)
 
 
 def limit_batches(plan: Plan) -> Plan:

@@ -17,8 +17,7 @@ from resolvent.differential_privacy import PrivacyAccount, PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.problem import SolvedProblem
-from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
-from resolvent.simulator.engine.schedulers import Sharded
+from resolvent.simulator.engine.schedulers import SchedulerChoice, Sharded
 from resolvent.simulator.evaluation_plan import EvaluationPlan, recorded_names
 from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
 from resolvent.simulator.record.events import OnEvaluation

@@ -32,10 +32,10 @@ from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
 from resolvent.simulator.checkpoint.identity import forget_programs_of_edited_code
 from resolvent.simulator.engine.pace import Pace
-from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
-from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.evaluation_plan import choose_evaluated_parties, plan_evaluation
 from resolvent.simulator.memory import MemoryChoice, choose_memory
+from resolvent.simulator.mesh import detect_lost_process, is_writer
 from resolvent.simulator.placement import Placement, place
 from resolvent.simulator.plan import CheckpointPlan, Plan, plan_metrics
 from resolvent.simulator.record.events import (
@@ -53,8 +53,8 @@ from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.run_readings import RunReadings
 from resolvent.simulator.record.stopwatch import stopwatch
 from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.states import Federation
 from resolvent.simulator.storage.parties_view import CollectedModels
-from resolvent.simulator.storage.processes import detect_lost_process, is_writer
 from resolvent.simulator.storage.storage import Storage
 from resolvent.simulator.task import Task
 from resolvent.xla.program_memory import free_programs_sometimes

@@ -26,13 +26,13 @@ from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 from resolvent.simulator.engine.cohorts import DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import run_chunk
 from resolvent.simulator.engine.schedulers import Lanes, Scheduler, Sequential
-from resolvent.simulator.engine.states import Chunk, Federation
 from resolvent.simulator.evaluation_plan import plan_evaluation
 from resolvent.simulator.placement import place
 from resolvent.simulator.plan import CheckpointPlan, Plan, plan_metrics
 from resolvent.simulator.record.measurements import Measurements
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
+from resolvent.simulator.states import Chunk, Federation
 from resolvent.simulator.storage.storage import DeviceStorage
 from resolvent.simulator.task import Task
 from resolvent.xla.program_memory import free_programs_sometimes
@@ -182,7 +182,7 @@ def _run_chunks(algorithms: Algorithm, problem: Problem, cohorts: DrawnCohorts, 
     def of_run(algorithm: Algorithm, state: Federation) -> Chunk:
         # Without call metadata: the compiled call could not fall back to the plain form.
         return run_chunk.function(algorithm, problem, cohorts, state, seed, start, count, record=record,
-                                  scheduler=scheduler, plain=True)
+                                  scheduler=scheduler, mesh=None, plain=True)
 
     chunks: Chunk = jax.vmap(of_run)(algorithms, states)
     return chunks

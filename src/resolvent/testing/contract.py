@@ -27,7 +27,7 @@ from resolvent.problem.problem import Problem
 from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.simulator.engine.rounds import compiled_programs, initial_state, run_rounds
 from resolvent.simulator.engine.schedulers import Queue
-from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.states import Federation
 from resolvent.simulator.storage.tree_files import digest
 from resolvent.simulator.user_errors import USER_ERRORS, message_of
 from resolvent.testing.example import (

@@ -19,7 +19,7 @@ from resolvent.problem.models import from_functions
 from resolvent.problem.solvers import SGD, LocalSolver
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
 from resolvent.simulator.engine.schedulers import Queue
-from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.states import Federation
 from resolvent.testing.python_loop import python_rounds
 
 Make: TypeAlias = Callable[[LocalSolver], Algorithm]

@@ -29,7 +29,7 @@ from resolvent.algorithms.round import (
     working_parties,
 )
 from resolvent.problem.problem import Problem
-from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.states import Federation
 
 
 def python_rounds(algorithm: Algorithm, problem: Problem, participation: Participation, seed: int,

@@ -24,7 +24,7 @@ from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import SGD
-from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.memory import MemoryChoice
 from resolvent.simulator.record.events import OnEvaluation, as_callbacks
 from resolvent.simulator.record.progress import progress_bars

@@ -18,9 +18,9 @@ from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.html_tables import html_facts, html_table
 from resolvent.problem.problem import SolvedProblem
+from resolvent.simulator.mesh import detect_lost_process
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.result import Result
-from resolvent.simulator.storage.processes import detect_lost_process
 
 if TYPE_CHECKING:
     import pandas as pd

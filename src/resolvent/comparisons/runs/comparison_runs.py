@@ -24,12 +24,12 @@ from resolvent.data.partition.splits import resplit
 from resolvent.errors import InputError, count_of
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.memory import MemoryChoice
+from resolvent.simulator.mesh import detect_lost_process
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
-from resolvent.simulator.storage.processes import detect_lost_process
 
 Notify = Callable[[str], None]
 

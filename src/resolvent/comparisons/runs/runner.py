@@ -35,9 +35,9 @@ from resolvent.comparisons.runs.summary import Source
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
-from resolvent.simulator.engine.scheduler_choice import SchedulerChoice
+from resolvent.simulator.engine.schedulers import SchedulerChoice
+from resolvent.simulator.mesh import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
-from resolvent.simulator.storage.processes import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulator.storage.shards import keep_own_parties
 
 __all__ = ["run_experiment", "run_program", "write_run"]

@@ -9,8 +9,8 @@ import numpy as np
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
+from resolvent.simulator.engine.evaluate import evaluate_models
 from resolvent.simulator.record.cross_fit import cross_fit, cross_fitted_scores
-from resolvent.simulator.record.evaluate import evaluate_models
 from resolvent.simulator.record.party_metrics import HELD_OUT, PartyMetrics
 
 

@@ -1,29 +1,24 @@
 """Rounds of any algorithm on any problem, fused into one compiled call.
 
-The engine gathers the cohort's rows of the party states, runs the algorithm's party function for each of them, writes
-the rows back and hands the replies to the server's function. It knows no algorithm. Every key is folded from (seed,
-round, phase, party), so neither the scheduler nor the cohort's order changes what a party computes.
+``run_chunk`` runs rounds, ``run_round`` the phases of one, and ``run_phase`` gathers the cohort's rows of the party
+states, runs the algorithm's party function for each of them, writes the rows back and hands the replies to the server's
+function. They know no algorithm. Every key is folded from (seed, round, phase, party), so neither the scheduler nor the
+cohort's order changes what a party computes.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.admission import update_norm
-from resolvent.algorithms.algorithm import (
-    Algorithm,
-    Info,
-    PartyState,
-    Reply,
-    ServerState,
-    algorithm_of_round,
-    local_solvers,
-)
+from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply, algorithm_of_round, local_solvers
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.phase_results import party_work
@@ -41,62 +36,86 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import recording
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.simulator.engine.cohort_parts import CohortPart, part_of_cohort
+from resolvent.simulator.engine.cohort_parts import WholeCohort, is_divided, part_of_cohort, problem_specs
 from resolvent.simulator.engine.cohorts import DrawnCohorts
-from resolvent.simulator.engine.scheduler_choice import SchedulerName, scheduler_named
-from resolvent.simulator.engine.schedulers import Jobs
-from resolvent.simulator.engine.states import Chunk, Federation, RoundRecord, Snapshot
-from resolvent.simulator.storage.shards import REPLICATED, SHARDED, on_every_device, shard_specs
+from resolvent.simulator.engine.schedulers import Jobs, Scheduler
+from resolvent.simulator.mesh import DIVIDED, REPLICATED, on_every_device
+from resolvent.simulator.states import Chunk, Federation, RoundRecord, Snapshot
 from resolvent.xla.fallback import FallbackJit
 from xla_cpu_rewrites.small_call import allow_small_calls, call_metadata
 
-__all__ = ["estimated_work", "initial_state", "run_chunk"]
+__all__ = ["ChunkInputs", "ChunkRunner", "estimated_work", "initial_state", "run_chunk"]
 
-_FEDERATION_SPECS = Federation(REPLICATED, SHARDED)
-_SNAPSHOT_SPECS: Any = Snapshot(cast("Any", REPLICATED), SHARDED, REPLICATED)
-_CHUNK_SPECS = Chunk(_FEDERATION_SPECS, cast("Any", REPLICATED), _SNAPSHOT_SPECS)
 _INFO = {"model": "the party's model at the end of its work", "steps": "its number of steps"}
 _STATES_AT_ONCE = 256  # first states of parties that are computed side by side
 
 
-class _Static(NamedTuple):
-    """What a compiled round is specialised to, see ``run_chunk``."""
+class RoundContext(eqx.Module):
+    """What all phases of a round read.
 
-    record: tuple[str, ...]
-    scheduler: SchedulerName
-    plain: bool
+    Attributes:
+        shares: [N] lambda_k of all parties.
+        root: the root key.
+        t: number of the round.
+        record: see ``run_chunk``; so are the fields after it.
+    """
+
+    algorithm: Algorithm
+    problem: Problem
+    cohort: Cohort
+    shares: Float[Array, " N"]
+    root: Array
+    t: Int[Array, ""]
+    record: tuple[str, ...] = eqx.field(static=True)
+    scheduler: Scheduler = eqx.field(static=True)
+    mesh: Mesh | None = eqx.field(static=True)
+    plain: bool = eqx.field(static=True)
 
 
-class _PhaseResult(NamedTuple):
+class PhaseResult(NamedTuple):
+    """The result of a phase.
+
+    Attributes:
+        counted: whether the reply of each party of the cohort counted.
+        home: the parties whose rows this device has.
+        models: their models before the aggregation, if the phase has them.
+        party_info: name -> [C].
+        server_info: name -> scalar.
+    """
+
     state: Federation
     counted: Bool[Array, " C"]
+    home: WholeCohort
+    models: dict[str, Vector]
     party_info: Info
     server_info: Info
 
 
-@jax.jit
-def initial_state(algorithm: Algorithm, problem: Problem, shares: Float[Array, " N"],
-                  seed: Int[Array, ""]) -> Federation:
+@partial(jax.jit, static_argnames=("mesh",))
+def initial_state(algorithm: Algorithm, problem: Problem, shares: Float[Array, " N"], seed: Int[Array, ""], *,
+                  mesh: Mesh | None = None) -> Federation:
     """The state before the first round; the first model depends on the seed alone."""
-    specs = (REPLICATED, shard_specs(problem), REPLICATED, REPLICATED)
-    state: Federation = on_every_device(_initial_state, problem, specs, _FEDERATION_SPECS)(
-        algorithm, problem, shares, seed)
+    def on_device(algorithm: Algorithm, problem: Problem, shares: Float[Array, " N"],
+                  seed: Int[Array, ""]) -> Federation:
+        key = keys.initial_key(seed)
+        w0, first = problem.init(key), problem.at(jnp.array(0))
+
+        def of_party(k: Array) -> PartyState:
+            return initial_party(algorithm, w0, first.oracle(k), key, k)
+
+        return Federation(initial_server(algorithm, w0, shares),
+                          jax.lax.map(of_party, problem.row_ids(), batch_size=_STATES_AT_ONCE))
+
+    specs = (REPLICATED, problem_specs(problem), REPLICATED, REPLICATED)
+    state: Federation = on_every_device(on_device, mesh, specs, _state_specs(problem))(algorithm, problem, shares, seed)
     return state
 
 
-def _initial_state(algorithm: Algorithm, problem: Problem, shares: Float[Array, " N"],
-                   seed: Int[Array, ""]) -> Federation:
-    key = keys.initial_key(seed)
-    w0, first = problem.init(key), problem.at(jnp.array(0))
-
-    def of_party(k: Array) -> PartyState:
-        return initial_party(algorithm, w0, first.oracle(k), key, k)
-
-    return Federation(initial_server(algorithm, w0, shares),
-                      jax.lax.map(of_party, problem.row_ids(), batch_size=_STATES_AT_ONCE))
+def _state_specs(problem: Problem) -> Any:
+    return Federation(REPLICATED, DIVIDED if is_divided(problem) else REPLICATED)
 
 
-@partial(FallbackJit, static_argnames=("record", "scheduler"), donate_argnames=("state",))
+@partial(FallbackJit, static_argnames=("record", "scheduler", "mesh"), donate_argnames=("state",))
 def run_chunk(
     algorithm: Algorithm,
     problem: Problem,
@@ -107,7 +126,8 @@ def run_chunk(
     count: Int[Array, ""],
     *,
     record: tuple[str, ...],
-    scheduler: SchedulerName,
+    scheduler: Scheduler,
+    mesh: Mesh | None,
     plain: bool,
 ) -> Chunk:
     """Run rounds start, ..., start+count-1.
@@ -120,80 +140,121 @@ def run_chunk(
         count: number of rounds, 1 to R.
         record: names of the parties' scalars to record (``steps``, ``inexactness``, ``model_change``,
             ``start_change``), and ``gap`` for the shared model's optimality gap if the problem's optimum is known.
+        mesh: the devices among which parties are divided, or to which they are dealt; None: one device.
         plain: compile without call metadata. Callers leave this to ``FallbackJit``.
     """
-    run = partial(_run_rounds, static=_Static(record, scheduler, plain))
-    specs = (REPLICATED, shard_specs(problem), REPLICATED, _FEDERATION_SPECS, REPLICATED, REPLICATED, REPLICATED)
-    chunk: Chunk = on_every_device(run, problem, specs, _CHUNK_SPECS)(
+    def on_device(algorithm: Algorithm, problem: Problem, cohorts: DrawnCohorts, state: Federation,
+                  seed: Int[Array, ""], start: Int[Array, ""], count: Int[Array, ""]) -> Chunk:
+        root, capacity = keys.root_key(seed), len(cohorts.rounds.index)
+
+        def of_round(state: Federation, i: Int[Array, ""]) -> tuple[Federation, Snapshot]:
+            cohort = tree.strongly_typed(tree.rows(cohorts.rounds, i))
+            after: tuple[Federation, Snapshot] = run_round(RoundContext(
+                algorithm, problem, cohort, cohorts.shares, root, start + i, record, scheduler, mesh, plain), state)
+            return after
+
+        shapes = jax.eval_shape(of_round, state, count)[1]
+        rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
+        last = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+        def body(i: Array, chunk: Chunk) -> Chunk:
+            state, snapshot = of_round(chunk.state, i)
+            rows = jax.tree.map(lambda column, value: column.at[i].set(value), chunk.record, snapshot.record)
+            return Chunk(state, rows, snapshot)
+
+        rounds: Chunk = jax.lax.fori_loop(0, count, body, Chunk(state, rows, last))
+        return rounds
+
+    states = _state_specs(problem)
+    specs = (REPLICATED, problem_specs(problem), REPLICATED, states, REPLICATED, REPLICATED, REPLICATED)
+    results: Any = Chunk(states, REPLICATED, Snapshot(REPLICATED, states.parties, REPLICATED))  # type: ignore[arg-type]
+    chunk: Chunk = on_every_device(on_device, mesh, specs, results)(
         algorithm, problem, cohorts, state, seed, start, count)
     return chunk
 
 
-def _run_rounds(algorithm: Algorithm, problem: Problem, cohorts: DrawnCohorts, state: Federation,
-                seed: Int[Array, ""], start: Int[Array, ""], count: Int[Array, ""], *, static: _Static) -> Chunk:
-    key, capacity = keys.root_key(seed), len(cohorts.rounds.index)
-
-    def run_round(state: Federation, i: Int[Array, ""]) -> tuple[Federation, Snapshot]:
-        cohort: Cohort = tree.strongly_typed(tree.rows(cohorts.rounds, i))
-        after: tuple[Federation, Snapshot] = _run_round(algorithm, problem, cohort, cohorts.shares, key, state,
-                                                        start + i, static=static)
-        return after
-
-    shapes = jax.eval_shape(run_round, state, count)[1]
-    rows = jax.tree.map(lambda s: jnp.zeros((capacity, *s.shape), s.dtype), shapes.record)
-    last = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-
-    def body(i: Array, chunk: Chunk) -> Chunk:
-        state, snapshot = run_round(chunk.state, i)
-        rows = jax.tree.map(lambda column, value: column.at[i].set(value), chunk.record, snapshot.record)
-        return Chunk(state, rows, snapshot)
-
-    chunk: Chunk = jax.lax.fori_loop(0, count, body, Chunk(state, rows, last))
-    return chunk
-
-
-@partial(jax.jit, static_argnames=("static",))  # so that it is traced once, for its shapes and for the loop
-def _run_round(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"], key: Array,
-               state: Federation, t: Int[Array, ""], *, static: _Static) -> tuple[Federation, Snapshot]:
-    """Round t: every phase over one cohort; ``key`` is the root key."""
-    with call_metadata(not static.plain):
-        return _run_phases(algorithm, problem, cohort, shares, key, state, t, static)
-
-
-def _run_phases(algorithm: Algorithm, problem: Problem, cohort: Cohort, shares: Float[Array, " N"], key: Array,
-                state: Federation, t: Int[Array, ""], static: _Static) -> tuple[Federation, Snapshot]:
-    plain, algorithm, of_round = algorithm, algorithm_of_round(algorithm, t), problem.at(t)
-    part = part_of_cohort(problem, cohort)
+@jax.jit  # so that it is traced once, for its shapes and for the loop
+def run_round(context: RoundContext, state: Federation) -> tuple[Federation, Snapshot]:
+    """All phases of a round, over one cohort."""
+    algorithm, problem = algorithm_of_round(context.algorithm, context.t), context.problem.at(context.t)
+    of_round, cohort, record = replace(context, algorithm=algorithm, problem=problem), context.cohort, context.record
     working = counted = working_parties(algorithm, cohort)
     server_before = state.server
+    models: dict[str, Vector] = {}
     party_info: Info = {}
     server_info: Info = {**cohort.info}
-    for number in range(len(algorithm.phases)):
-        of_phase = _keys_of_phase(number, key, t, part.index)
-        # What a party works with is of the round in which it began.
-        work = (algorithm, of_round, key) if cohort.began is None else (plain, problem, key)
-        phase = _run_phase(algorithm, number, of_round, cohort, part, counted, of_phase, state, static, work)
-        state, counted = phase.state, phase.counted
-        party_info |= phase.party_info
-        server_info |= phase.server_info
-    _check_info(algorithm, party_info, static.record)
-    models = party_info.pop("model")
-    if "gap" in static.record and isinstance(problem, SolvedProblem) and (
-            shared := algorithm.server_model(state.server)) is not None:
-        server_info["gap"] = problem.gap(shared, shares)
-    if "model_change" in static.record:
-        party_info["model_change"] = part.exchange(_model_change(algorithm, of_round, part.index, state, models))
-    if "start_change" in static.record:
-        party_info["start_change"] = part.exchange(_start_change(algorithm, of_round, part.index, state, models))
-    recorded = {name: party_info[name] for name in static.record if name != "gap"}
-    record = RoundRecord(cohort.index, counted, cohort.alive, working & ~counted, recorded, server_info)
-    return state, Snapshot(record, models, server_before)
+    with call_metadata(not context.plain):
+        for number in range(len(algorithm.phases)):
+            phase = run_phase(of_round, context, number, counted, state)
+            state, counted = phase.state, phase.counted
+            models |= phase.models
+            party_info |= phase.party_info
+            server_info |= phase.server_info
+        _check_info(algorithm, models | party_info, record)
+        if "gap" in record and isinstance(context.problem, SolvedProblem) and (
+                shared := algorithm.server_model(state.server)) is not None:
+            server_info["gap"] = context.problem.gap(shared, context.shares)
+        for name, change in (("model_change", _model_change), ("start_change", _start_change)):
+            if name in record:
+                home = phase.home
+                party_info[name] = home.exchange(change(algorithm, problem, home.index, state, models["model"]))
+    recorded = {name: party_info[name] for name in record if name != "gap"}
+    result = RoundRecord(cohort.index, counted, cohort.alive, working & ~counted, recorded, server_info)
+    return state, Snapshot(result, models["model"], server_before)
 
 
-def _keys_of_phase(number: int, root: Array, t: Int[Array, ""], index: Int[Array, " L"]) -> tuple[Array, Array]:
-    """The keys [L] of the parties, drawn together because single draws take longer, and the key of the server."""
-    key = keys.phase_key(keys.round_key(root, t), number)
-    return jax.vmap(partial(keys.party_key, key))(index), keys.server_key(key)
+def run_phase(context: RoundContext, of_all_rounds: RoundContext, number: int, working: Bool[Array, " C"],
+              state: Federation) -> PhaseResult:
+    """Message, party and server of one phase.
+
+    Absent parties keep their states, and the server keeps its own if no reply counts, see ``server_step``. A reply that
+    does not count, such as one that is not finite, does not count in the following phases of the round either.
+
+    Args:
+        context: with the learning rates and the data of the round.
+        of_all_rounds: with those of no round, for parties that began in an earlier one.
+        working: whether each party of the cohort works.
+    """
+    algorithm, problem, cohort, record = context.algorithm, context.problem, context.cohort, context.record
+    effort = jnp.where(working, cohort.effort, 0)
+    amount = effort * estimated_work(algorithm, problem.sizes[cohort.index])
+    part = part_of_cohort(problem, cohort.index, amount, context.mesh, context.scheduler.slack)
+    # What a party works with is of the round in which it began.
+    began = None if cohort.began is None else part.select(cohort.began)
+    own_keys = jax.vmap(lambda t, k: keys.party_key(keys.phase_key(keys.round_key(context.root, t), number), k),
+                        in_axes=(None if began is None else 0, 0))(context.t if began is None else began, part.index)
+    slots = problem.row(part.index)
+    rows = tree.rows(state.parties, slots)
+
+    def work(job: Jobs) -> tuple[PartyState, tuple[Reply, Array], Info, dict[str, Vector]]:
+        row, key, began = job.rows
+        own_algorithm, own_problem = (algorithm, problem) if began is None else (
+            algorithm_of_round(of_all_rounds.algorithm, began), of_all_rounds.problem.at(began))
+        phase = own_algorithm.phases[number]
+        message = phase.message(state.server, job.index)
+        oracle = recording(own_problem.oracle(job.index), record)
+        with allow_small_calls():
+            row, payload, info = party_work(phase, row, message, oracle, key, job.effort)
+        norm = update_norm(own_algorithm, message, payload, number)
+        info = {**info, "update_norm": norm}
+        # XLA does not compute what is dropped here. Once exchanged between devices, it would be computed.
+        return (row, (payload, norm), {name: info[name] for name in info if name in record},
+                {name: info[name] for name in info if name == "model"})
+
+    new_rows, replies, info, models = context.scheduler(
+        work, Jobs(part.index, (rows, own_keys, began), part.select(effort)), part.select(amount))
+    ((payload, norms), info), (new_rows, models) = part.collect((replies, info), (new_rows, models))
+    counted = counted_parties(algorithm, norms, cohort, working)
+    if (home := part.home) is not part:
+        slots = problem.row(home.index)
+        rows = tree.rows(state.parties, slots)
+    committed = commit_rows(new_rows, rows, working=home.select(working), counted=home.select(counted))
+    parties = jax.tree.map(
+        lambda leaf, row: leaf.at[home.targets(slots, len(leaf))].set(row, unique_indices=True),
+        state.parties, committed)
+    key = keys.server_key(keys.phase_key(keys.round_key(context.root, context.t), number))
+    server, server_info = server_step(algorithm, number, state.server, stacked_replies(payload, cohort, counted), key)
+    return PhaseResult(replace(state, server=server, parties=parties), counted, home, models, info, server_info)
 
 
 def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> None:
@@ -206,54 +267,6 @@ def _check_info(algorithm: Algorithm, info: Info, record: tuple[str, ...]) -> No
             raise InputError(f"{type(innermost(algorithm)).__name__}: the info that its party functions return has no "
                              f"{name!r}{others}: return the info of local_work, or add {_INFO.get(name, 'it')} to the "
                              "info")
-
-
-def _run_phase(algorithm: Algorithm, number: int, problem: Problem, cohort: Cohort, part: CohortPart,
-               working: Bool[Array, " C"], of_phase: tuple[Array, Array], state: Federation, static: _Static,
-               of_work: tuple[Algorithm, Problem, Array]) -> _PhaseResult:
-    """Message, party and server of one phase.
-
-    ``of_phase`` has the keys of the parties and of the server, ``of_work`` what parties work with: that of the round,
-    or with ``Cohort.began`` that of all rounds, and the root key.
-
-    Absent parties keep their states, and the server keeps its own if no reply counts, see ``server_step``. A reply that
-    does not count, such as one that is not finite, does not count in the following phases of the round either.
-    """
-    effort = part.select(jnp.where(working, cohort.effort, 0))
-    slots = problem.row(part.index)
-    rows = tree.rows(state.parties, slots)
-
-    def work(shared: tuple[Algorithm, Problem, ServerState, Array],
-             job: Jobs) -> tuple[PartyState, tuple[Reply, Array], Info]:
-        algorithm, problem, server, root = shared
-        k, (row, key) = job.index, job.rows
-        if job.began is not None:
-            algorithm, problem = algorithm_of_round(algorithm, job.began), problem.at(job.began)
-            key = keys.party_key(keys.phase_key(keys.round_key(root, job.began), number), k)
-        phase = algorithm.phases[number]
-        message = phase.message(server, k)
-        oracle = recording(problem.oracle(k), static.record)
-        with allow_small_calls():
-            row, payload, info = party_work(phase, row, message, oracle, key, job.effort)
-        norm = update_norm(algorithm, message, payload, number)
-        info = {**info, "update_norm": norm}
-        # XLA does not compute what is dropped here. Once exchanged between devices, it would be computed.
-        return row, (payload, norm), {name: info[name] for name in info if name in ("model", *static.record)}
-
-    new_rows, replies, info = scheduler_named(static.scheduler)(
-        work, (*of_work[:2], state.server, of_work[2]),
-        Jobs(part.index, (rows, of_phase[0]), effort, None if cohort.began is None else part.select(cohort.began)),
-        effort * estimated_work(algorithm, problem.sizes[part.index]))
-    models = {"model": info.pop("model")} if "model" in info else {}  # they stay where they are
-    (payload, norms), info = part.exchange((replies, info))
-    counted = counted_parties(algorithm, norms, cohort, working)
-    committed = commit_rows(new_rows, rows, working=part.select(working), counted=part.select(counted))
-    parties = jax.tree.map(
-        lambda leaf, row: leaf.at[part.targets(slots, len(leaf))].set(row, unique_indices=True),
-        state.parties, committed)
-    server, server_info = server_step(algorithm, number, state.server, stacked_replies(payload, cohort, counted),
-                                      of_phase[1])
-    return _PhaseResult(replace(state, server=server, parties=parties), counted, info | models, server_info)
 
 
 def estimated_work(algorithm: Algorithm, samples: Int[Array, " C"]) -> Float[Array, " C"]:
@@ -298,3 +311,53 @@ def _start_change(algorithm: Algorithm, problem: Problem, index: Int[Array, " L"
 
     changes: Array = jax.lax.map(of_party, (index, tree.rows(state.parties, problem.row(index)), models))
     return changes
+
+
+class ChunkInputs(NamedTuple):
+    """What a chunk of rounds reads.
+
+    Attributes:
+        problem: the objectives of all parties, or of the parties of the chunk's cohorts.
+        cohorts: the cohorts of its rounds.
+        state: the state before the chunk; running the chunk donates its buffers.
+    """
+
+    problem: Problem
+    cohorts: DrawnCohorts
+    state: Federation
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkRunner:
+    """Runs chunks of rounds, with everything that is the same in all of them.
+
+    Attributes:
+        record: names of what each round records, see ``run_chunk``.
+        mesh: the devices, see ``run_chunk``.
+    """
+
+    algorithm: Algorithm
+    seed: int
+    record: tuple[str, ...]
+    scheduler: Scheduler
+    mesh: Mesh | None = None
+
+    def __call__(self, inputs: ChunkInputs, start: int, rounds: int) -> Chunk:
+        """Run rounds start, ..., start+rounds-1."""
+        return run_chunk(
+            self.algorithm, *inputs, jnp.array(self.seed), jnp.array(start), jnp.array(rounds),
+            record=self.record, scheduler=self.scheduler, mesh=self.mesh)
+
+    def check(self, inputs: ChunkInputs) -> None:
+        """Trace a chunk without running it, which raises the errors of parts that do not fit together.
+
+        The trace is cached: the first chunk does not trace again.
+        """
+        run_chunk.eval_shape(
+            self.algorithm, *inputs, jnp.array(self.seed), jnp.array(0), jnp.array(1),
+            record=self.record, scheduler=self.scheduler, mesh=self.mesh)
+
+    def run_copy(self, inputs: ChunkInputs, scheduler: Scheduler) -> Chunk:
+        """Run the first round with another scheduler, and leave ``inputs`` as they are."""
+        copied = inputs._replace(state=jax.tree.map(jnp.copy, inputs.state))
+        return replace(self, scheduler=scheduler)(copied, 0, 1)

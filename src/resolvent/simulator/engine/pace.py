@@ -5,7 +5,7 @@ The number of rounds is an argument of the compiled function, so the division in
 
 import numpy as np
 
-from resolvent.simulator.storage.processes import from_writer
+from resolvent.simulator.mesh import from_writer
 
 _SECONDS_OF_A_CALL = 0.5
 _MAX_GROWTH = 4

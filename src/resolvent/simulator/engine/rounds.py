@@ -18,8 +18,8 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine import compiled_rounds as engine
 from resolvent.simulator.engine.cohorts import draw_cohorts
-from resolvent.simulator.engine.scheduler_choice import SchedulerName
-from resolvent.simulator.engine.states import Chunk, Federation
+from resolvent.simulator.engine.schedulers import SchedulerName, Sharded, scheduler_named
+from resolvent.simulator.states import Chunk, Federation
 
 _MIN_CAPACITY = 4
 
@@ -43,7 +43,7 @@ def initial_state(algorithm: Algorithm, problem: Problem, participation: Partici
 
 def run_rounds(algorithm: Algorithm, problem: Problem, participation: Participation | None = None, *,
                state: Federation | None = None, seed: ArrayLike = 0, start: ArrayLike = 0, rounds: int = 1,
-               scheduler: SchedulerName = "sequential", record: tuple[str, ...] = ()) -> Federation:
+               scheduler: SchedulerName | Sharded = "sequential", record: tuple[str, ...] = ()) -> Federation:
     """The state after rounds start, ..., start+rounds-1.
 
     Args:
@@ -66,7 +66,7 @@ def run_rounds(algorithm: Algorithm, problem: Problem, participation: Participat
 
 def record_rounds(algorithm: Algorithm, problem: Problem, participation: Participation | None = None, *,
                   state: Federation | None = None, seed: ArrayLike = 0, start: ArrayLike = 0, rounds: int = 1,
-                  scheduler: SchedulerName = "sequential", record: tuple[str, ...] = ()) -> Chunk:
+                  scheduler: SchedulerName | Sharded = "sequential", record: tuple[str, ...] = ()) -> Chunk:
     """As ``run_rounds``, with the record of each round and the last aggregation.
 
     Args:
@@ -87,12 +87,13 @@ def record_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
     # fall back to the plain form.
     is_traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments))
     run: Callable[..., Chunk] = partial(engine.run_chunk.function, plain=True) if is_traced else engine.run_chunk
-    chunk = run(*arguments, record=record, scheduler=scheduler)
+    inner, mesh = scheduler if isinstance(scheduler, Sharded) else (scheduler_named(scheduler), None)
+    chunk = run(*arguments, record=record, scheduler=inner, mesh=mesh)
     return chunk._replace(record=jax.tree.map(lambda leaf: leaf[:rounds], chunk.record))
 
 
 def trajectory(algorithm: Algorithm, problem: Problem, rounds: int, participation: Participation | None = None, *,
-               seed: ArrayLike = 0, scheduler: SchedulerName = "sequential") -> list[Federation]:
+               seed: ArrayLike = 0, scheduler: SchedulerName | Sharded = "sequential") -> list[Federation]:
     """The state before the first round and after each round, as NumPy arrays: ``rounds + 1`` states."""
     state = initial_state(algorithm, problem, participation, seed)
     states = [jax.tree.map(np.asarray, state)]

@@ -22,7 +22,7 @@ from jaxtyping import Array, Int
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.problem import PartyScores, Problem
-from resolvent.simulator.record.evaluate import evaluate_models
+from resolvent.simulator.engine.evaluate import evaluate_models
 
 _SPLIT = "validation"
 

@@ -13,8 +13,8 @@ import numpy as np
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.math.tree import Vector
+from resolvent.simulator.mesh import from_writer, is_writer
 from resolvent.simulator.record.metrics_table import means_by
-from resolvent.simulator.storage.processes import from_writer, is_writer
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,15 +15,15 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import PartyScores, Problem, SolvedProblem
-from resolvent.simulator.engine.states import Chunk, RoundRecord
+from resolvent.simulator.engine.evaluate import evaluate_models, evaluate_split, personal_models
 from resolvent.simulator.plan import Plan
 from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
 from resolvent.simulator.record.diagnostics import LINE_POINTS, dissimilarity, loss_along_line, pooled_optimum
-from resolvent.simulator.record.evaluate import evaluate_models, evaluate_split, personal_models
 from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.party_metrics import HELD_OUT
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
 from resolvent.simulator.record.systems import MessageBytes
+from resolvent.simulator.states import Chunk, RoundRecord
 from resolvent.simulator.storage.storage import EvaluationView, Storage
 from resolvent.xla.shapes import shapes_of
 

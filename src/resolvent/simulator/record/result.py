@@ -22,10 +22,10 @@ from resolvent.predict.fitted import Fitted
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.engine.states import Federation
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.run_readings import RunReadings
 from resolvent.simulator.record.saved_result import write_result
+from resolvent.simulator.states import Federation
 from resolvent.simulator.storage.parties_view import CollectedModels, DeviceParties, PartiesView
 from resolvent.tables.drift import TrainingRows, summarize
 from resolvent.tables.encoding_files import encoding_of

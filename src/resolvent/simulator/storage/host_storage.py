@@ -22,10 +22,11 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
 from resolvent.problem.subset import Gatherer, PartySubset
-from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
-from resolvent.simulator.engine.states import Chunk, Federation
+from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner
+from resolvent.simulator.engine.evaluate import personal_models
+from resolvent.simulator.mesh import local_view, replicate, replicate_constants
 from resolvent.simulator.plan import Plan
-from resolvent.simulator.record.evaluate import personal_models
+from resolvent.simulator.states import Chunk, Federation
 from resolvent.simulator.storage.host_chunks import HostChunks, gather_parties, replace_rows, to_device
 from resolvent.simulator.storage.host_states import HostStates
 from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
@@ -82,10 +83,11 @@ class HostStorage(Storage, PartiesView):
             self._next = self._chunks.begin(following, limit)
         self._cohort_problem = to_device(gathered.problem)
         parties = self._states.complete(self._cohort_problem, gathered.stored)
-        scheduler = run_chunk.scheduler
-        problem, cohorts = scheduler.constants_to_devices((self._cohort_problem, pending.cohorts))
-        inputs = ChunkInputs(problem, cohorts, scheduler.to_devices(Federation(self._server, parties)))
-        chunk: Chunk = scheduler.from_devices(run_chunk(inputs, start, pending.rounds))
+        mesh = run_chunk.mesh
+        problem, cohorts = replicate_constants((self._cohort_problem, pending.cohorts), mesh)
+        chunk = run_chunk(ChunkInputs(problem, cohorts, replicate(Federation(self._server, parties), mesh)), start,
+                          pending.rounds)
+        chunk = chunk if mesh is None else local_view(chunk)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._server = chunk.state.server
         self._last_rows = (pending.ids, chunk.state.parties)

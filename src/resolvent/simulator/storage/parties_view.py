@@ -13,8 +13,8 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
-from resolvent.simulator.engine.states import Federation
-from resolvent.simulator.record.evaluate import personal_models
+from resolvent.simulator.engine.evaluate import personal_models
+from resolvent.simulator.states import Federation
 
 
 class SampledParties(NamedTuple):

@@ -1,6 +1,7 @@
 """Storage of a run in several processes: each has the data and the states of its own parties only."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,26 +15,27 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
-from resolvent.simulator.engine.cohort_parts import sum_over_devices
+from resolvent.simulator.engine.cohort_parts import PartyShard, problem_specs
 from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts
-from resolvent.simulator.engine.compiled_rounds import initial_state
-from resolvent.simulator.engine.schedulers import AXIS
-from resolvent.simulator.engine.states import Chunk, Federation, Snapshot
-from resolvent.simulator.plan import Plan
-from resolvent.simulator.record.evaluate import personal_models
-from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
-from resolvent.simulator.storage.processes import sum_over_processes
-from resolvent.simulator.storage.shards import (
+from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner, initial_state
+from resolvent.simulator.engine.evaluate import personal_models
+from resolvent.simulator.mesh import (
+    AXIS,
+    DIVIDED,
     REPLICATED,
-    SHARDED,
-    PartyShard,
-    ShardLayout,
+    concatenate,
+    local_devices,
     local_view,
+    mesh_of,
     on_every_device,
-    place_shards,
-    shard_specs,
+    replicate,
+    sum_over_devices,
+    sum_over_processes,
 )
+from resolvent.simulator.plan import Plan
+from resolvent.simulator.states import Chunk, Federation, Snapshot
+from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
+from resolvent.simulator.storage.shards import ShardLayout, place_shards
 from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, call_capacity
 from resolvent.simulator.storage.tree_files import BlockedLeaf
 
@@ -54,15 +56,15 @@ class ShardStorage(Storage, PartiesView):
         assert plan.task.model is not None
         assert plan.task.data is not None
         self.capacity = call_capacity(plan.cohort_size)
-        self._layout = layout = ShardLayout.of_data(plan.task.data, Mesh(jax.devices(), (AXIS,)))
-        self._devices = layout.local_devices()
+        self._layout = layout = ShardLayout.of_data(plan.task.data, mesh_of())
+        self._devices = local_devices(layout.mesh)
         problem = place_shards(plan.task.model, plan.task.data, layout)
         # Every process draws the same cohorts.
         self._draw = CohortDraws(plan.participation, jnp.asarray(plan.task.data.sizes()), plan.seed, self.capacity)
         self._first = self._draw(0, 1)
         self._training = problem
-        self._state: Federation = initial_state(plan.algorithm, problem, layout.replicate(self._first.shares),
-                                                jnp.array(plan.seed))
+        self._state: Federation = initial_state(plan.algorithm, problem, replicate(self._first.shares, layout.mesh),
+                                                jnp.array(plan.seed), mesh=layout.mesh)
         self._snapshot: Snapshot | None = None
         self._problems = [local_view(problem, i) for i in range(len(self._devices))]
         self.problem = self._problems[0]
@@ -75,7 +77,7 @@ class ShardStorage(Storage, PartiesView):
         return self._inputs(self._first)
 
     def _inputs(self, cohorts: DrawnCohorts) -> ChunkInputs:
-        return ChunkInputs(self._training, self._layout.replicate(cohorts), self._state)
+        return ChunkInputs(self._training, replicate(cohorts, self._layout.mesh), self._state)
 
     @override
     def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
@@ -152,7 +154,7 @@ class ShardStorage(Storage, PartiesView):
         return self._gather(self._state.parties, ids)
 
     def _gather(self, states: PyTree[Array], ids: NDArray[np.integer]) -> PyTree[NDArray[Any]]:
-        gathered = _gather_rows(self._training, states, jnp.asarray(ids, jnp.int32))
+        gathered = _gather_rows(self._training, states, jnp.asarray(ids, jnp.int32), mesh=self._layout.mesh)
         return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), gathered)
 
     @override
@@ -170,7 +172,7 @@ class ShardStorage(Storage, PartiesView):
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._state = Federation(self._layout.replicate(state.server), state.parties)
+        self._state = Federation(replicate(state.server, self._layout.mesh), state.parties)
 
 
 class _StateLeaf(BlockedLeaf):
@@ -192,7 +194,7 @@ class _StateLeaf(BlockedLeaf):
 
     @override
     def from_blocks(self, read: Callable[[int, int], NDArray[Any]]) -> Array:
-        layout, devices = self._layout, self._layout.local_devices()
+        layout, devices = self._layout, local_devices(self._layout.mesh)
         local_ids = [layout.parties_of(device) for device in devices]
         parts = [np.zeros((layout.slots, *self.shape[1:]), self.dtype) for _ in devices]
         size = _block_size(self._row)
@@ -202,12 +204,12 @@ class _StateLeaf(BlockedLeaf):
             for ids, part in zip(local_ids, parts, strict=True):
                 first, last = np.searchsorted(ids, [start, stop])
                 part[first:last] = rows[ids[first:last] - start]
-        placed: Array = layout.concatenate(parts)
+        placed: Array = concatenate(parts, layout.mesh)
         return placed
 
 
-@jax.jit
-def _gather_rows(problem: PartyShard, states: PyTree[Array], ids: Int[Array, " M"]) -> PyTree[Array]:
+@partial(jax.jit, static_argnames=("mesh",))
+def _gather_rows(problem: PartyShard, states: PyTree[Array], ids: Int[Array, " M"], *, mesh: Mesh) -> PyTree[Array]:
     """The states of the parties ``ids`` on every device, from states [D*slots, ...]."""
     def on_device(problem: PartyShard, states: PyTree[Array], ids: Array) -> PyTree[Array]:
         is_own = problem.device_of[ids] == jax.lax.axis_index(AXIS)
@@ -215,8 +217,8 @@ def _gather_rows(problem: PartyShard, states: PyTree[Array], ids: Int[Array, " M
         return sum_over_devices(jax.tree.map(
             lambda leaf: jnp.where(tree.column(is_own, leaf), leaf, jnp.zeros_like(leaf)), rows))
 
-    specs = (shard_specs(problem), SHARDED, REPLICATED)
-    return on_every_device(on_device, problem, specs, REPLICATED)(problem, states, ids)
+    specs = (problem_specs(problem), DIVIDED, REPLICATED)
+    return on_every_device(on_device, mesh, specs, REPLICATED)(problem, states, ids)
 
 
 def _blocks(ids: NDArray[np.integer], row: PyTree[Any]) -> list[NDArray[np.integer]]:

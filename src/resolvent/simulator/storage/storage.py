@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Int, PyTree
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import ServerState
 from resolvent.problem.problem import Problem
-from resolvent.simulator.engine.chunks import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts
-from resolvent.simulator.engine.compiled_rounds import initial_state
-from resolvent.simulator.engine.schedulers import Scheduler
-from resolvent.simulator.engine.states import Chunk, Federation
+from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner, initial_state
+from resolvent.simulator.mesh import local_view, replicate, replicate_constants
 from resolvent.simulator.plan import Plan
+from resolvent.simulator.states import Chunk, Federation
 from resolvent.simulator.storage.parties_view import PartiesView
 from resolvent.simulator.storage.tree_files import digest
 
@@ -143,30 +143,30 @@ class Storage(ABC):
 
 
 class DeviceStorage(Storage):
-    """All parties' data and states are arrays on the device.
+    """All parties' data and states are arrays on the device; with a mesh, on each of its devices.
 
     Attributes:
         draw: draws the cohorts of a chunk.
     """
 
-    def __init__(self, plan: Plan, problem: Problem, scheduler: Scheduler) -> None:
-        """Compute the first state and copy everything to the scheduler's devices."""
+    def __init__(self, plan: Plan, problem: Problem, mesh: Mesh | None) -> None:
+        """Compute the first state and copy everything to the devices."""
         self.problem = problem
         self.capacity = call_capacity(plan.cohort_size)
-        self._scheduler, self._evaluated = scheduler, jnp.asarray(plan.evaluation.parties)
+        self._mesh, self._evaluated = mesh, jnp.asarray(plan.evaluation.parties)
         training = problem.pooled() if plan.pools_data else problem
         self.draw = CohortDraws(plan.training_participation, training.sizes, plan.seed, self.capacity)
         self._first = self.draw(0, 1)
         self._state: Federation = initial_state(plan.algorithm, training, self._first.shares, jnp.array(plan.seed))
-        self._training = scheduler.constants_to_devices(training)
-        self._device_state: Federation = scheduler.to_devices(self._state)
+        self._training = replicate_constants(training, mesh)
+        self._device_state: Federation = replicate(self._state, mesh)
 
     @override
     def first_inputs(self) -> ChunkInputs:
         return self._inputs(self._first)
 
     def _inputs(self, cohorts: DrawnCohorts) -> ChunkInputs:
-        return ChunkInputs(self._training, self._scheduler.constants_to_devices(cohorts), self._device_state)
+        return ChunkInputs(self._training, replicate_constants(cohorts, self._mesh), self._device_state)
 
     @override
     def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
@@ -174,7 +174,7 @@ class DeviceStorage(Storage):
         chunk = run_chunk(self._inputs(self.draw(start, rounds)), start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._device_state = chunk.state
-        local: Chunk = self._scheduler.from_devices(chunk)
+        local: Chunk = chunk if self._mesh is None else local_view(chunk)
         self._state = local.state
         return local, rounds
 
@@ -196,7 +196,7 @@ class DeviceStorage(Storage):
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._state, self._device_state = state, self._scheduler.to_devices(state)
+        self._state, self._device_state = state, replicate(state, self._mesh)
 
 
 def call_capacity(cohort: int) -> int:

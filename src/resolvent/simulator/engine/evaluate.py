@@ -10,7 +10,7 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import PartyScores, Problem, party_scores
-from resolvent.simulator.engine.states import Federation
+from resolvent.simulator.states import Federation
 
 
 @jax.jit
