@@ -36,7 +36,7 @@ digits: .venv/installed
 
 # NVIDIA FLARE has an environment of its own: its requirements do not fit those of the other extras.
 federation: .venv-federation/installed
-	.venv-federation/bin/resolvent federate digits --rehearse --out "$$(mktemp -d)/digits"
+	.venv-federation/bin/resolvent lead start digits --rehearse --out "$$(mktemp -d)/digits"
 
 federation-test: .venv-federation/installed
 	.venv-federation/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-xdist psutil

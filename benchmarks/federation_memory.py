@@ -77,7 +77,7 @@ def measure(engine, megabytes, folder):
     (folder / "consortium.yaml").write_text(
         f"name: large\nhost: localhost\nport: {free_port()}\nsites: [{', '.join(SITES)}]\nengine: {engine}\n"
         f"lead: {LEAD['nvflare']}\n")
-    subprocess.run([*command, "federation", "new", "consortium.yaml"], cwd=folder, check=True, capture_output=True)
+    subprocess.run([*command, "lead", "kits", "consortium.yaml"], cwd=folder, check=True, capture_output=True)
     roles, peaks, end = {}, {}, threading.Event()
 
     def watch():
@@ -85,8 +85,8 @@ def measure(engine, megabytes, folder):
             sample(roles, peaks)
 
     with ExitStack() as stack:
-        for role, words in (("server", ("server", "start", "--kit", "kits/server")),
-                            ("site", ("party", "start", "--kit", f"kits/{SITES[0]}", "--site", "site.yaml"))):
+        for role, words in (("server", ("lead", "serve", "kits/server")),
+                            ("site", ("site", "start", f"kits/{SITES[0]}", "site.yaml"))):
             log = stack.enter_context((folder / f"{role}.log").open("w"))
             process = subprocess.Popen([*command, *words], cwd=folder, stdout=log, stderr=log)
             stack.callback(process.wait, 60)
@@ -96,7 +96,8 @@ def measure(engine, megabytes, folder):
         thread.start()
         stack.callback(thread.join)
         stack.callback(end.set)
-        words = ("federate", "mine.yaml", "--kit", f"kits/{LEAD[engine]}", "--sites", SITES[0], "--deadline", "3000")
+        words = ("lead", "start", "mine.yaml", "--kit", f"kits/{LEAD[engine]}", "--sites", SITES[0], "--set",
+                 "federation.deadline=3000")
         lead = subprocess.Popen([*command, *words], cwd=folder, stdout=subprocess.DEVNULL)
         roles["lead"] = lead.pid
         if lead.wait() != 0:

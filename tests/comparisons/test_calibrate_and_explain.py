@@ -22,11 +22,11 @@ def run(site_run_copy):
     return site_run_copy
 
 
-COSTS = ("--positive", "ill", "--cost-false-negative", 5, "--cost-false-positive", 1)
+COSTS = ("--positive", "ill", "--goal", "cost=5:1")
 
 
 def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_path):
-    outcome = call("calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path, columns=80)
+    outcome = call("model", "calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path, columns=80)
     assert outcome.code == 0, outcome.err
     assert all(f"\n{site} " in outcome.out for site in SITES)
     stored = read_sealed(run.folder / "models" / "FedAvg-plus" / "calibration.json", "")
@@ -37,7 +37,7 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
     new = visits(seed=1, rows=60).drop(columns=["patient", "hospital"])
     new.to_csv(tmp_path / "new.csv", index=False)
     chosen = ("--method", "FedAvg+", "--site", "Essen")
-    outcome = call("predict", run.folder, "new.csv", *chosen, cwd=tmp_path)
+    outcome = call("model", "predict", run.folder, "new.csv", *chosen, cwd=tmp_path)
     assert str(fitted.threshold) in outcome.out
     table = pd.read_csv(tmp_path / "predictions.csv")
     raw = rv.load(run.folder, method="FedAvg+", site="Essen", raw=True)
@@ -47,7 +47,8 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
     np.testing.assert_allclose(table["probability ill"], probabilities[:, 0], rtol=1e-5)
     is_ill = probabilities[:, 0] >= fitted.threshold.value
     assert (table["prediction"] == np.where(is_ill, "ill", "well")).all()
-    scores = json.loads(call("evaluate", run.folder, "new.csv", *chosen, "--json", "--metrics", "balanced_accuracy",
+    scores = json.loads(call("model", "evaluate", run.folder, "new.csv", *chosen, "--format", "json", "--metrics",
+                             "balanced_accuracy",
                              cwd=tmp_path).out)["scores"]
     is_right = np.where(is_ill, "ill", "well") == new["outcome"]
     assert scores["accuracy"]["value"] == pytest.approx(is_right.mean())
@@ -55,7 +56,7 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
     assert scores["balanced_accuracy"]["value"] == pytest.approx(np.mean(recalls))
     of_label = probabilities[np.arange(60), (new["outcome"] == "well").astype(int)]
     assert scores["loss"]["value"] == pytest.approx(-np.log(of_label).mean(), rel=1e-4)
-    assert call("predict", run.folder, "new.csv", *chosen, "--raw", "--out", "raw.csv", cwd=tmp_path).code == 0
+    assert call("model", "predict", run.folder, "new.csv", *chosen, "--raw", "--out", "raw.csv", cwd=tmp_path).code == 0
     np.testing.assert_allclose(pd.read_csv(tmp_path / "raw.csv")["probability ill"],
                                raw.probabilities(raw.outputs_of(encoded))[:, 0], rtol=1e-5)
     assert json.loads((tmp_path / "raw.csv.json").read_text())["adjustments"] == []
@@ -116,7 +117,7 @@ def test_a_threshold_on_validation_rows_keeps_its_promise_on_them(site_run):
 def test_one_site_is_added_and_the_others_stay(run, call, tmp_path):
     path = run.folder / "models" / "alone" / "calibration.json"
     for site in ("Essen", "Ulm"):
-        assert call("calibrate", run.folder, "--method", "alone", "--sites", site, cwd=tmp_path).code == 0
+        assert call("model", "calibrate", run.folder, "--method", "alone", "--sites", site, cwd=tmp_path).code == 0
     stored = read_sealed(path, "")
     assert list(stored["sites"]) == ["Essen", "Ulm"]
     assert stored["shared"] is None
@@ -126,18 +127,18 @@ def test_one_site_is_added_and_the_others_stay(run, call, tmp_path):
 
 @pytest.mark.nightly
 def test_a_model_that_was_trained_again_has_the_calibration_of_the_one_before(run, call, tmp_path):
-    assert call("calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path).code == 0
+    assert call("model", "calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path).code == 0
     before = rv.load(run.folder, method="FedAvg+", site="Essen")
-    assert call("refit", run.folder, "--method", "FedAvg+", "--rounds", 3, cwd=tmp_path).code == 0
+    assert call("model", "refit", run.folder, "--method", "FedAvg+", "--rounds", 3, cwd=tmp_path).code == 0
     after = rv.load(run.folder, method="FedAvg+", site="Essen")
     assert (after.calibration, after.threshold) == (before.calibration, before.threshold)
     assert after.provenance != before.provenance
-    assert call("calibrate", run.folder, "--method", "FedAvg+", "--kind", "none", cwd=tmp_path).code == 0
+    assert call("model", "calibrate", run.folder, "--method", "FedAvg+", "--kind", "none", cwd=tmp_path).code == 0
     assert rv.load(run.folder, method="FedAvg+", site="Essen").calibration == Calibration()
 
 
 def test_damaged_files_and_those_of_other_models_are_refused(run, call, tmp_path):
-    assert call("calibrate", run.folder, "--method", "alone", cwd=tmp_path).code == 0
+    assert call("model", "calibrate", run.folder, "--method", "alone", cwd=tmp_path).code == 0
     path = run.folder / "models" / "alone" / "calibration.json"
     shutil.copy(path, run.folder / "models" / "FedAvg-plus")
     with pytest.raises(InputError, match="belongs to other models than those in its folder"):
@@ -153,9 +154,9 @@ def test_rows_that_are_not_those_of_the_run_are_refused(run, call, tmp_path):
     other["outcome"] = np.roll(other["outcome"], 1)
     try:
         other.to_csv(run.csv, index=False)
-        outcome = call("calibrate", run.folder, "--method", "alone", cwd=tmp_path)
+        outcome = call("model", "calibrate", run.folder, "--method", "alone", cwd=tmp_path)
         other.assign(age=other["age"] + 1).to_csv(run.csv, index=False)
-        shifted = call("explain", run.folder, "--method", "alone", cwd=tmp_path)
+        shifted = call("model", "explain", run.folder, "--method", "alone", cwd=tmp_path)
     finally:
         run.csv.write_bytes(original)
     assert outcome.code == shifted.code == 2
@@ -166,9 +167,10 @@ def test_rows_that_are_not_those_of_the_run_are_refused(run, call, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), [
     (("--method", "FedProx", ), "there is no method 'FedProx'; there are alone, FedAvg, FedAvg+"),
     (("--sites", "Esen"), "there is no site 'Esen' with rows; there are Bochum, Essen, Fulda, Gera, Hagen, Ulm"),
-    (("--sensitivity", 0.9), "name the class that the threshold is for with positive: 'ill' or 'well'"),
-    (("--sensitivity", 0.9, "--positive", "sick"), "positive: there is no class 'sick'"),
-    (("--cost-false-negative", 5, "--positive", "ill"), "cost_false_positive=None must be a positive number"),
+    (("--goal", "sensitivity=0.9"), "name the class that the threshold is for with positive: 'ill' or 'well'"),
+    (("--goal", "sensitivity=0.9", "--positive", "sick"), "positive: there is no class 'sick'"),
+    (("--goal", "cost=5:0", "--positive", "ill"), "cost_false_positive=0.0 must be a positive number"),
+    (("--goal", "cost=5", "--positive", "ill"), "write cost=5:1, sensitivity=0.9 or specificity=0.9"),
     (("nothing.csv",), "nothing.csv"),
     (("new.csv",), "'new.csv' has no column 'hospital', which names the site of each row: name the site of all rows"),
     (("unlabelled.csv",), "'unlabelled.csv' has no column 'outcome', the label"),
@@ -176,7 +178,7 @@ def test_rows_that_are_not_those_of_the_run_are_refused(run, call, tmp_path):
 def test_what_cannot_be_calibrated_is_refused(site_run, call, tmp_path, arguments, message):
     visits(seed=1, rows=30).drop(columns="hospital").to_csv(tmp_path / "new.csv", index=False)
     visits(seed=1, rows=30).drop(columns="outcome").to_csv(tmp_path / "unlabelled.csv", index=False)
-    outcome = call("calibrate", site_run.folder, *arguments, cwd=tmp_path)
+    outcome = call("model", "calibrate", site_run.folder, *arguments, cwd=tmp_path)
     assert outcome.code == 2
     assert message in outcome.err
     assert not list(site_run.folder.rglob("calibration.json"))
@@ -184,7 +186,8 @@ def test_what_cannot_be_calibrated_is_refused(site_run, call, tmp_path, argument
 
 def test_new_rows_of_one_site_calibrate_and_measure(run, call, tmp_path):
     visits(seed=1, rows=60).drop(columns="hospital").to_csv(tmp_path / "new.csv", index=False)
-    outcome = call("calibrate", run.folder, "new.csv", "--sites", "Essen", "--method", "alone", "--json", cwd=tmp_path)
+    outcome = call("model", "calibrate", run.folder, "new.csv", "--sites", "Essen", "--method", "alone", "--format",
+                   "json", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     record = json.loads(outcome.out)["sites"]["Essen"]
     assert record["test_rows"] == 30
@@ -196,7 +199,7 @@ def test_new_rows_of_one_site_calibrate_and_measure(run, call, tmp_path):
 
 
 def test_explanations_of_the_sites(run, call, tmp_path):
-    outcome = call("explain", run.folder, "--method", "FedAvg+", "--out", "c.csv", cwd=tmp_path)
+    outcome = call("model", "explain", run.folder, "--method", "FedAvg+", "--out", "c.csv", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     lines = outcome.out.splitlines()
     columns = [line.split()[0] for line in lines if line.split() and line.split()[0] in ("age", "pressure", "smoker",
@@ -218,10 +221,10 @@ def test_explanations_of_the_sites(run, call, tmp_path):
 
 @pytest.mark.when_changed
 def test_the_report_shows_both(run, call, tmp_path):
-    assert call("calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path).code == 0
+    assert call("model", "calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path).code == 0
     assert not (run.folder / "report.html").exists()
     (run.folder / "report.html").write_text("of the run")
-    assert call("explain", run.folder, "--method", "FedAvg+", cwd=tmp_path).code == 0
+    assert call("model", "explain", run.folder, "--method", "FedAvg+", cwd=tmp_path).code == 0
     page = (run.folder / "report.html").read_text()
     assert '<section id="calibration-1">' in page
     assert '<section id="explanation-1">' in page

@@ -85,9 +85,9 @@ def test_command_line_prints_it_as_a_table_and_as_json(call, tmp_path):
     lines = [" ".join(line.split()) for line in shown.out.splitlines()]
     assert shown.code == 0
     assert all(" ".join(row) in lines for row in (head, *rows))
-    as_json = call("list", "algorithms", "--json", cwd=tmp_path)
+    as_json = call("list", "algorithms", "--format", "json", cwd=tmp_path)
     assert json.loads(as_json.out)["algorithms"] == [json.loads(json.dumps(e.record())) for e in entries().values()]
-    everything = json.loads(call("list", "--json", cwd=tmp_path).out)
+    everything = json.loads(call("list", "--format", "json", cwd=tmp_path).out)
     assert everything["penalties"]["L1"]
     assert sorted(everything["algorithms"]) == sorted(presets.__all__)
 

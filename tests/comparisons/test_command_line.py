@@ -8,6 +8,7 @@ import sys
 import pytest
 from ruamel.yaml import YAML
 
+from resolvent.cli.commands import COMMANDS, GROUPS
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.comparisons.experiment.registry import listings
 from resolvent.comparisons.runs import runner
@@ -166,12 +167,13 @@ def test_failure_is_1_with_its_traceback(tmp_path):
 # ------------------------------------------------------------------------------------------------------------ prints
 
 @pytest.mark.parametrize(("command", "wanted"), [
-    ([], ["run", "list", "show", "report"]),
-    (["run"], ["NAME|FILE.yaml", "--set", "--rounds", "--seed", "--out", "--resume", "--overwrite"]),
-    (["list"], ["algorithms", "data", "models", "solvers", "--json"]),
-    (["show"], ["NAME|FILE.yaml", "--set"]),
-    (["report"], ["RUN"]),
+    ([], ["run", "list", "show", "model", "predict", "site", "lead"]),
+    (["run"], ["NAME|FILE.yaml", "--set", "--rounds", "seeds=5", "--out", "--resume", "--overwrite"]),
+    (["list"], ["algorithms", "data", "models", "solvers", "--format"]),
+    (["show"], ["NAME|FILE.yaml", "RUN", "--set", "--redraw"]),
     (["data"], ["fetch", "check", "--to", "RESOLVENT_DATA"]),
+    (["model", "predict"], ["RUN", "ROWS", "--site"]),
+    (["site", "check"], ["KIT", "SITE.yaml", "--attack"]),
 ])
 def test_help_mentions_every_option(command, wanted, call, tmp_path):
     outcome = call(*command, "--help", cwd=tmp_path)
@@ -180,7 +182,25 @@ def test_help_mentions_every_option(command, wanted, call, tmp_path):
         assert word in outcome.out
     assert "None" not in outcome.out
     assert ("Exit codes" in outcome.out) == (not command)
-    assert ("Try `" in outcome.out) == bool({"run", "list", "show"} & {*command})  # only in a command's own help
+
+
+def test_help_of_a_command_begins_with_two_examples(call, tmp_path):
+    commands = [[name] for name in COMMANDS] + [[group, verb] for group, (_, verbs) in GROUPS.items() for verb in verbs]
+    wrong = []
+    for words in commands:
+        lines = call(*words, "--help", cwd=tmp_path, columns=80).out.splitlines()
+        examples = [line for line in lines[:12] if line.startswith(f"  resolvent {' '.join(words)}")]
+        if len(examples) + ("  resolvent site approve kit PLAN" in lines) != 2 or len(lines) > 50:
+            wrong.append((words, lines))
+    assert wrong == []
+
+
+def test_help_loads_neither_jax_nor_the_rooms():
+    program = ("import sys\nsys.argv = ['resolvent', 'model', 'predict', '--help']\nfrom resolvent.cli import main\n"
+               "try:\n    main()\nexcept SystemExit:\n    pass\n"
+               "print(sorted({'jax', 'numpy', 'pandas', 'resolvent.comparisons'} & {*sys.modules}), file=sys.stderr)")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
+    assert done.stderr.strip() == "[]"
 
 
 def test_list_names_everything_that_a_file_can_use(call, tmp_path):
@@ -233,7 +253,7 @@ def test_show_prints_yaml_that_can_be_run(call, tmp_path):
 def test_report_names_the_page_or_what_is_missing(finished, call, tmp_path):
     for name in ("summary.json", "metrics.parquet", "experiment.yaml"):
         (tmp_path / name).write_bytes((finished.folder / name).read_bytes())
-    outcome = call("report", ".", cwd=tmp_path)
+    outcome = call("show", ".", "--redraw", cwd=tmp_path)
     assert (outcome.code, outcome.out) == (0, "Report: report.html\n")
     assert (tmp_path / "report.html").read_bytes() == (finished.folder / "report.html").read_bytes()
     for name in ("experiment.yaml", "metrics.parquet", "summary.json"):
@@ -245,13 +265,13 @@ def test_report_names_the_page_or_what_is_missing(finished, call, tmp_path):
             (tmp_path / name).unlink()
             if damaged is not None:
                 (tmp_path / name).write_bytes(damaged)
-            outcome = call("report", ".", cwd=tmp_path)
+            outcome = call("show", ".", "--redraw", cwd=tmp_path)
             assert (outcome.code, outcome.out) == (2, "")
             assert wanted in outcome.err
             assert outcome.err.count("\n") == 1
             (tmp_path / name).write_bytes(content)
     (tmp_path / "summary.json").write_text('{"name":\n "x"')
-    assert "summary.json:2: not JSON" in call("report", ".", cwd=tmp_path).err
+    assert "summary.json:2: not JSON" in call("show", ".", "--redraw", cwd=tmp_path).err
 
 
 def test_a_command_that_has_left_the_package_names_its_new_place(call, tmp_path):

@@ -72,7 +72,7 @@ def test_errors_are_listed_together_and_the_exit_code_is_1(folder, monkeypatch, 
                  "dates: days", "pounds for kilograms?", "3 errors, 1 warning, 0 notes"):
         assert part in printed
     options = ("--set", "data.dates=days", "data.missing=impute")
-    assert command(monkeypatch, "check", "mine.yaml", "--json", *options) == 1
+    assert command(monkeypatch, "check", "mine.yaml", "--format", "json", *options) == 1
     content = json.loads(capsys.readouterr().out)
     assert [f["kind"] for f in content["findings"] if f["severity"] == "error"] == ["missing"]
     units = next(f for f in content["findings"] if f["kind"] == "units")

@@ -68,7 +68,7 @@ def test_it_is_named_on_the_terminal_and_in_the_report(diverged):
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
 def test_the_commands_refuse_it(diverged, call, command):
     _, folder = diverged
-    outcome = call(command, "runs/mine", "rows.csv", "--method", "alone", "--site", "Bonn", cwd=folder)
+    outcome = call("model", command, "runs/mine", "rows.csv", "--method", "alone", "--site", "Bonn", cwd=folder)
     assert outcome.code == 2
     assert "alone: the model of Bonn after round 2 cannot be used, because its training diverged" in outcome.err
     assert "smaller learning rate" in outcome.err

@@ -40,7 +40,7 @@ def test_all_faults_of_a_raw_table_are_one_list(call, tmp_path):
     frame["ill"] = [None, *["no", "yes"] * (n // 2 - 1), "no"]
     frame.to_csv(tmp_path / "t.csv", index=False)
     (tmp_path / "mine.yaml").write_text(EXPERIMENT.replace("TABLE", str(tmp_path / "t.csv")), "utf-8")
-    outcome = call("check", "mine.yaml", "--json", cwd=tmp_path)
+    outcome = call("check", "mine.yaml", "--format", "json", cwd=tmp_path)
     assert outcome.code == 1
     assert not outcome.err
     errors = [f for f in json.loads(outcome.out)["findings"] if f["severity"] == "error"]

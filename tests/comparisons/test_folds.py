@@ -234,11 +234,11 @@ def test_a_file_searches_inside_each_fold(tmp_path, call):
     page = " ".join((tmp_path / "runs/mine/report.html").read_text().split())
     assert "Every row was tested once" in page
     assert "Inside the folds, FedProx chose" in page
-    calibrated = call("calibrate", "runs/mine", "--method", "FedProx", "--json", cwd=tmp_path)
+    calibrated = call("model", "calibrate", "runs/mine", "--method", "FedProx", "--format", "json", cwd=tmp_path)
     assert calibrated.code == 0, calibrated.err
     assert [site["test_rows"] for site in json.loads(calibrated.out)["sites"].values()] == [40, 21]
-    assert call("explain", "runs/mine", "--method", "FedProx", cwd=tmp_path).code == 0
-    refit = call("refit", "runs/mine", "--method", "FedProx", cwd=tmp_path)
+    assert call("model", "explain", "runs/mine", "--method", "FedProx", cwd=tmp_path).code == 0
+    refit = call("model", "refit", "runs/mine", "--method", "FedProx", cwd=tmp_path)
     assert "the hyperparameters of FedProx were chosen in each fold" in refit.err
     refused = call("tune", "mine.yaml", cwd=tmp_path)
     assert refused.code != 0

@@ -8,13 +8,13 @@ ROWS = "x,site,y\n1,a,u\n2,a,v\n3,b,u\n"
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (("predict", ".", "rows.csv"), ".: there is no finished run and no saved result"),
-    (("predict", "/", "rows.csv"), "/: there is no finished run and no saved result"),
-    (("evaluate", ".", "rows.csv"), ".: there is no finished run and no saved result"),
-    (("predict", "n" * 300, "rows.csv"), "of a file or folder has 300 bytes, and at most 255 are possible"),
+    (("model", "predict", ".", "rows.csv"), ".: there is no finished run and no saved result"),
+    (("model", "predict", "/", "rows.csv"), "/: there is no finished run and no saved result"),
+    (("model", "evaluate", ".", "rows.csv"), ".: there is no finished run and no saved result"),
+    (("model", "predict", "n" * 300, "rows.csv"), "of a file or folder has 300 bytes, and at most 255 are possible"),
     (("run", "digits", "--out", "/"), "/ is the root of the file system, which cannot be replaced"),
     (("run", "digits", "--out", "n" * 300), "of a file or folder has 300 bytes"),
-    (("predict", "damaged", "rows.csv", "--method", "A"), "there is no finished run and no saved result"),
+    (("model", "predict", "damaged", "rows.csv", "--method", "A"), "there is no finished run and no saved result"),
     (("run", "mine.yaml"), "pipe.csv' is a pipe or a device, which cannot be read twice: name a file"),
 ])
 def test_they_are_refused_on_one_line(call, tmp_path, arguments, message):

@@ -25,7 +25,7 @@ def new_rows(tmp_path):
 
 
 def predict(call, site_run, *arguments, cwd):
-    return call("predict", site_run.folder, "new.csv", *arguments, cwd=cwd)
+    return call("model", "predict", site_run.folder, "new.csv", *arguments, cwd=cwd)
 
 
 def test_rows_of_one_site_are_predicted_with_its_model(site_run, call, new_rows, tmp_path):
@@ -52,8 +52,9 @@ def test_rows_of_one_site_are_predicted_with_its_model(site_run, call, new_rows,
 
 
 def test_rows_with_labels_are_evaluated(site_run, call, new_rows, tmp_path):
-    outcome = call("evaluate", site_run.folder, "new.csv", "--method", "FedAvg+", "--site", "Essen", "--metrics",
-                   "roc_auc", "{name: f1, average: macro}", "--class-weight", "{ill: 2, well: 1}", "--json",
+    outcome = call("model", "evaluate", site_run.folder, "new.csv", "--method", "FedAvg+", "--site", "Essen",
+                   "--metrics",
+                   "roc_auc", "{name: f1, average: macro}", "--class-weight", "{ill: 2, well: 1}", "--format", "json",
                    cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     fitted = rv.load(site_run.folder, method="FedAvg+", site="Essen")
@@ -62,7 +63,8 @@ def test_rows_with_labels_are_evaluated(site_run, call, new_rows, tmp_path):
                                    class_weight={"ill": 2, "well": 1})
     assert json.loads(outcome.out) == {"rows": 60, "scores": {
         name: pytest.approx(interval._asdict(), rel=1e-6) for name, interval in expected.intervals.items()}}
-    table = call("evaluate", site_run.folder, "new.csv", "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
+    table = call("model", "evaluate", site_run.folder, "new.csv", "--method", "FedAvg+", "--site", "Essen",
+                 cwd=tmp_path)
     assert "60 rows with labels" in table.out
     assert f"{expected['accuracy']:.1%}" in table.out
 
@@ -74,7 +76,8 @@ def test_rows_with_labels_are_evaluated(site_run, call, new_rows, tmp_path):
 ])
 def test_what_cannot_be_evaluated_is_refused(site_run, call, new_rows, tmp_path, arguments, message):
     new_rows.drop(columns="outcome").to_csv(tmp_path / "unlabelled.csv", index=False)
-    outcome = call("evaluate", site_run.folder, *arguments, "--method", "FedAvg+", "--site", "Essen", cwd=tmp_path)
+    outcome = call("model", "evaluate", site_run.folder, *arguments, "--method", "FedAvg+", "--site", "Essen",
+                   cwd=tmp_path)
     assert outcome.code == 2
     assert message in outcome.err
 
@@ -156,12 +159,12 @@ def test_wrong_arguments_are_refused(arguments, message, site_run, call, new_row
 
 
 def test_a_folder_without_a_run_is_refused(call, new_rows, tmp_path):
-    outcome = call("predict", "runs/min", "new.csv", cwd=tmp_path)
+    outcome = call("model", "predict", "runs/min", "new.csv", cwd=tmp_path)
     assert outcome.code == 2
     assert outcome.err == ("error: runs/min: there is no finished run and no saved result: "
                            "name a folder that `resolvent run` or Result.save wrote\n")
     (tmp_path / "runs" / "min.partial").mkdir(parents=True)
-    assert "the run is not finished: finish it with --resume" in call("predict", "runs/min", "new.csv",
+    assert "the run is not finished: finish it with --resume" in call("model", "predict", "runs/min", "new.csv",
                                                                       cwd=tmp_path).err
     (tmp_path / "runs" / "mine").mkdir()
     with pytest.raises(rv.InputError, match=r"no finished run and no saved result: .*; did you mean 'mine'"):
@@ -176,7 +179,7 @@ def test_a_damaged_model_is_refused(name, site_run, call, new_rows, tmp_path):
     content = bytearray(path.read_bytes())
     content[-30] ^= 1
     path.write_bytes(content)
-    outcome = call("predict", "run", "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path)
+    outcome = call("model", "predict", "run", "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path)
     assert outcome.code == 2
     assert "is damaged" in outcome.err
     assert not (tmp_path / "predictions.csv").exists()
@@ -188,7 +191,7 @@ def test_models_of_another_run_are_refused(site_run, call, new_rows, tmp_path):
     shutil.copytree(site_run.folder, run)
     note = run / "models" / "alone" / "tree.json"
     write_sealed(note, read_sealed(note, "") | {"run": "another"})
-    outcome = call("predict", "run", "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path)
+    outcome = call("model", "predict", "run", "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path)
     assert outcome.code == 2
     assert "these are not the models that the run wrote" in outcome.err
     with pytest.raises(rv.InputError, match="these are not the models that the run wrote"):
@@ -196,7 +199,8 @@ def test_models_of_another_run_are_refused(site_run, call, new_rows, tmp_path):
 
 
 def test_predictions_name_their_run(site_run, call, new_rows, tmp_path):
-    outcome = call("predict", str(site_run.folder), "new.csv", "--method", "alone", "--site", "Ulm", cwd=tmp_path)
+    outcome = call("model", "predict", str(site_run.folder), "new.csv", "--method", "alone", "--site", "Ulm",
+                   cwd=tmp_path)
     assert outcome.code == 0
     origin = read_sealed(tmp_path / "predictions.csv.json", "")
     assert origin["digest_of_run"] == read_summary(site_run.folder)["methods"]["alone"]["digest"]
@@ -221,18 +225,18 @@ def test_arrays_are_read_from_an_npy_file(call, tmp_path):
     write_model_folder(tmp_path / "models", SavedModels("FedAvg", 1, ["north"], stacked, params, model, encoding))
     images = np.random.default_rng(0).integers(0, 256, (7, 2, 2), dtype=np.uint8)
     np.save(tmp_path / "new.npy", images)
-    outcome = call("predict", "models", "new.npy", "--site", "north", cwd=tmp_path)
+    outcome = call("model", "predict", "models", "new.npy", "--site", "north", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     table = pd.read_csv(tmp_path / "predictions.csv")
     logits = images.reshape(7, 4) / 255 @ params["weight"].T + params["bias"]
     assert table["prediction"].tolist() == np.array(encoding.classes)[logits.argmax(axis=1)].tolist()
     assert table["row"].tolist() == list(range(7))
     np.save(tmp_path / "new.npy", images / 255)
-    outcome = call("predict", "models", "new.npy", "--overwrite", cwd=tmp_path)
+    outcome = call("model", "predict", "models", "new.npy", "--overwrite", cwd=tmp_path)
     assert outcome.code == 2
     assert "the model needs integers of 0 to 255" in outcome.err
     (tmp_path / "new.npy").write_bytes(b"cut off")
-    assert "cannot be read as .npy" in call("predict", "models", "new.npy", "--overwrite", cwd=tmp_path).err
+    assert "cannot be read as .npy" in call("model", "predict", "models", "new.npy", "--overwrite", cwd=tmp_path).err
 
 
 def test_a_run_folder_needs_a_method(site_run):

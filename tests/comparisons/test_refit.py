@@ -159,10 +159,10 @@ def test_what_cannot_be_refitted_is_refused(run, call, tmp_path):
                             out=tmp_path / "program")
     with pytest.raises(rv.InputError, match="another one than this comparison"):
         comparison.refit(folder=run, progress=False)
-    outcome = call("refit", tmp_path / "program", cwd=tmp_path)
+    outcome = call("model", "refit", tmp_path / "program", cwd=tmp_path)
     assert outcome.code == 2
     assert "comparison.refit(folder=...)" in outcome.err
-    assert call("refit", tmp_path / "absent", cwd=tmp_path).code == 2
+    assert call("model", "refit", tmp_path / "absent", cwd=tmp_path).code == 2
     prices = rv.compare({"a": rv.local(rv.solvers.GD(0.1, steps=1))}, rv.problems.QuadraticProblem.least_squares(
         np.ones((2, 3, 1)), np.ones((2, 3))), rounds=1, progress=False)
     with pytest.raises(rv.InputError, match="nothing to train again"):
@@ -186,7 +186,7 @@ def test_another_table_than_that_of_the_run_is_refused(site_run, run):
 @pytest.mark.when_changed
 def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
     decide(run, Essen="alone")
-    outcome = call("refit", run, "--method", "FedAvg+", cwd=tmp_path)
+    outcome = call("model", "refit", run, "--method", "FedAvg+", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     assert "Essen uses alone, trained on all 100 rows of Essen; accuracy" in outcome.out
     assert "Ulm uses FedAvg+, trained on all 100 rows of Ulm and 500 rows of 5 other sites; accuracy" in outcome.out
@@ -198,7 +198,7 @@ def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
             ("--method FedAvg --site Ulm", "FedAvg", False),
             ("--method alone --site Ulm --before-refit", "alone", False)):
         arguments = written.split()
-        outcome = call("predict", run, "new.csv", *arguments, "--overwrite", cwd=tmp_path)
+        outcome = call("model", "predict", run, "new.csv", *arguments, "--overwrite", cwd=tmp_path)
         assert outcome.code == 0, outcome.err
         assert ("all 100 rows" in outcome.out or "600 rows of 6 sites" in outcome.out) == is_refitted
         site = arguments[arguments.index("--site") + 1] if "--site" in arguments else None
@@ -208,9 +208,9 @@ def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
         np.testing.assert_allclose(pd.read_csv(tmp_path / "predictions.csv")["probability ill"], expected[:, 0],
                                    rtol=1e-6)
         assert fitted.provenance in " ".join(outcome.out.split())
-    evaluated = call("evaluate", run, "new.csv", "--site", "Ulm", cwd=tmp_path)
+    evaluated = call("model", "evaluate", run, "new.csv", "--site", "Ulm", cwd=tmp_path)
     assert "all 100 rows of Ulm" in evaluated.out
-    help_text = call("refit", "--help", cwd=tmp_path).out
+    help_text = call("model", "refit", "--help", cwd=tmp_path).out
     assert "resolvent refit runs/mine" in help_text
     assert "No row is left to measure the new models" in help_text
 

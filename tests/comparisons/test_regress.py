@@ -223,12 +223,12 @@ def test_command_and_page(patients, tmp_path, call):
     assert page.count("<svg") == 1 + 3  # estimates, a forest plot of each coefficient
     assert "No coefficient differs." in page
     estimates = pd.read_csv(tmp_path / "out" / "estimates.csv", index_col=0)
-    printed = call("regress", "visits.csv", "--party", "site", *formula, "--json", cwd=tmp_path)
+    printed = call("regress", "visits.csv", "--party", "site", *formula, "--format", "json", cwd=tmp_path)
     values = [row["estimate"] for row in json.loads(printed.out)["estimates"]]
     np.testing.assert_allclose(values, estimates["estimate"])
     (tmp_path / "mine.yaml").write_text("data: {table: visits.csv, party: site, label: ill}\nmodel: logistic\n"
                                         "algorithms: [local]\nsolver: {name: SGD, learning_rate: 0.1, epochs: 1}\n")
-    of_experiment = call("regress", "mine.yaml", *formula, "--json", cwd=tmp_path)
+    of_experiment = call("regress", "mine.yaml", *formula, "--format", "json", cwd=tmp_path)
     assert of_experiment.out == printed.out, of_experiment.err
     refused = call("regress", "visits.csv", "--party", "site", *formula, "--out", "out", cwd=tmp_path)
     assert refused.code == 2

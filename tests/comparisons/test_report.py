@@ -80,7 +80,7 @@ def test_same_files_give_the_same_bytes_in_another_process(reports):
     folder = reports["hostile names"]
     first = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
-    done = subprocess.run([sys.executable, "-m", "resolvent.cli", "report", str(folder)], capture_output=True,
+    done = subprocess.run([sys.executable, "-m", "resolvent.cli", "show", str(folder, "--redraw")], capture_output=True,
                           text=True, timeout=600, check=True)
     assert done.stdout == f"Report: {folder / 'report.html'}\n"
     assert (folder / "report.html").read_bytes() == first

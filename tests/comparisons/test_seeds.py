@@ -47,7 +47,7 @@ def folder(tmp_path_factory, call):
     folder = tmp_path_factory.mktemp("seeds")
     visits().to_csv(folder / "visits.csv", index=False)
     (folder / "mine.yaml").write_text(FILE)
-    outcome = call("run", "mine.yaml", "--seeds", 3, cwd=folder)
+    outcome = call("run", "mine.yaml", "--set", "seeds=3", cwd=folder)
     assert outcome.code == 0, outcome.err
     assert "What each site should do" in outcome.out
     return folder
@@ -160,16 +160,17 @@ def test_runs_are_shown(folder, call):
     assert shown.code == 0
     assert "What each site should do" in shown.out
     assert "majority" in shown.out
-    assert json.loads(call("show", "runs/mine", "--json", cwd=folder).out) == read_summary(folder / "runs" / "mine")
+    assert json.loads(call("show", "runs/mine", "--format", "json",
+                           cwd=folder).out) == read_summary(folder / "runs" / "mine")
     assert call("show", "mine.yaml", cwd=folder).out.startswith("data:")
-    assert "there is no folder mine.yaml" in call("show", "mine.yaml", "--json", cwd=folder).err
+    assert "there is no folder mine.yaml" in call("show", "mine.yaml", "--format", "json", cwd=folder).err
 
 
 def test_runs_are_compared_on_the_same_rows(folder, call):
-    more = call("run", "mine.yaml", "--seeds", 3, "--set", "algorithms={FedAvg: fedavg, slow: {name: fedavg, solver: "
+    more = call("run", "mine.yaml", "--set", "seeds=3", "algorithms={FedAvg: fedavg, slow: {name: fedavg, solver: "
                 "{name: SGD, learning_rate: 0.01}}}", "--out", "runs/more", cwd=folder)
     assert more.code == 0, more.err
-    outcome = call("compare", "runs/mine", "runs/more", "--json", cwd=folder)
+    outcome = call("compare", "runs/mine", "runs/more", "--format", "json", cwd=folder)
     assert outcome.code == 0, outcome.err
     together = json.loads(outcome.out)
     assert list(together["methods"]) == ["alone", "FedAvg", "slow"]  # FedAvg is the same in both
@@ -187,6 +188,6 @@ def test_runs_are_compared_on_the_same_rows(folder, call):
 
 
 def test_runs_with_other_rows_are_not_compared(folder, call):
-    other = call("run", "mine.yaml", "--seed", 1, "--out", "runs/other", cwd=folder)
+    other = call("run", "mine.yaml", "--set", "seed=1", "--out", "runs/other", cwd=folder)
     assert other.code == 0, other.err
     assert "differ in seeds, [0" in call("compare", "runs/mine", "runs/other", cwd=folder).err

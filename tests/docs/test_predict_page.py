@@ -1,6 +1,7 @@
 """The commands of the pages on using a model, run on a table of six sites, as a new user would."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -22,9 +23,9 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
     visits(1, 30).to_csv(tmp_path / "later.csv", index=False)
     monkeypatch.chdir(tmp_path)
     commands = re.findall(r"^resolvent (.*?)(?:\s+#.*)?$", page, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["run", "predict", "evaluate", "refit"]
+    assert [command.replace("model ", "").split()[0] for command in commands] == ["run", "predict", "evaluate", "refit"]
     for command in commands:
-        monkeypatch.setattr(sys, "argv", ["resolvent", *command.split()])
+        monkeypatch.setattr(sys, "argv", ["resolvent", *shlex.split(command)])
         cli.main()
     printed = capsys.readouterr().out
     assert "Predictions for 30 rows: predictions.csv" in printed.splitlines()
@@ -45,9 +46,10 @@ def test_commands_of_the_page_on_calibration(tmp_path, monkeypatch, capsys):
     commands = re.findall(r"^resolvent (.*?)(?:\s+#.*)?$", after.replace("<!-- not run -->\n```bash\nresolvent", ""),
                           re.MULTILINE)
     commands = [command for command in commands if "kits/" not in command]
-    assert [command.split()[0] for command in commands] == ["run", "calibrate", "explain", "calibrate"]
+    assert [command.replace("model ", "").split()[0] for command in commands] == ["run", "calibrate", "explain",
+                                                                                  "calibrate"]
     for command in commands:
-        monkeypatch.setattr(sys, "argv", ["resolvent", *command.split()])
+        monkeypatch.setattr(sys, "argv", ["resolvent", *shlex.split(command)])
         cli.main()
     assert "Calibration, measured on test rows" in capsys.readouterr().out
     assert list((tmp_path / "runs" / "mine" / "models").glob("*/explanation.json"))

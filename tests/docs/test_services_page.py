@@ -12,8 +12,8 @@ import pytest
 import tyro
 from ruamel.yaml import YAML
 
-from resolvent.cli.commands import COMMANDS
-from resolvent.cli.federation import federation
+from resolvent.cli.commands import GROUPS
+from resolvent.cli.former_words import present_words
 from resolvent.errors import InputError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "services.md").read_text("utf-8")
@@ -32,8 +32,9 @@ def units():
 
 def parsed(arguments):
     """Check that the arguments are those of a command, without running it."""
-    calls, (name, *others) = [], arguments
-    tyro.cli(wraps(COMMANDS[name])(lambda *args, **values: calls.append((args, values))), args=others)
+    calls, (group, name, *others) = [], arguments
+    command = GROUPS[group][1][name]
+    tyro.cli(wraps(command)(lambda *args, **values: calls.append((args, values))), args=others)
     assert len(calls) == 1
 
 
@@ -90,11 +91,11 @@ def test_every_typed_command_is_one_of_the_library():
     lines = [line.partition("#")[0] for block in blocks("bash") for line in block.splitlines()]
     commands = [line.partition("run --rm lead ")[2] or line.partition("bin/resolvent ")[2] for line in lines]
     typed = [shlex.split(command) for command in commands if command]
-    assert [words[0] for words in typed] == ["party", "federate"]
+    assert [words[:2] for words in typed] == [["lead", "clean"], ["lead", "start"]]
     for words in typed:
         parsed(words)
 
 
 def test_the_old_word_names_the_page():
     with pytest.raises(InputError, match=r"docs/services\.md"):
-        federation("services", Path("consortium.yaml"))
+        present_words(["federation", "services", "consortium.yaml"])

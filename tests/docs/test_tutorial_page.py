@@ -13,7 +13,7 @@ from resolvent import cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
-COMMANDS = re.findall(r"^resolvent ((?:tune|run|refit|predict|evaluate) .*)$", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^resolvent ((?:tune|run|model (?:refit|predict|evaluate)) .*)$", PAGE, re.MULTILINE)
 OUTPUTS = re.findall(r"^```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -33,8 +33,9 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.when_changed
 def test_commands_of_the_page_in_a_small_setting(folder, monkeypatch, capsys):
     """Training alone and FedAvg for two rounds, without the search."""
-    assert [command.split()[0] for command in COMMANDS] == ["tune", "run", "refit", "predict", "evaluate"]
-    small = ["--rounds", "2", "--seeds", "1", "--set", "algorithms.FedAvg+=local", "diagnostics=[]"]
+    assert [command.replace("model ", "").split()[0] for command in COMMANDS] == ["tune", "run", "refit", "predict",
+                                                                                  "evaluate"]
+    small = ["--rounds", "2", "--set", "seeds=1", "algorithms.FedAvg+=local", "diagnostics=[]"]
     for command in COMMANDS[1:]:
         arguments = command.replace("runs/tuned/tuned.yaml", "mine.yaml").split()
         monkeypatch.setattr(sys, "argv", ["resolvent", *arguments, *(small if arguments[0] == "run" else ())])

@@ -82,24 +82,25 @@ class Campaign:
             frame.to_csv(folder / f"{site}.csv", index=False)
             (folder / f"{site}.yaml").write_text(
                 f"table: {site}.csv\nlimits: {{min_sites: 2, min_rows: 10, max_parameters_per_row: null}}\n")
-        subprocess.run([RESOLVENT, "federation", "new", "consortium.yaml"], cwd=folder, check=True, timeout=600)
+        subprocess.run([RESOLVENT, "lead", "kits", "consortium.yaml"], cwd=folder, check=True, timeout=600)
         self.start("server")
         for site in SITES:
             self.start(site)
 
     def start(self, name):
         """Start the command of the server or of a site."""
-        words = ("server", "start") if name == "server" else ("party", "start", "--site", f"{name}.yaml")
+        kit = f"kits/{name}"
+        words = ("lead", "serve", kit) if name == "server" else ("site", "start", kit, f"{name}.yaml")
         log = self.stack.enter_context((self.folder / "commands.log").open("a"))
-        process = subprocess.Popen([RESOLVENT, *words, "--kit", f"kits/{name}"], cwd=self.folder, stdout=log,
-                                   stderr=subprocess.STDOUT)
+        process = subprocess.Popen([RESOLVENT, *words], cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
         self.stack.callback(process.wait, 30)
         self.stack.callback(process.send_signal, signal.SIGTERM)
         self.commands[name] = process
 
     def lead(self, out):
         log = self.stack.enter_context((self.folder / f"{out}.log").open("a"))
-        return subprocess.Popen([RESOLVENT, "federate", "mine.yaml", "--kit", "kits/lead@example.org", "--out", out],
+        return subprocess.Popen([RESOLVENT, "lead", "start", "mine.yaml", "--kit", "kits/lead@example.org", "--out",
+                                 out],
                                 cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
 
     def kill(self, target, lead, site):

@@ -18,7 +18,7 @@ import pytest
 
 import nightly
 from federation.harness import EXPERIMENT, SITES, Consortium, lead_note, limits, signed
-from resolvent.cli import federation as commands
+from resolvent.cli.federation_events import federation_observer
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
@@ -460,10 +460,10 @@ def test_the_lead_is_informed_which_sites_are_missing(engine, federation, monkey
 
     monkeypatch.setattr(federation.session, "connected_sites", lambda: {*nodes()})
     monkeypatch.setattr(Link, "nodes", nodes)
-    with commands.federation_observer() as show:
+    with federation_observer() as show:
         federation.federate(engine, observe=observe)
     assert reports[:3] == [{"event": "waiting", "for": "sites", "missing": ["berlin"]}] * 3
-    assert capsys.readouterr().err.count("waiting for berlin to connect: resolvent party start") >= 3
+    assert capsys.readouterr().err.count("waiting for berlin to connect: resolvent site start") >= 3
 
 
 @pytest.mark.parametrize(("event", "text"), [
@@ -491,7 +491,7 @@ def test_a_second_session_is_reported_to_the_lead_and_to_its_site(engine, federa
             report_second_session(federation.folder, "aachen")
 
     federation.observe = refuse
-    with commands.federation_observer() as show:
+    with federation_observer() as show:
         federation.federate(engine, observe=lambda event: [events.append(event), show(event)])
     assert events.count({"event": "second session", "site": "aachen"}) == 1
     assert capfd.readouterr().out.count(f"{SECOND_SESSION}aachen") == 2  # at the server, and at the site

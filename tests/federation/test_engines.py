@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from resolvent.cli import federation as commands
+from resolvent.cli import lead, site
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.errors import InputError
 from resolvent.federation.lead.engines import ENGINES, lead_kit, require_engine
@@ -58,7 +58,7 @@ def test_a_kit_remembers_its_engine(tmp_path):
     write_kit_note(tmp_path, kind="site", name="aachen", address="fed.example.org:8002")
     assert KitNote(tmp_path).engine == "flower"
     with pytest.raises(InputError, match="is the kit of a site, and this command needs that of the server"):
-        commands.server("start", kit=tmp_path)
+        lead.serve(tmp_path)
     with pytest.raises(InputError, match="this command needs that of a person, such as the lead"):
         kit_note(tmp_path, "person")
     assert kit_note(tmp_path, "site").name == "aachen"
@@ -79,8 +79,8 @@ def test_a_kit_that_is_started_is_not_started_again(kind, site_folder, tmp_path,
     monkeypatch.setattr("resolvent.cli.supervision.start_participant", lambda *args: 1 / 0)
 
     def start():
-        return (commands.server("start", kit=kit) if kind == "server" else
-                commands.party("start", kit=kit, site=site_folder / "site.yaml"))
+        return (lead.serve(kit) if kind == "server" else
+                site.start(kit, site_folder / "site.yaml"))
 
     with started_once(KitNote(kit)), pytest.raises(RunningError, match=(
             rf"^the kit .*kit is started already, by process {os.getpid()} on .*: aachen runs once; end that process")):

@@ -327,7 +327,7 @@ def test_a_step_that_is_too_long_for_the_integers_is_halved(tmp_path):
 
 
 def test_a_site_sees_before_what_a_regression_sends(tmp_path):
-    """``resolvent party check --experiment``: names and sizes, who sees them, and what the limits refuse."""
+    """``resolvent site check`` with an experiment: names and sizes, who sees them, and what the limits refuse."""
     pytest.importorskip("Crypto")
     frame = table(120)
     for privacy, line in ((None, "the server sees each reply"), ({"secure_sums": True}, "of at least 5 sites, and")):

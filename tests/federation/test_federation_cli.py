@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
-from resolvent.cli import federation as commands
+from resolvent.cli import lead as commands
 from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs import report
@@ -240,7 +240,7 @@ def test_messages_of_the_rounds_are_no_requests():
 
 def test_no_code_of_a_federation_reads_pickles_or_runs_text():
     room = Path(commands.__file__).parents[1]
-    files = [*(room / "federation").rglob("*.py"), room / "cli/federation.py"]
+    files = [*(room / "federation").rglob("*.py"), room / "cli/lead.py", room / "cli/site.py"]
     assert len(files) > 20
     for file in files:
         text = file.read_text("utf-8")
@@ -308,14 +308,14 @@ def test_the_shipped_rehearsal_divides_the_digits_among_three_sites():
 
 def test_a_command_says_what_it_needs(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="--rehearse for a rehearsal"):
-        commands.federate("digits")
+        commands.start("digits")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'resolvent\[nvflare\]'"):
-        commands.federate("digits", rehearse=True)
+        commands.start("digits", rehearse=True)
     monkeypatch.undo()
     monkeypatch.setattr(federation_engines, "require_engine", lambda engine: None)
     with pytest.raises(InputError, match="is not a kit"):
-        commands.server("start", kit=tmp_path)
+        commands.serve(tmp_path)
 
 
 def test_a_job_has_no_code_and_names_two_classes(tmp_path):
@@ -434,8 +434,8 @@ def test_a_log_does_not_grow_without_end(tmp_path, monkeypatch):
 
 def test_folders_of_old_jobs_are_removed_and_runs_stay(tmp_path, monkeypatch, capsys):
     kit, old, new = tmp_path / "kit", "0a1b2c3d-0000-4000-8000-00000000000", "1"
-    monkeypatch.setattr("resolvent.federation.protocol.kits.kit_note",
-                        lambda kit, kind: SimpleNamespace(kit=kit, name="aachen"))
+    monkeypatch.setattr("resolvent.federation.protocol.kits.KitNote",
+                        lambda kit: SimpleNamespace(kit=kit, name="aachen"))
     for parent in (kit, kit / "engine" / "jobs"):
         for name in (f"{old}0", f"{old}{new}"):
             (parent / name).mkdir(parents=True)
@@ -447,14 +447,12 @@ def test_folders_of_old_jobs_are_removed_and_runs_stay(tmp_path, monkeypatch, ca
         (kit / folder).mkdir(parents=True)
         os.utime(kit / folder, (1e9, 1e9))
     (kit / f"{old}2").symlink_to(tmp_path)
-    commands.party("clean", kit=kit)
+    commands.clean(kit)
     assert "removed 2 folders of jobs" in capsys.readouterr().out
     assert sorted(p.name for p in kit.iterdir() if p.is_dir()) == sorted(
         ["0a1b2c3d", f"{old}{new}", f"{old}2", "engine", "local", "runs", "startup"])
-    commands.server("clean", kit=kit, days=0)
+    commands.clean(kit, days=0)
     assert "removed 2 folders of jobs" in capsys.readouterr().out
-    with pytest.raises(InputError, match="party check needs --site"):
-        commands.party("check", kit=kit)
 
 
 def test_a_line_that_was_not_completed_stays_alone(tmp_path):

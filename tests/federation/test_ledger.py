@@ -14,7 +14,7 @@ import nightly
 import resolvent as rv
 from federation.harness import EXPERIMENT, LIMITS, SOLVER, Consortium
 from federation.parts import Federation, limits, quadratic
-from resolvent.cli.site_records import show_ledger
+from resolvent.cli import site
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.federation.engines.in_process import InProcess
@@ -216,15 +216,16 @@ def test_the_epsilon_of_a_private_method_is_in_the_ledger(tmp_path):
     assert [e["kind"] for e in Ledger(tmp_path / "sgd" / "berlin" / "ledger.jsonl").entries] == ["refusal"]
 
 
-def test_the_ledger_is_a_page_for_a_browser(tmp_path, capsys):
+def test_the_ledger_is_a_page_for_a_browser(tmp_path, capsys, monkeypatch):
     """One file, without scripts and outside resources; a name is text and no element."""
     table, lead = '"><script>alert(1)</script>.csv', "<b>lead@example.org"
     ledger = Ledger(tmp_path / "runs" / "ledger.jsonl", table, lead, "p")
     ledger.append("describe", run="mine-1", bytes=10)
     add(ledger, "mine-1/0/p", 0)
     note = type("Note", (), {"kit": tmp_path, "name": "<i>aachen"})()
+    monkeypatch.setattr("resolvent.federation.protocol.kits.kit_note", lambda kit, kind: note)
     for name in ("ledger.html", "ledger.csv"):
-        show_ledger(note, tmp_path / name, None)
+        site.ledger(tmp_path, out=tmp_path / name)
     printed = " ".join(capsys.readouterr().out.split())
     assert "1 rounds, 1 replies, 1 jobs, 0 evaluations, epsilon without a bound" in printed
     page = (tmp_path / "ledger.html").read_text()

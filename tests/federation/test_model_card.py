@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from federation.harness import SITES, Consortium, lead_note, lead_of
-from resolvent.cli import federation as commands
+from resolvent.cli import lead as commands
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
@@ -107,10 +107,10 @@ def test_a_site_has_a_data_sheet_with_its_limits(card):
 
 def test_the_command_names_who_has_signed(card, monkeypatch, capsys):
     monkeypatch.setattr(kits, "KitNote", lambda kit: SimpleNamespace(verify=lead_of))
-    commands.federation("verify", card.folder, kit=card.folder)
+    commands.card(card.folder, kit=card.folder)
     assert re.search(rf"lead@example.org has signed .* {card.job.plan}", " ".join(capsys.readouterr().out.split()))
     with pytest.raises(InputError, match="--kit"):
-        commands.federation("verify", card.folder)
+        commands.card(card.folder)
 
 
 @pytest.mark.parametrize("name", [*(f"model-card.{suffix}" for suffix in CARD_FORMATS), "model-card.signature.json",
@@ -175,8 +175,8 @@ def test_small_numbers_of_rows_are_not_named(card, tmp_path, monkeypatch):
 def test_the_card_of_a_run_without_a_plan(card, tmp_path, capsys):
     """A simulated run has a card without a signature; that of a federated run is not replaced."""
     with pytest.raises(InputError, match="has signed"):
-        commands.federation("card", card.folder)
+        commands.card(card.folder)
     copytree(card.folder, tmp_path / "run", ignore=ignore_patterns("model-card*"))
-    commands.federation("card", tmp_path / "run")
+    commands.card(tmp_path / "run")
     assert "model-card.html" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "model-card.json").read_text("utf-8"))["plan"] == {}

@@ -1,4 +1,4 @@
-"""``resolvent party new``: a file with every limit and its reason, which ``party check`` accepts."""
+"""``resolvent site new``: a file with every limit and its reason, which ``site check`` accepts."""
 
 import json
 from dataclasses import fields
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from federation.harness import EXPERIMENT
-from resolvent.cli import federation as commands
+from resolvent.cli import site as commands
 from resolvent.comparisons.experiment.docstrings import help_of
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import Approval, SiteFile, read_site
@@ -30,7 +30,7 @@ def folder(tmp_path):
 def test_the_file_loads_unchanged_and_explains_every_setting(folder, capsys):
     """Above each setting is what it means and its default, and above each limit its reason."""
     path = folder / "site.yaml"
-    commands.party("new", site=path, table="patients.csv")
+    commands.new("patients.csv", out=path)
     site = read_site(path)
     assert site == SiteFile(table=str(folder / "patients.csv"), approval=Approval(), folder=folder)
     settings = [item for item in fields(SiteFile) if item.name not in ("folder", "limits")] + [*fields(Limits)]
@@ -51,17 +51,17 @@ def test_the_file_loads_unchanged_and_explains_every_setting(folder, capsys):
             assert f" Default: {default}." in comments[item.name], item.name
         assert WHY.get(item.name, "") in comments[item.name], item.name
     assert comments["table"].endswith('It has 60 rows and the columns ["age", "ward", "ill"].')
-    assert "party check" in capsys.readouterr().out
+    assert "resolvent site check KIT" in capsys.readouterr().out
     lines = [*check_site(site, "aachen", folder / "mine.yaml")]
     assert lines[-1] == "Nothing has left the site."
-    # party check shows every limit that is in force, with its reason.
+    # site check shows every limit that is in force, with its reason.
     assert [line.split()[0] for line in lines if any(line.endswith(f": {why}") for why in WHY.values())] == [*WHY]
 
 
 def test_a_line_without_its_sign_is_a_setting(folder):
     """What the comments show can be used as it stands."""
     path = folder / "site.yaml"
-    commands.party("new", site=path, table="patients.csv")
+    commands.new("patients.csv", out=path)
     text = path.read_text()
     for line in ("# columns: null", "  # max_rounds: null", "  # labels: null"):
         assert line in text
@@ -73,14 +73,12 @@ def test_a_line_without_its_sign_is_a_setting(folder):
 
 def test_options_are_settings_of_the_file(folder, monkeypatch):
     monkeypatch.chdir(folder)
-    with pytest.raises(InputError, match="party new needs --table"):
-        commands.party("new")
-    commands.party("new", table="patients.csv", set=(("limits.min_cell=10", "limits.labels=[ill]"), (
+    commands.new("patients.csv", set=(("limits.min_cell=10", "limits.labels=[ill]"), (
         "approval={leads: [a@b.org]}", "test=0.3", "columns={years: age}")))
     site = read_site(folder / "site.yaml")
     assert (site.test, site.approval, site.columns) == (0.3, Approval(leads=("a@b.org",)), {"years": "age"})
     assert site.limits == Limits(min_cell=10, labels=("ill",))
-    commands.party("new", site=folder / "other.yaml", table="patients.csv", set=(("approval=null",),))
+    commands.new("patients.csv", out=folder / "other.yaml", set=(("approval=null",),))
     assert read_site(folder / "other.yaml").approval is None
 
 
@@ -88,7 +86,7 @@ def test_a_name_of_a_column_stays_in_the_comment(folder):
     """A name with a sign that ends a line in YAML does not become a setting."""
     names = ["age\u2028limits: {min_cell: 1}", "b\x85test: 0.9", "größe"]
     pd.DataFrame([[1.5, 2.5, 3.5]] * 30, columns=names).to_parquet(folder / "rows.parquet")
-    commands.party("new", site=folder / "site.yaml", table="rows.parquet")
+    commands.new("rows.parquet", out=folder / "site.yaml")
     site = read_site(folder / "site.yaml")
     assert (site.limits, site.test) == (Limits(), 0.2)
     assert "min_cell: 1}" in (folder / "site.yaml").read_text()
@@ -101,7 +99,7 @@ def test_a_name_of_a_column_stays_in_the_comment(folder):
     (("encoding=nothing",), "encoding='nothing' is not known")])
 def test_a_wrong_setting_writes_no_file(changes, message, folder):
     with pytest.raises(InputError, match=message):
-        commands.party("new", site=folder / "site.yaml", table="patients.csv", set=(changes,))
+        commands.new("patients.csv", out=folder / "site.yaml", set=(changes,))
     assert sorted(path.name for path in folder.iterdir()) == ["mine.yaml", "patients.csv"]
 
 
@@ -109,17 +107,15 @@ def test_a_file_is_never_overwritten(folder):
     path = folder / "site.yaml"
     path.write_text("table: mine.csv\n")
     with pytest.raises(InputError, match="exists, and is not overwritten"):
-        commands.party("new", site=path, table="patients.csv")
+        commands.new("patients.csv", out=path)
     assert path.read_text() == "table: mine.csv\n"
     with pytest.raises(InputError, match="there is no file"):
-        commands.party("new", site=folder / "other.yaml", table="absent.csv")
-    with pytest.raises(InputError, match="party check needs --kit"):
-        commands.party("check", site=path)
+        commands.new("absent.csv", out=folder / "other.yaml")
 
 
 def test_names_with_signs_of_yaml_are_read_back(folder):
     """A name with a colon, a quotation mark or a line sign is a name."""
     names = ["a: b", "#x", "it's", 'say "y"', "é"]
-    commands.party("new", site=folder / "site.yaml", table="patients.csv",
+    commands.new("patients.csv", out=folder / "site.yaml",
                    set=((f"limits.features={json.dumps(names)}",),))
     assert read_site(folder / "site.yaml").limits.features == tuple(names)

@@ -30,7 +30,7 @@ FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")  # of D
 def prepare_site(parts, k, site):
     """The table and the file of a site."""
     table(k).to_csv(parts.folder / site / "patients.csv", index=False)
-    parts.run(site, "party", "new", "--table", "patients.csv", "--set", "limits.min_sites=2",
+    parts.run(site, "site", "new", "patients.csv", "--set", "limits.min_sites=2",
               "--set", f"approval={{leads: [{parts.lead}]}}")
 
 
@@ -41,7 +41,7 @@ def federation_of(folder, engine, sites, experiment=EXPERIMENT):
         parts = Federation(folder, engine, stack, sites, experiment)
         for k, site in enumerate(sites):
             prepare_site(parts, k, site)
-        parts.start("server", "server", "start", "--kit", "kit")
+        parts.start("server", "lead", "serve", "kit")
         yield parts
 
 
@@ -105,7 +105,7 @@ def test_a_disk_that_is_full_in_the_middle(federation):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", runs], check=True)
     federation.stack.callback(subprocess.run, ["umount", "--lazy", str(runs)], check=False)
     filler = runs / "filler"
-    process = begin(federation, "runs/full", "--retries", "0")
+    process = begin(federation, "runs/full", "--set", "federation.retries=0")
     subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"], check=False, capture_output=True)
     code, said = federation.outcome(process)
     assert code != 0
@@ -118,7 +118,8 @@ def test_a_disk_that_is_full_in_the_middle(federation):
 
 def test_a_site_that_never_returns(federation):
     """Its machine is lost in the middle: a run with a quorum is completed by the others."""
-    process = begin(federation, "runs/lost", "--quorum", "2", "--grace", "1", "--deadline", "20")
+    process = begin(federation, "runs/lost", "--set", "federation.quorum=2", "federation.grace=1",
+                    "federation.deadline=20")
     kill_all(federation.processes.pop("celle"))
     code, said = federation.outcome(process, 1200)
     assert code == 0, said
@@ -138,7 +139,7 @@ def test_kits_of_a_machine_whose_clock_is_an_hour_ahead(engine, tmp_path):
         if engine == "flower":
             assert kit_note(kit, "server").name == "server"
         else:
-            assert "correct the clock" in parts.run("server", "server", "start", "--kit", "kit", fails=True)
+            assert "correct the clock" in parts.run("server", "lead", "serve", "kit", fails=True)
 
 
 def test_a_site_is_added_while_the_server_runs(engine, tmp_path_factory):
@@ -149,7 +150,7 @@ def test_a_site_is_added_while_the_server_runs(engine, tmp_path_factory):
             parts.start_site(site)
         file, kits = parts.folder / "lead" / "consortium.yaml", parts.folder / "lead" / "kits"
         file.write_text(file.read_text().replace("aachen, berlin", ", ".join(SITES)))
-        parts.run("lead", "federation", "new", "consortium.yaml")
+        parts.run("lead", "lead", "kits", "consortium.yaml")
         shutil.copytree(kits / "celle", parts.folder / "celle" / "kit")
         for name in ("federation.json", "startup/sites.json") if engine == "flower" else ():
             shutil.copy(kits / "server" / name, parts.folder / "server" / "kit" / name)

@@ -23,12 +23,11 @@ def federation(engine, tmp_path_factory):
         for k, site in enumerate(SITES):
             table(k).to_csv(parts.folder / site / "patients.csv", index=False)
             rule = () if site == "celle" else ("--set", f"approval={{leads: [{parts.lead}]}}")
-            parts.run(site, "party", "new", "--table", "patients.csv", *rule)
+            parts.run(site, "site", "new", "patients.csv", *rule)
         shutil.copy(parts.folder / "lead" / "mine.yaml", parts.folder / "aachen")
-        shown = parts.run("aachen", "party", "check", "--kit", "kit", "--site", "site.yaml", "--experiment",
-                          "mine.yaml")
+        shown = parts.run("aachen", "site", "check", "kit", "site.yaml", "mine.yaml")
         assert shown.endswith("Nothing has left the site.")
-        parts.start("server", "server", "start", "--kit", "kit")
+        parts.start("server", "lead", "serve", "kit")
         for site in SITES:
             parts.start_site(site)
         yield parts
@@ -36,10 +35,10 @@ def federation(engine, tmp_path_factory):
 
 def approve(federation):
     """A person in Celle approves the plan that waits."""
-    shown = federation.run("celle", "party", "plans", "--kit", "kit")
+    shown = federation.run("celle", "site", "plans", "kit")
     plan = shown.rpartition(": waiting")[0].rpartition(" ")[2]
     assert len(plan) == 12
-    federation.run("celle", "party", "approve", plan[:6], "--kit", "kit")
+    federation.run("celle", "site", "approve", "kit", plan[:6])
 
 
 def test_the_tutorial_is_typed_with_an_approval(federation):
@@ -53,10 +52,10 @@ def test_the_tutorial_is_typed_with_an_approval(federation):
     assert summary["data"]["parties"] == list(SITES)
     (run,) = (p.parent for p in (federation.folder / "berlin" / "kit" / "runs").glob("*/encoding.json"))
     shutil.copy(federation.folder / "berlin" / "patients.csv", federation.folder / "berlin" / "new_patients.csv")
-    federation.run("berlin", "predict", run, "new_patients.csv", "--method", "FedAvg", "--site", "berlin")
+    federation.run("berlin", "model", "predict", run, "new_patients.csv", "--method", "FedAvg", "--site", "berlin")
     assert len(pd.read_csv(federation.folder / "berlin" / "predictions.csv")) == 90
     used = "6 rounds, 6 replies, 1 jobs, 4 evaluations"
-    assert used in federation.run("berlin", "party", "ledger", "--kit", "kit", "--out", "ledger.html")
+    assert used in federation.run("berlin", "site", "ledger", "kit", "--out", "ledger.html")
     assert "<script" not in (federation.folder / "berlin" / "ledger.html").read_text()
 
 

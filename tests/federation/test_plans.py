@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, signed
-from resolvent.cli import federation as commands
+from resolvent.cli import site as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol import signatures
@@ -133,18 +133,18 @@ def test_the_commands_show_plans_and_decide(tmp_path, monkeypatch, capsys):
     (tmp_path / "berlin").rename(kit / "runs")
     note = type("Note", (), {"kit": kit, "name": "berlin"})()
     monkeypatch.setattr("resolvent.federation.protocol.kits.kit_note", lambda kit, kind: note)
-    commands.party("plans", kit=kit)
+    commands.plans(kit)
     shown = capsys.readouterr().out
     assert f"{plan[:12]}: waiting; mine-1 of lead@example.org" in shown
     assert "label: ill" in shown
-    commands.party("reject", plan[:4], kit=kit, reason="not our question")
+    commands.reject(kit, plan[:4], reason="not our question")
     assert f"{plan[:12]} of lead@example.org is rejected" in capsys.readouterr().out
-    commands.party("approve", plan[:12], kit=kit)
-    commands.party("plans", kit=kit)
+    commands.approve(kit, plan[:12])
+    commands.plans(kit)
     assert f"{plan[:12]}: approved" in capsys.readouterr().out
     for name in ("", "zz"):
         with pytest.raises(InputError, match="name one of those that have arrived"):
-            commands.party("approve", name, kit=kit)
+            commands.approve(kit, name)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from federation.harness import SITES, Consortium, signed
-from resolvent.cli import federation as commands
+from resolvent.cli import lead as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.lead.lead import read_sites
@@ -138,8 +138,8 @@ def federation(tmp_path, monkeypatch):
     monkeypatch.setattr("resolvent.federation.lead.engines.require_engine", lambda engine: None)
     file = tmp_path / "consortium.yaml"
     file.write_text("name: hearts\nhost: localhost\nengine: flower\nsites: [aachen, berlin, celle]\n")
-    commands.federation("new", file)
-    return tmp_path / "kits", lambda action, *name, **options: commands.federation(action, file, *name, **options)
+    commands.kits(file)
+    return tmp_path / "kits", lambda action, *name, **options: getattr(commands, action)(file, *name, **options)
 
 
 def keys_of(kits):
@@ -159,12 +159,12 @@ def test_a_revoked_site_is_in_no_list_and_gets_no_kit_by_mistake(federation, cap
     text = capsys.readouterr().out
     assert all(name in text.replace("\n", "") for name in ("revoked.json", "sites.json", "federation.json"))
     with pytest.raises(InputError, match="berlin was excluded from the federation"):
-        command("new")
+        command("kits")
     command("rotate", "berlin")  # it comes back, with a new key
     assert keys_of(kits)["berlin"] not in before.values()
     assert RevokedList.read(kits / SERVER_KIT / "startup" / REVOKED_FILE).excluded == []
     assert read_sites(kits / SERVER_KIT) == ("aachen", "berlin", "celle")
-    command("new")
+    command("kits")
 
 
 def test_a_rotated_site_has_a_new_key_and_the_old_one_is_refused(federation):

@@ -59,7 +59,7 @@ class Federation:
             f"name: hearts\nhost: localhost\nport: {free_port()}\nsites: [{', '.join(sites)}]\n"
             f"lead: lead@example.org\nengine: {engine}\n")
         (folder / "lead" / "mine.yaml").write_text(experiment)
-        self.run("lead", "federation", "new", "consortium.yaml", env=dict(made_with))
+        self.run("lead", "lead", "kits", "consortium.yaml", env=dict(made_with))
         for name in ("server", *sites):  # with Flower the lead works on the machine of the server
             shutil.copytree(folder / "lead" / "kits" / name, folder / name / "kit")
         lead_kit = folder / "lead" / "kits" / self.lead
@@ -85,12 +85,12 @@ class Federation:
         return process
 
     def start_site(self, name, **env):
-        return self.start(name, "party", "start", "--kit", "kit", "--site", "site.yaml", **env)
+        return self.start(name, "site", "start", "kit", "site.yaml", **env)
 
     def federate(self, out, *changes, fails=False):
         """What the lead's command prints."""
         words = [word for change in changes for word in ("--set", change)]
-        return self.run("lead", "federate", "mine.yaml", "--kit", self.lead_kit, "--out", out, *words, fails=fails)
+        return self.run("lead", "lead", "start", "mine.yaml", "--kit", self.lead_kit, "--out", out, *words, fails=fails)
 
     def answers(self, site):
         """The answers of a site about its table, oldest first."""
@@ -100,7 +100,8 @@ class Federation:
     def begin(self, out, *words):
         """Start the lead's command, which the test ends or waits for with ``outcome``."""
         with (self.folder / "lead.log").open("w") as log:
-            return start_process(self.command("federate", "mine.yaml", "--kit", self.lead_kit, "--out", out, *words),
+            return start_process(self.command("lead", "start", "mine.yaml", "--kit", self.lead_kit, "--out", out,
+                                              *words),
                                  cwd=self.folder / "lead", env=self.env, stdout=log, stderr=subprocess.STDOUT,
                                  stdin=subprocess.DEVNULL)
 

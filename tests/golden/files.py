@@ -17,7 +17,7 @@ COMMANDS = {
     "regression": ["regress", "visits.csv", "--formula", "outcome ~ age + smoker + C(ward)", "--party", "hospital",
                    "--out", "regression"],
     "table": ["run", "mine.yaml", "--out", "table"],
-    "refit": ["refit", "table"],
+    "refit": ["model", "refit", "table"],
 }
 # What differs from run to run: measured times and sizes, versions, and digests of all of this.
 _MEASURED = re.compile(r"second|time|bytes|memory|version|digest|sha256|cpu|created|\bmib\b", re.IGNORECASE)

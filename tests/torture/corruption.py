@@ -56,7 +56,7 @@ def _damaged_run(rng, case):
 def _finished():
     """A finished run, and what the commands answer about it."""
     with quick_runs():
-        report = command("report", "out", folder=truth())
+        report = command("show", "out", "--redraw", folder=truth())
         complete = command(*RESUME, folder=truth())
     assert report.code == complete.code == 0, report.err + complete.err
     return (truth() / "out" / "report.html").read_bytes(), complete.out
@@ -68,7 +68,7 @@ def _report(rng, case):
     shutil.copytree(truth(), case, dirs_exist_ok=True)
     words, names = damage(rng, _files_of_run(case / "out"), case)
     with quick_runs():
-        answer = command("report", "out", folder=case)
+        answer = command("show", "out", "--redraw", folder=case)
     wrong = "report.html" if answer.code == 0 and (case / "out" / "report.html").read_bytes() != page else ""
     return _judge(f"resolvent report, {words}", answer, names, wrong)
 
@@ -203,19 +203,21 @@ def _loaded(rng, case):
 
 
 def _predicted(rng, case):
-    """``resolvent predict`` with the model of a run with a damaged file."""
+    """``resolvent model predict`` with the model of a run with a damaged file."""
     words, names = _damaged_run(rng, case)
     np.save(case / "rows.npy", _rows()[0])
-    command_line = ("predict", str(case / "out"), str(case / "rows.npy"), "--method", "Scaffold", "--site", "party 0",
+    command_line = ("model", "predict", str(case / "out"), str(case / "rows.npy"), "--method", "Scaffold", "--site",
+                    "party 0",
                     "--out", str(case / "predictions.csv"))
     answer = command(*command_line, folder=case)
     wrong = ""
     if answer.code == 0 and not answer.has_traceback:
-        whole = command("predict", str(truth() / "out"), *command_line[2:-1], str(case / "whole.csv"), folder=case)
+        whole = command("model", "predict", str(truth() / "out"), *command_line[3:-1],
+                        str(case / "whole.csv"), folder=case)
         assert whole.code == 0, whole.err
         written = [(case / f"{name}.csv").read_bytes() for name in ("whole", "predictions")]
         wrong = "" if written[0] == written[1] else "the predictions"
-    return _judge(f"resolvent predict, {words}", answer, [*names, "out"], wrong)
+    return _judge(f"resolvent model predict, {words}", answer, [*names, "out"], wrong)
 
 
 TUNING = {"rounds": 1, "strategy": "grid", "seed": 0}

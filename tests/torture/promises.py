@@ -80,7 +80,7 @@ def _diverged(case):
     if answer.has_traceback:
         return Outcome(KIND, "", TRACEBACK, answer.err[-2000:])
     np.save(case / "rows.npy", np.zeros((2, 64), np.float32))
-    answer = command("predict", "out", "rows.npy", "--method", "alone", "--site", "party 0", folder=case)
+    answer = command("model", "predict", "out", "rows.npy", "--method", "alone", "--site", "party 0", folder=case)
     return _must_be_refused(answer, ("diverged", "not finite"))
 
 

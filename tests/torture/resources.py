@@ -132,7 +132,7 @@ def _full_disk_of_report(case):
             while True:
                 filler.write(bytes(4096))
                 filler.flush()
-        answer = _run(disk, "report", "out")
+        answer = _run(disk, "show", "out", "--redraw")
         if (disk / "out" / "report.html").read_bytes() != page:
             return _outcome(WRONG, "the old report is damaged")
         return _outcome(RIGHT) if answer.code == 0 else _outcome(*judge_refusal(answer))
@@ -160,7 +160,7 @@ def _read_only_report(case):
         shutil.copytree(truth() / "out", disk / "out")
         shutil.copy(truth() / "small.yaml", disk)
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        answers = [_run(disk, "report", "out"), _run(disk, *RESUME)]
+        answers = [_run(disk, "show", "out", "--redraw"), _run(disk, *RESUME)]
         return _all_refused(answers)
 
 
@@ -250,12 +250,12 @@ _IN_THE_WAY = {
                                ("run", "odd.yaml", "--out", "out")),
     "an experiment that is not UTF-8": (lambda case: (case / "odd.yaml").write_bytes(b"\xff\xfe\x00title: \xff"),
                                         ("run", "odd.yaml", "--out", "out")),
-    "a report of nothing": (_nothing, ("report", "nothing")),
-    "a report of a file": (_nothing, ("report", "small.yaml")),
-    "a report of a name of 300 characters": (_nothing, ("report", "x" * 300)),
+    "a report of nothing": (_nothing, ("show", "nothing", "--redraw")),
+    "a report of a file": (_nothing, ("show", "small.yaml", "--redraw")),
+    "a report of a name of 300 characters": (_nothing, ("show", "x" * 300, "--redraw")),
     **{f"{name} is a folder, {arguments[0]}": (_finished_without(name), arguments)
        for name in ("summary.json", "metrics.parquet", "experiment.yaml", "report.html")
-       for arguments in (("report", "out"), RESUME)},
+       for arguments in (("show", "out", "--redraw"), RESUME)},
 }
 for _name, (_prepare, _arguments) in _IN_THE_WAY.items():
     _case(_name)(lambda case, p=_prepare, a=_arguments: _in_the_way(p, a, case))

@@ -1,6 +1,6 @@
-"""The command line: it parses arguments, calls ``study`` and prints.
+"""The command line: it parses arguments, calls the rooms and prints.
 
-Importing it is cheap: ``tyro`` is imported when a command is parsed, JAX and the modules of ``study`` when it runs. So
+Importing it is cheap: ``tyro`` is imported when a command is parsed, JAX and the rooms when it runs. So
 help is printed at once, and an interruption at any moment is answered in one line.
 """
 

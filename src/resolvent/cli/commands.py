@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli.experiments_and_runs import check, compare, paper, report, show
-from resolvent.cli.federation import FEDERATION_COMMANDS
-from resolvent.cli.models import calibrate, evaluate, explain, predict
+from resolvent.cli.experiments_and_runs import check, compare, show
+from resolvent.cli.lead import LEAD_COMMANDS
+from resolvent.cli.models import MODEL_COMMANDS
 from resolvent.cli.new import new
-from resolvent.cli.options import LABEL_WIDTH, Changes, Names, OptionalInt, OptionalPath, Source, flat
+from resolvent.cli.options import LABEL_WIDTH, Changes, Format, Names, OptionalInt, OptionalPath, Source, flat
 from resolvent.cli.output import print_json
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
-from resolvent.cli.refit import refit
 from resolvent.cli.regress import regress
+from resolvent.cli.site import SITE_COMMANDS
 from resolvent.cli.tune import tune
 from resolvent.simulator.record.progress import progress_bars
 
@@ -27,9 +27,6 @@ def run(
     *,
     set: Changes = (),
     rounds: OptionalInt = None,
-    seed: OptionalInt = None,
-    seeds: OptionalInt = None,
-    folds: OptionalInt = None,
     out: OptionalPath = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -40,25 +37,18 @@ def run(
 ) -> None:
     """Train and compare the methods of an experiment; writes a run folder with a report.
 
-    Try `resolvent run digits`.
+    resolvent run digits
+    resolvent run mine.yaml --set rounds=50 seeds=5
 
-    For your own table, `resolvent run mine.yaml` with the line
-    `data: {table: visits.parquet, party: hospital, label: outcome}` in the file.
-
-    A file whose `data` is a list, or that has a `sweep`, is a study: each data set and each combination of the values
-    runs in a folder of its own, and one page shows all of them. `--resume` runs what is missing.
+    The file of your own table has the line `data: {table: visits.parquet, party: hospital, label: outcome}`. A file
+    whose `data` is a list, or that has a `sweep`, is a study: a folder for each, and one page for all of them.
 
     Args:
         experiment: name of an experiment (see `resolvent list`) or a YAML file (see `resolvent show digits`).
-        set: change settings, such as rounds=50 solver.learning_rate=0.1 algorithms.FedProx.mu=1; another name (such as
-            model.name=mlp) starts from the defaults of that part. 'algorithms=[local, fedavg]' compares algorithms at
-            their defaults.
+        set: change settings, such as solver.learning_rate=0.1 or algorithms.FedProx.mu=1; 'algorithms=[local, fedavg]'
+            compares algorithms at their defaults. seeds=5: other splits, intervals over all of them; folds=5: every row
+            is tested once.
         rounds: number of rounds; short for --set rounds=...
-        seed: random seed; short for --set seed=...
-        seeds: number of seeds, such as 5; short for --set seeds=... Each has another split of the data, and the report
-            has intervals over all of them.
-        folds: number of folds, such as 5; short for --set folds=... Every row is tested once, so that a small site has
-            several times as many test rows; it takes as many times as long.
         out: the run folder; default: runs/NAME, or the next free number.
         resume: finish an interrupted run. Without one, the run starts from the beginning; a complete run is shown.
         overwrite: replace the content of the folder when the new run is complete.
@@ -85,8 +75,7 @@ def run(
         _set_cpu_devices(devices)
     if processes != 1:
         connect_processes(processes)
-    shortcuts = {"rounds": rounds, "seed": seed, "seeds": seeds, "folds": folds}
-    changes = flat(set) + [f"{key}={value}" for key, value in shortcuts.items() if value is not None]
+    changes = [*flat(set), *([] if rounds is None else [f"rounds={rounds}"])]
     study = read_study(experiment, changes)
     if study is not None:
         if processes != 1 or scheduler != "auto":
@@ -115,14 +104,15 @@ def run(
 
 
 def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIND]")] = "all", *,
-          json: bool = False) -> None:
+          format: Format = "text") -> None:
     """List experiments, algorithms, data sets, models and all other parts, with one line each.
 
-    Try `resolvent list algorithms`, a table of what each algorithm stores and sends.
+    resolvent list
+    resolvent list algorithms
 
     Args:
         kind: one kind, such as algorithms, data, models or solvers.
-        json: print JSON instead of tables.
+        format: text or json.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.experiment.catalogue import CAPTION, catalogue, table
@@ -143,7 +133,7 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
 
     lists = {listed: lines_of(listed) for listed in (kinds if kind == "all" else [kind])}
     entries = catalogue() if kind == "algorithms" else ()
-    if json:
+    if format == "json":
         print_json({kind: [entry.record() for entry in entries]} if entries else lists)
     elif entries:
         terminal.print_table(terminal.algorithm_table(CAPTION, *table(entries)), is_wide=True)
@@ -156,6 +146,9 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
 def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], names: Names = (), *,
          to: OptionalPath = None) -> None:
     """Download data sets from their official addresses, or check the downloaded files.
+
+    resolvent data fetch mnist
+    resolvent data check
 
     Data are searched in the folder RESOLVENT_DATA, and then in the user's cache folder. An interrupted download is
     resumed when the command runs again. The exit code of check is 1 if a file is damaged.
@@ -201,7 +194,12 @@ def _set_cpu_devices(devices: int) -> None:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "check": check, "run": run, "tune": tune, "refit": refit, "predict": predict, "evaluate": evaluate,
-    "calibrate": calibrate, "explain": explain, "regress": regress, "list": list_, "show": show, "compare": compare,
-    "report": report, "paper": paper, "new": new, "data": data, **FEDERATION_COMMANDS,
+    "run": run, "check": check, "tune": tune, "compare": compare, "regress": regress, "show": show, "list": list_,
+    "new": new, "data": data,
+}
+# A word, what it is for, and the verbs that follow it.
+GROUPS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
+    "model": ("Use trained models on rows", MODEL_COMMANDS),
+    "site": ("At a site of a federation", SITE_COMMANDS),
+    "lead": ("Organise a federation", LEAD_COMMANDS),
 }

@@ -1,4 +1,4 @@
-"""The commands that show something and train nothing: check, show, compare and report."""
+"""The commands that show something and train nothing: check, show and compare."""
 
 import sys
 from collections import Counter
@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from resolvent.cli.exit_codes import FAILURE
-from resolvent.cli.options import Changes, OptionalNumber, OptionalText, Run, Source, flat
+from resolvent.cli.options import Changes, Format, OptionalNumber, OptionalPath, OptionalText, Source, flat
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
     from resolvent.tables.checks.finding import Finding
 
-__all__ = ["check", "compare", "paper", "report", "shorten_groups", "show"]
+__all__ = ["check", "compare", "shorten_groups", "show"]
 
 _MAX_ALIKE = 4  # findings of one kind about one column
 
 
-def check(experiment: Source, *, set: Changes = (), json: bool = False) -> None:
+def check(experiment: Source, *, set: Changes = (), format: Format = "text") -> None:
     """Check the data of an experiment before the first round; prints all findings at once.
 
-    Try `resolvent check mine.yaml`.
+    resolvent check mine.yaml
+    resolvent check mine.yaml --set data.missing=impute
 
     An error is something for which `resolvent run` would refuse the data: missing values, dates, too many levels. A
     warning is something that makes results wrong or misleading: another unit at one site, the same row in training and
@@ -35,14 +36,14 @@ def check(experiment: Source, *, set: Changes = (), json: bool = False) -> None:
     Args:
         experiment: name of an experiment (see `resolvent list`) or a YAML file.
         set: change settings, such as data.missing=impute.
-        json: print all findings as JSON instead of tables.
+        format: text, or json for all findings.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.experiment.data_check import check_file
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 
     checked = check_file(ExperimentFile.load(experiment, flat(set)))
-    if json:
+    if format == "json":
         print_json(checked.record())
     else:
         if checked.sites:
@@ -50,7 +51,7 @@ def check(experiment: Source, *, set: Changes = (), json: bool = False) -> None:
         shown, more = shorten_groups(checked.findings)
         if shown:
             terminal.print_table(terminal.findings_table(shown), is_wide=True)
-        terminal.print_line(f"{checked.title}{f' ({more} not shown: --json)' if more else ''}")
+        terminal.print_line(f"{checked.title}{f' ({more} not shown: --format json)' if more else ''}")
     if checked.has_errors:
         sys.exit(FAILURE)
 
@@ -67,23 +68,26 @@ def shorten_groups(findings: "tuple[Finding, ...]") -> "tuple[list[Finding], int
 
 
 def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml|RUN")], *,
-         set: Changes = (), json: bool = False) -> None:
+         set: Changes = (), format: Format = "text", redraw: bool = False) -> None:
     """Print an experiment as YAML with every default and its explanation, ready to edit; or the outcome of a run.
 
-    Try `resolvent show digits > mine.yaml`, and `resolvent show runs/mine` after a run.
+    resolvent show digits > mine.yaml
+    resolvent show runs/mine
 
     Args:
         experiment: name of an experiment, a YAML file, or a run folder.
         set: change settings of an experiment first, such as model.name=mlp.
-        json: print the summary of a run as JSON.
+        format: text, or json for the summary of a run.
+        redraw: draw the report of the run folder again.
     """
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.errors import InputError
 
     folder = Path(experiment)
     if not folder.is_dir():
-        if json:
-            raise InputError(f"--json is for the outcome of a run, and there is no folder {experiment}")
+        if format == "json" or redraw:
+            raise InputError(f"--{'redraw' if redraw else 'format json'} is for the outcome of a run, and there is no "
+                             f"folder {experiment}")
         sys.stdout.write(ExperimentFile.load(experiment, flat(set)).to_yaml())
         return
     from resolvent.cli import terminal
@@ -91,73 +95,57 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
 
     if set:
         raise InputError("--set changes an experiment, not a run: leave it out")
+    if redraw:
+        from resolvent.comparisons.runs.report import write_report
+
+        terminal.print_path("Report", write_report(folder))
+        return
     summary = read_summary(folder)
-    if json:
+    if format == "json":
         print_json(summary)
     else:
         terminal.print_summary(summary)
 
 
-def compare(runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(
-                metavar="RUN RUN ...", help_behavior_hint="(required)")], *,
-            json: bool = False) -> None:
-    """Compare the methods of several runs on the same test rows, as if they had been one run.
+def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(
+                metavar="[NAME=]RUN[,RUN] ...", help_behavior_hint="(required)")], *,
+            paper: OptionalPath = None, target: OptionalNumber = None, reference: OptionalText = None,
+            format: Format = "text") -> None:
+    """Compare the methods of several runs on the same test rows, or write figures and tables for a paper.
 
-    Try `resolvent compare runs/mine runs/mine-2`.
+    resolvent compare runs/mine runs/mine-2
+    resolvent compare digits=runs/a wine=runs/b --paper figures
 
-    The runs must have the same data, split, seed and number of seeds, so that differences are paired. A method that
-    several runs have with the same result is shown once. Training alone of the first run that has it is the reference.
-
-    Args:
-        runs: at least two run folders, which `resolvent run` or rv.compare wrote.
-        json: print JSON instead of tables.
-    """
-    from resolvent.cli import terminal
-    from resolvent.comparisons.runs.saved_runs import compare_runs
-
-    summary = compare_runs(runs)
-    if json:
-        print_json(summary)
-    else:
-        terminal.print_summary(summary)
-
-
-def report(folder: Run) -> None:
-    """Draw the report of a run folder again.
+    Runs that are compared have the same data, split and seeds, so that differences are paired. With --paper each name
+    is a data set; figures are PDF files, tables LaTeX, Markdown, HTML and CSV. Nothing is trained.
 
     Args:
-        folder: a run folder.
+        runs: run folders. With --paper: the run folder of each data set, with a name for it, or the folder of a study.
+            Several folders of one data set, such as those of a colleague, are separated by commas.
+        paper: the folder for figures, tables and a paragraph.
+        target: for --paper: the score for which rounds, bytes and seconds are counted; default: the worst last score.
+        reference: for --paper: the method that gains are over; default: training alone, or the first method.
+        format: text or json.
     """
     from resolvent.cli import terminal
-    from resolvent.comparisons.runs.report import write_report
-
-    terminal.print_path("Report", write_report(folder))
-
-
-def paper(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(
-              metavar="[NAME=]RUN[,RUN] ...", help_behavior_hint="(required)")], *,
-          out: Path = Path("paper"), target: OptionalNumber = None, reference: OptionalText = None) -> None:
-    """Write figures, tables and a paragraph for a paper from run folders.
-
-    Try `resolvent paper runs/mine --out figures`, and `resolvent paper digits=runs/a wine=runs/b` for two data sets.
-
-    Figures are PDF files as wide as a column or a page; tables are LaTeX, Markdown, HTML and CSV. The best and the
-    second best methods are marked by a test. Nothing is trained.
-
-    Args:
-        runs: the run folder of each data set, with a name for it; or the folder of a study. Several folders of one data
-            set, such as those of a colleague, are separated by commas: they must have the same test rows.
-        out: the folder of the files.
-        target: the score for which rounds, bytes and seconds are counted; default: the worst last score of a run.
-        reference: the method that gains are over; default: training alone, or the first method.
-    """
-    from resolvent.cli import terminal
-    from resolvent.comparisons.study.study_file import study_of_folders
     from resolvent.errors import InputError
 
     if not runs:
         raise InputError("name at least one run folder, such as runs/mine")
+    if paper is None:
+        from resolvent.comparisons.runs.saved_runs import compare_runs
+
+        if target is not None or reference is not None:
+            raise InputError("--target and --reference are for --paper")
+        summary = compare_runs([Path(run) for run in runs])
+        if format == "json":
+            print_json(summary)
+        else:
+            terminal.print_summary(summary)
+        return
+    from resolvent.comparisons.study.study_file import study_of_folders
+
     study = study_of_folders(runs)
-    page = study.paper(out, target=target, reference=reference)
+    page = study.paper(paper, target=target, reference=reference)
     terminal.print_line(study.paragraph())
     terminal.print_path("Paper", page)

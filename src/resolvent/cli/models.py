@@ -1,18 +1,20 @@
-"""The commands that use trained models on rows: predict, evaluate, calibrate and explain."""
+"""``resolvent model``: trained models on rows: predict, evaluate, calibrate, explain and refit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli.options import OptionalNumber, OptionalPath, OptionalText, Rows, Run, TextOptions, Texts
+from resolvent.cli.options import Changes, Format, OptionalPath, OptionalText, Rows, Run, Texts, text_format
 from resolvent.cli.output import print_json
+from resolvent.cli.refit import refit
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
     from resolvent.comparisons.after.held_out_rows import HeldOutRows
     from resolvent.data.federated import FederatedData
+    from resolvent.predict.threshold import Goal
     from resolvent.tables.text_formats import TextFormat
 
 
@@ -26,33 +28,32 @@ def predict(
     out: Path = Path("predictions.csv"),
     overwrite: bool = False,
     raw: bool = False,
-    text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
+    set: Changes = (),
 ) -> None:
     """Predict new rows with a trained model; writes a file with a row for each.
 
-    Try `resolvent predict runs/mine new.csv --method FedAvg+ --site Essen`.
+    resolvent model predict runs/mine new.csv --site Essen
+    resolvent model predict runs/mine new.csv --method FedAvg+ --out mine.csv
 
-    The rows get the same encoding as the training rows: nothing is estimated from them. Rows that do not fit it are
-    refused, and then no file is written. Values far outside the training rows' range, imputed values and columns that
-    the model does not use are counted on standard error. If the rows have the label column, their score is printed.
-    After `resolvent refit` the model that was trained on all rows predicts. One line says which rows the model has
-    seen.
+    The rows get the encoding of the training rows. Rows that do not fit it are refused, and then no file is written.
+    If they have the label, their score is printed. After `resolvent model refit` the model of all rows predicts.
 
     Args:
         run: a run folder, or a folder that Result.save wrote.
         rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table; for arrays, an .npy file.
-        method: a method of the run; may be left out if there is only one, and after `resolvent refit`: then it is the
-            method that the site uses.
+        method: a method of the run; may be left out if there is only one, and after `resolvent model refit`: then it
+            is the method that the site uses.
         site: the party whose personal model predicts; default: the shared model.
-        before_refit: predict with the model that was trained on the training rows, also after `resolvent refit`.
+        before_refit: predict with the model that was trained on the training rows, also after `resolvent model refit`.
         out: the file of the predictions, .csv or .parquet.
         overwrite: replace the file if it exists.
-        raw: leave out the calibration and the threshold that `resolvent calibrate` has stored with the model.
+        raw: leave out the calibration and the threshold that `resolvent model calibrate` has stored with the model.
+        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.predictions import predict_file
 
-    predictions = predict_file(run, method, site, rows, out, text.format,
+    predictions = predict_file(run, method, site, rows, out, text_format(set),
                                overwrite=overwrite, before_refit=before_refit, raw=raw)
     for message in predictions.remarks.messages():
         terminal.print_note(f"warning: {message}")
@@ -75,40 +76,41 @@ def evaluate(
     class_weight: OptionalText = None,
     before_refit: bool = False,
     raw: bool = False,
-    json: bool = False,
-    text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
+    set: Changes = (),
+    format: Format = "text",
 ) -> None:
     """Evaluate a trained model on new rows whose labels are known; prints each score with its interval.
 
-    Try `resolvent evaluate runs/mine later.csv --method FedAvg+ --site Essen --metrics roc_auc brier_score`.
+    resolvent model evaluate runs/mine later.csv --site Essen
+    resolvent model evaluate runs/mine later.csv --metrics roc_auc brier_score
 
-    The rows get the same encoding as the training rows, and need the column of the label. An interval (level 95 %) is
-    Wilson's for an accuracy, with DeLong's variance for roc_auc, and otherwise by resampled rows. It is about this
-    model and further rows like these.
+    The rows need the column of the label. An interval (level 95 %) is Wilson's for an accuracy, with DeLong's variance
+    for roc_auc, and otherwise by resampled rows.
 
     Args:
         run: a run folder, or a folder that Result.save wrote.
         rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table and the label.
-        method: a method of the run; may be left out if there is only one, and after `resolvent refit`.
+        method: a method of the run; may be left out if there is only one, and after `resolvent model refit`.
         site: the party whose personal model is evaluated; default: the shared model.
         metrics: further metrics, see `resolvent list metrics`; also '{name: f1, average: macro}', and module:function
             for one of your own.
         class_weight: weights of the classes in the loss: balanced, or such as '{ill: 5, well: 1}'. Scores and metrics
             count every row once.
-        before_refit: evaluate the model that was trained on the training rows, also after `resolvent refit`.
-        raw: leave out the calibration and the threshold that `resolvent calibrate` has stored with the model.
-        json: print JSON instead of a table.
+        before_refit: evaluate the model that was trained on the training rows, also after `resolvent model refit`.
+        raw: leave out the calibration and the threshold that `resolvent model calibrate` has stored with the model.
+        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
+        format: text or json.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.evaluations import evaluate_file
 
-    evaluated = evaluate_file(run, method, site, rows, text.format, metrics=metrics,
+    evaluated = evaluate_file(run, method, site, rows, text_format(set), metrics=metrics,
                               class_weight=class_weight, before_refit=before_refit, raw=raw)
     for message in evaluated.remarks.messages():
         terminal.print_note(f"warning: {message}")
     for sentence in evaluated.adjustments:
         terminal.print_note(sentence)
-    if json:
+    if format == "json":
         print_json(evaluated.evaluation.record())
     else:
         terminal.print_table(terminal.evaluation_table(evaluated.evaluation))
@@ -124,25 +126,18 @@ def calibrate(
     sites: Texts = (),
     kind: Literal["auto", "none", "temperature", "platt", "isotonic"] = "auto",
     positive: OptionalText = None,
-    cost_false_negative: OptionalNumber = None,
-    cost_false_positive: OptionalNumber = None,
-    sensitivity: OptionalNumber = None,
-    specificity: OptionalNumber = None,
-    json: bool = False,
-    text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
+    goal: OptionalText = None,
+    set: Changes = (),
+    format: Format = "text",
 ) -> None:
     """Calibrate the probabilities of the sites' models, and choose the probability from which on a class is predicted.
 
-    Try `resolvent calibrate runs/mine --positive ill --cost-false-negative 5 --cost-false-positive 1`.
+    resolvent model calibrate runs/mine
+    resolvent model calibrate runs/mine --positive ill --goal cost=5:1
 
-    Calibration and threshold of each site are fitted to its validation rows and measured on its test rows; after a run
-    with folds both on all rows, each with the model of the fold that tested it. They are
-    stored next to the models, `resolvent predict` and `resolvent evaluate` use them from then on (without them:
-    `--raw`), and the report shows them. The kind of calibration is the one with the smallest cross-validated log loss
-    of those for which there are enough rows: a temperature from 10 validation rows on, Platt's map from 50, the
-    isotonic map from 500. The rows of the other sites count together as 50 rows of the site.
-
-    At a site of a federation: `resolvent calibrate KIT/runs/NAME site.yaml`. Nothing leaves the site.
+    They are fitted to the validation rows of each site, measured on its test rows, and stored next to the models: from
+    then on `resolvent model predict` uses them. At a site of a federation: `resolvent model calibrate KIT/runs/NAME
+    site.yaml`; nothing leaves the site.
 
     Args:
         run: a run folder.
@@ -151,31 +146,29 @@ def calibrate(
             .csv.gz, .tsv or .parquet file: half of them, drawn, calibrate, and the other half measures.
         method: a method of the run; default: the one that the federation should run, or the only one.
         sites: the sites whose models are calibrated; default: all, and the shared model.
-        kind: the kind of calibration; auto chooses for each site.
+        kind: the kind of calibration. auto: for each site the one with the smallest cross-validated log loss, among a
+            temperature (from 10 rows on), Platt's map (50) and the isotonic map (500).
         positive: the class that the threshold is for.
-        cost_false_negative: choose the threshold with the smallest cost, with this cost of a row of the class that is
-            predicted as the other class.
-        cost_false_positive: the cost of a row of the other class that is predicted as this class.
-        sensitivity: choose the largest threshold with which this share of the rows of the class is predicted as it,
-            such as 0.9.
-        specificity: choose the smallest threshold with which this share of the other rows is not predicted as it.
-        json: print JSON instead of tables.
+        goal: how the threshold is chosen: cost=5:1 for the smallest cost, where a row of the class that is missed
+            costs 5 times a false alarm; sensitivity=0.9 for the largest threshold that finds 90 % of the class;
+            specificity=0.9 for the smallest that leaves 90 % of the other rows alone.
+        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
+        format: text or json.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.calibrations import calibrate as calibrate_rows
     from resolvent.comparisons.after.held_out_rows import SHARED
     from resolvent.comparisons.runs.report import redraw_report
-    from resolvent.predict.threshold import goal_of
 
-    goal = goal_of(cost_false_negative, cost_false_positive, sensitivity, specificity)
-    held_out = _read_held_out(run, method, rows, sites, text.format)
+    chosen_goal = _goal(goal)
+    held_out = _read_held_out(run, method, rows, sites, text_format(set))
     with progress_bars("models") as progress:
-        made = calibrate_rows(held_out, sites=sites, kind=kind, positive=positive, goal=goal,
+        made = calibrate_rows(held_out, sites=sites, kind=kind, positive=positive, goal=chosen_goal,
                               progress=lambda done, total: progress(held_out.method, done, total))
     path = made.save(run)
     redraw_report(run)
     records = {name: site.plain() for name, site in made.sites.items()}
-    if json:
+    if format == "json":
         _print_records(made.method, records)
         return
     for table in terminal.calibration_tables(records):
@@ -186,7 +179,7 @@ def calibrate(
             sentences.setdefault(sentence, []).append(name or SHARED)
     for sentence, names in sentences.items():
         terminal.print_note(f"{sentence}: {', '.join(names)}")
-    terminal.print_path(f"Calibration of {made.method}, which resolvent predict uses from now on", path)
+    terminal.print_path(f"Calibration of {made.method}, which resolvent model predict uses from now on", path)
 
 
 def explain(
@@ -196,20 +189,17 @@ def explain(
     method: OptionalText = None,
     sites: Texts = (),
     out: OptionalPath = None,
-    json: bool = False,
-    text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
+    set: Changes = (),
+    format: Format = "text",
 ) -> None:
     """Show which columns the sites' models rest on, and where sites differ.
 
-    Try `resolvent explain runs/mine`.
+    resolvent model explain runs/mine
+    resolvent model explain runs/mine --out coefficients.csv
 
-    For each column of the table: by how much the mean loss on the test rows grows if the column is exchanged between
-    the rows (permutation importance), with an interval that is paired over the rows. For linear and logistic models
-    also the coefficients in the units of the table. After a run with folds the importance is over all rows, each with
-    the model of the fold that tested it, and the coefficients are those of the first fold. Both are stored next to the
-    models, and the report shows them.
-
-    At a site of a federation: `resolvent explain KIT/runs/NAME site.yaml`. Nothing leaves the site.
+    For each column: by how much the mean loss on the test rows grows if the column is exchanged between the rows, with
+    an interval; for linear and logistic models also the coefficients in the units of the table. At a site of a
+    federation: `resolvent model explain KIT/runs/NAME site.yaml`; nothing leaves the site.
 
     Args:
         run: a run folder.
@@ -219,14 +209,15 @@ def explain(
         method: a method of the run; default: the one that the federation should run, or the only one.
         sites: the sites whose models are explained; default: all, and the shared model.
         out: also write the coefficients, or for other models the importance, to this .csv file.
-        json: print JSON instead of a table.
+        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
+        format: text or json.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.explanations import explain_models
     from resolvent.comparisons.runs.report import redraw_report
     from resolvent.data.files.atomic_files import write_atomically
 
-    held_out = _read_held_out(run, method, rows, sites, text.format, has_validation=False)
+    held_out = _read_held_out(run, method, rows, sites, text_format(set), has_validation=False)
     with progress_bars("columns") as progress:
         made = explain_models(held_out, sites=sites,
                               progress=lambda done, total: progress(held_out.method, done, total))
@@ -236,7 +227,7 @@ def explain(
     if out is not None:
         table = made.table if made.coefficients is None else made.coefficients
         write_atomically(out, lambda partial: table.to_csv(partial, index=made.coefficients is not None))
-    if json:
+    if format == "json":
         _print_records(made.method, records)
         return
     terminal.print_table(terminal.explanation_table(records), is_wide=True)
@@ -262,3 +253,27 @@ def _print_records(method: str, records: Mapping[str | None, Any]) -> None:
     """Print the records of a method's models as JSON; the name None is that of the shared model."""
     print_json({"method": method, "sites": {name: record for name, record in records.items() if name is not None},
                 "shared": records.get(None)})
+
+
+def _goal(text: str | None) -> "Goal | None":
+    """The goal of a threshold, from such as ``cost=5:1``, ``sensitivity=0.9`` or ``specificity=0.9``."""
+    from resolvent.errors import InputError, quote
+    from resolvent.predict.threshold import Goal
+
+    if text is None:
+        return None
+    name, _, value = text.partition("=")
+    try:
+        numbers = [float(part) for part in value.split(":")]
+    except ValueError:
+        numbers = []
+    if name == "cost" and len(numbers) == 2:
+        return Goal(cost_false_negative=numbers[0], cost_false_positive=numbers[1])
+    if name in ("sensitivity", "specificity") and len(numbers) == 1:
+        return Goal(**{name: numbers[0]})
+    raise InputError(f"--goal {quote(text)}: write cost=5:1, sensitivity=0.9 or specificity=0.9")
+
+
+MODEL_COMMANDS: dict[str, Callable[..., Any]] = {
+    "predict": predict, "evaluate": evaluate, "calibrate": calibrate, "explain": explain, "refit": refit,
+}

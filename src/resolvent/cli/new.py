@@ -15,7 +15,8 @@ def new(kind: Annotated[Literal["algorithm", "model", "experiment"], tyro.conf.P
         name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")], *, overwrite: bool = False) -> None:
     """Write a file to start from, into the current folder.
 
-    Try `resolvent new algorithm mine`, then `python mine.py`.
+    resolvent new algorithm mine
+    resolvent new experiment mine
 
     Args:
         kind: algorithm: a method of your own, which passes the contract as it is; model: a network from two functions;

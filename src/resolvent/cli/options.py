@@ -3,9 +3,9 @@
 An empty hint leaves out ``(default: None)``: the option's explanation says what happens without it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 LABEL_WIDTH = 24  # of progress bars
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
+Format = Literal["text", "json"]
+Kit = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="KIT")]
+SiteFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SITE.yaml")]
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml")]
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 Names = Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME ...]", help_behavior_hint="")]
@@ -26,31 +29,39 @@ OptionalNumber = Annotated[float | None, tyro.conf.arg(metavar="NUMBER", help_be
 Rows = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ROWS]", help_behavior_hint="")]
 
 
-@tyro.conf.configure(tyro.conf.OmitArgPrefixes)
-@dataclass(frozen=True)
-class TextOptions:
-    """How a text file of rows is written.
+def text_format(changes: tuple[tuple[str, ...], ...]) -> "TextFormat":
+    """How a text file of rows is written, from such as ``separator=;``, ``decimal=,`` and ``encoding=cp1252``.
 
-    Attributes:
-        separator: the character between two values in a text file.
-        decimal: the decimal mark of numbers in a text file.
-        encoding: encoding of a text file, such as utf-8 or cp1252.
+    Raises:
+        InputError: there is no such setting, or it has an impossible value.
     """
+    from resolvent.tables.text_formats import TextFormat
 
-    separator: str = "auto"
-    decimal: Literal["auto", ".", ","] = "auto"
-    encoding: str = "auto"
+    return TextFormat(**chosen(changes, dict.fromkeys(("separator", "decimal", "encoding"), str)))
 
-    @property
-    def format(self) -> "TextFormat":
-        """The options with which a text file is read.
 
-        Raises:
-            InputError: one of them is not possible.
-        """
-        from resolvent.tables.text_formats import TextFormat
+def chosen(changes: tuple[tuple[str, ...], ...], kinds: "Mapping[str, Callable[[str], Any]]") -> dict[str, Any]:
+    """The values of an option ``--set``, by the names of their settings.
 
-        return TextFormat(self.separator, self.decimal, self.encoding)
+    Args:
+        kinds: name of a setting -> function from its text to its value.
+
+    Raises:
+        InputError: a text is no assignment, names no setting, or its value cannot be read.
+    """
+    from resolvent.errors import InputError, alternatives, quote
+
+    values: dict[str, Any] = {}
+    for change in flat(changes):
+        name, mark, text = change.partition("=")
+        if not mark or name not in kinds:
+            raise InputError(f"--set {quote(change)}: {'write NAME=VALUE' if not mark else 'there is no such setting'}"
+                             f"{alternatives(name, kinds)}")
+        try:
+            values[name] = kinds[name](text)
+        except ValueError:
+            raise InputError(f"--set {quote(change)}: {quote(text)} is not a valid value") from None
+    return values
 
 
 def flat(changes: tuple[tuple[str, ...], ...]) -> list[str]:

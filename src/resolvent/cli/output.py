@@ -57,3 +57,10 @@ def print_error(message: str) -> None:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"{title} {message}\n")
             sys.stderr.flush()
+
+
+def print_note(message: str) -> None:
+    """Print a note to standard error on one line."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"note: {message}\n")
+        sys.stderr.flush()

@@ -22,7 +22,8 @@ def refit(
 ) -> None:
     """Train the chosen method again on all rows of each site; the models are written into the run folder.
 
-    Try `resolvent refit runs/mine`, and then `resolvent predict runs/mine new.csv --site Essen`.
+    resolvent model refit runs/mine
+    resolvent model refit runs/mine --method FedAvg+
 
     The models of a run have not seen the validation and test rows, by which the method was chosen and judged. After the
     decision these rows can train, too. A site that was advised to train alone gets its own model, the others their

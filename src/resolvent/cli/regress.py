@@ -1,23 +1,20 @@
 """The command regress: a regression over sites, as statisticians read it."""
 
 import sys
-from dataclasses import replace
-from json import loads
+from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli.options import OptionalPath, OptionalText, TextOptions, Texts
+from resolvent.cli.options import Changes, Format, OptionalPath, OptionalText, flat
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from resolvent.comparisons.regression.regression_file import RegressionTable
-    from resolvent.comparisons.regression.settings import RegressionSettings
+    from resolvent.comparisons.regression.regression_file import RegressionFile
     from resolvent.federation.protocol.kits import Engine
-    from resolvent.tables.text_formats import TextFormat
 
 _TOLERANCE = 1e-9  # between a federation's estimates and those of a simulation, relative to the largest
 
@@ -27,56 +24,49 @@ def regress(
     *,
     formula: OptionalText = None,
     party: OptionalText = None,
-    family: Literal["auto", "gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
-                    "cox"] = "auto",
-    errors: Literal["model", "robust", "clustered"] = "model",
-    level: float = 0.95,
-    l1: float = 0.0,
-    l2: float = 0.0,
-    offset: OptionalText = None,
-    exposure: OptionalText = None,
-    reference: Texts = (),
+    family: Annotated[Literal["gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
+                              "cox"] | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
+    errors: Annotated[Literal["model", "robust", "clustered"] | None, tyro.conf.arg(
+        metavar="{model,robust,clustered}", help_behavior_hint="")] = None,
+    set: Changes = (),
     out: OptionalPath = None,
     overwrite: bool = False,
-    json: bool = False,
-    text: TextOptions = TextOptions(),  # noqa: B008 - it is frozen
+    format: Format = "text",
 ) -> None:
     """Fit a regression over sites, exactly as from the pooled rows; prints the table, and writes a page with --out.
 
-    Try `resolvent regress visits.csv --party hospital --formula "ill ~ age + C(ward) + age:sex" --out regression`.
+    resolvent regress visits.csv --party hospital --formula "ill ~ age + C(ward) + age:sex"
+    resolvent regress mine.yaml --set regression.level=0.9 --out regression
 
-    The sites send sums only. The page shows whether, where and by how much the coefficients differ between sites.
-
-    A file with `data: {table: visits.csv, party: hospital}` and `regression: {formula: ill ~ age}` has the options;
-    those of the command replace them. `resolvent federate` runs the same file between real sites.
+    The sites send sums only. The page shows whether, where and by how much the coefficients differ between sites. A
+    file has `data: {table: visits.csv, party: hospital}` and `regression: {formula: ill ~ age}`; `resolvent lead start`
+    runs it between real sites.
 
     Args:
         rows: a .csv, .csv.gz, .tsv or .parquet file with a row for each subject; or the YAML file of a regression or
             an experiment, whose `data` names the table and the column of the site.
         formula: such as "ill ~ age + C(ward) + age:sex", or "Surv(days, died) ~ age" for times to an event. Text
             columns are categories; C(column) makes a number one.
-        party: the column that names the site; an experiment's file has it.
-        family: distribution of the label. auto: from the label, where it is certain.
-        errors: standard errors from the model, robust to a wrong variance (HC1), or clustered by site.
-        level: level of the intervals.
-        l1: weight of the absolute values of the coefficients (lasso); then there are no standard errors.
-        l2: weight of half their squares (ridge); then there are no standard errors.
-        offset: a column that is added to the linear predictor.
-        exposure: a column whose logarithm is added, such as person-years.
-        reference: base levels, such as ward=A ill=no.
+        party: the column that names the site.
+        family: distribution of the label: gaussian, binomial, multinomial, poisson, negative_binomial, gamma or cox;
+            default: from the label, where it is certain.
+        errors: standard errors from the model (default), robust to a wrong variance (HC1), or clustered by site.
+        set: other settings: regression.level of the intervals, l1 (lasso) and l2 (ridge), offset, exposure,
+            reference.ward=A for a base level; data.separator, data.decimal and data.encoding of a text file.
         out: a folder for the page and the tables.
         overwrite: replace files in the folder.
-        json: print JSON instead of the table.
+        format: text or json.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.regression.regress import fit_rows
     from resolvent.comparisons.regression.rows import read_rows
 
-    options = {"formula": formula, "family": family, "errors": errors, "level": level, "l1": l1, "l2": l2,
-               "offset": offset, "exposure": exposure, "reference": _levels(reference) or None}
-    settings, data = _settings_of(rows, party, options, text.format)
+    stated = {"formula": formula, "family": family, "errors": errors}
+    changes = [*flat(set), *(f"regression.{name}={dumps(value)}" for name, value in stated.items() if value)]
+    file = _file_of(rows, party, changes)
+    settings, data = file.settings, file.data
     fit = fit_rows(read_rows(data.table, settings, party=data.party, format=data.format), settings)
-    if json:
+    if format == "json":
         estimates = fit.table.reset_index().to_json(orient="records", double_precision=15)
         print_json({**fit.facts(), "estimates": loads(estimates)})
     else:
@@ -127,31 +117,23 @@ def federate_file(source: str, changes: "Sequence[str]", out: Path, rules: "Mapp
             sys.exit(FAILURE)
 
 
-def _settings_of(rows: str, party: str | None, options: "Mapping[str, Any]",
-                 text: "TextFormat") -> "tuple[RegressionSettings, RegressionTable]":
-    """The settings and the table, from a file and the options that differ from their defaults."""
-    from resolvent.comparisons.experiment.yaml_files import read_text
-    from resolvent.comparisons.regression.regression_file import RegressionFile, RegressionTable, is_regression
-    from resolvent.comparisons.regression.settings import RegressionSettings
+def _file_of(rows: str, party: str | None, changes: "Sequence[str]") -> "RegressionFile":
+    """The settings of a regression: those of its file, or of a table and the changes."""
+    from resolvent.comparisons.experiment.yaml_files import read_text, write_yaml
+    from resolvent.comparisons.regression.regression_file import RegressionFile, is_regression
     from resolvent.errors import InputError
-    from resolvent.tables.text_formats import TextFormat
 
-    defaults = vars(RegressionSettings(formula=""))
-    changed = {name: value for name, value in options.items() if value != defaults[name] and value is not None}
     is_file = Path(rows).suffix.lower() in (".yaml", ".yml")
     if is_file and is_regression(read_text(Path(rows)), rows):
-        file = RegressionFile.load(rows)
-        data = replace(file.data, party=party or file.data.party)
-        if text != TextFormat():
-            data = replace(data, separator=text.separator, decimal=text.decimal, encoding=text.encoding)
-        if not data.table:
+        file = RegressionFile.load(rows, [*changes, *([] if party is None else [f"data.party={dumps(party)}"])])
+        if not file.data.table:
             raise InputError(f"{rows}: data.table: missing; write data: {{table: visits.csv, party: hospital}}")
-        return replace(file.settings, **changed), data
-    if "formula" not in changed:
+        return file
+    if not any(change.startswith("regression.formula=") for change in changes):
         raise InputError('--formula is missing: write such as --formula "ill ~ age + C(ward)"')
     table, column = _table_of(rows, party)
-    return RegressionSettings(**changed), RegressionTable(table=table, party=column, separator=text.separator,
-                                                          decimal=text.decimal, encoding=text.encoding)
+    text = write_yaml({"data": {"table": table, "party": column}, "regression": {}})
+    return RegressionFile.parse(text, rows, Path(rows).stem, changes)
 
 
 def _table_of(rows: str, party: str | None) -> tuple[str, str]:
@@ -170,13 +152,3 @@ def _table_of(rows: str, party: str | None) -> tuple[str, str]:
     if not isinstance(part, Bound) or part.function is not table:
         raise InputError(f"the data of {rows} are no table: name a .csv or .parquet file")
     return str(part.values["table"]), party or str(part.values["party"])
-
-
-def _levels(reference: tuple[str, ...]) -> dict[str, Any]:
-    """Assignments such as ("ward=A",) as {"ward": "A"}."""
-    from resolvent.errors import InputError, quote
-
-    for part in reference:
-        if "=" not in part:
-            raise InputError(f"--reference {quote(part)} is no COLUMN=LEVEL, such as ward=A")
-    return {name: level for name, _, level in (part.partition("=") for part in reference)}

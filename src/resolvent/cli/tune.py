@@ -1,10 +1,6 @@
 """``resolvent tune``: choose the hyperparameters of an experiment's methods."""
 
-from typing import Annotated, Literal
-
-import tyro
-
-from resolvent.cli.options import LABEL_WIDTH, Changes, OptionalInt, OptionalPath, Source, flat
+from resolvent.cli.options import LABEL_WIDTH, Changes, OptionalPath, Source, flat
 from resolvent.simulator.record.progress import progress_bars
 
 
@@ -12,17 +8,16 @@ def tune(
     experiment: Source,
     *,
     set: Changes = (),
-    strategy: Annotated[Literal["grid", "random", "halving", "optuna"] | None,
-                        tyro.conf.arg(metavar="{grid,random,halving,optuna}", help_behavior_hint="")] = None,
-    trials: OptionalInt = None,
-    rounds: OptionalInt = None,
     out: OptionalPath = None,
     resume: bool = False,
     overwrite: bool = False,
 ) -> None:
     """Choose the hyperparameters of an experiment's methods on validation samples; writes a folder with a page.
 
-    Try `resolvent tune mine.yaml` with this line in the file:
+    resolvent tune mine.yaml
+    resolvent tune mine.yaml --set search.strategy=halving search.trials=30
+
+    The file has a line such as:
 
     search: {over: {FedProx: {mu: [0.01, 0.1, 1], solver.learning_rate: {low: 0.001, high: 1, scale: log}}}}
 
@@ -32,11 +27,9 @@ def tune(
 
     Args:
         experiment: name of an experiment or a YAML file; `search:` may also be set with --set.
-        set: change settings, such as 'search.over.FedAvg={solver.learning_rate: [0.01, 0.1]}'.
-        strategy: grid: every combination; random: drawn, spread evenly; halving: many candidates run a few rounds, and
-            the best of them run on; optuna: proposed by Optuna from earlier trials. Short for --set search.strategy=...
-        trials: full trials of each method; short for --set search.trials=...
-        rounds: rounds of a full trial; short for --set search.rounds=...
+        set: change settings, such as 'search.over.FedAvg={solver.learning_rate: [0.01, 0.1]}' or search.rounds=20.
+            search.strategy: grid: every combination; random: drawn, spread evenly; halving: many candidates run a few
+            rounds, and the best of them run on; optuna: proposed by Optuna from earlier trials.
         out: the folder; default: runs/NAME-tuning.
         resume: continue an interrupted search: finished trials are kept.
         overwrite: replace the content of the folder.
@@ -46,9 +39,7 @@ def tune(
     from resolvent.comparisons.judgement.metrics import format_value, title_of
     from resolvent.comparisons.tuning.files import TUNED_FILE, tune_file
 
-    shortcuts = {"strategy": strategy, "trials": trials, "rounds": rounds}
-    changes = flat(set) + [f"search.{key}={value}" for key, value in shortcuts.items() if value is not None]
-    file = ExperimentFile.load(experiment, changes)
+    file = ExperimentFile.load(experiment, flat(set))
     with progress_bars("rounds", width=LABEL_WIDTH) as progress:
         folder, tuned = tune_file(file, out, resume=resume, overwrite=overwrite, progress=progress)
     name = tuned.criterion.name

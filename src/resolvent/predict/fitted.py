@@ -57,7 +57,8 @@ class Fitted:
         provenance: one line about the rows that the model has seen, and the score on rows that it, or models like it,
             had not seen; empty if it is not known.
         training: a summary of the training rows, with which new rows are compared; None if there is none.
-        calibration: the map of its logits after which its probabilities are calibrated, see ``resolvent calibrate``;
+        calibration: the map of its logits after which its probabilities are calibrated, see ``resolvent model
+            calibrate``;
             None: they are as they were trained.
         threshold: the probability from which on a class is predicted; None: the most probable class is predicted.
 

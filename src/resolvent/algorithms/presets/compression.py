@@ -30,7 +30,7 @@ def marina(solver: LocalSolver, *, codec: Codec = _RAND_TENTH, p: float | None =
     Update: c = 1 with probability p, else 0; g <- mean of grad f_k(w~) if c = 1, else g + mean of C(grad f_k(w~) - grad
     f_k(v~)), with v~ the shared model of the round before; w~ <- w~ - learning_rate g.
     Communication: down 2 models and c, up a compressed difference, or 1 gradient if c = 1 (``reply_bits`` in the
-    metrics). The part of a reply that is not used is zero, of which ``resolvent federate`` sends the shape only; if
+    metrics). The part of a reply that is not used is zero, of which ``resolvent lead start`` sends the shape only; if
     c = 1 also the difference's zeros as the codec encodes them. A party stores nothing.
     Defaults: RandK of a tenth of the entries; p = 1/(1 + omega), with omega the codec's relative variance, so that both
     kinds of rounds send about equally much.

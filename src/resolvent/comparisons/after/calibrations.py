@@ -166,7 +166,7 @@ class Calibrations:
         return pd.DataFrame([_table_row(name, site) for name, site in self.sites.items()])
 
     def save(self, folder: Path | str) -> Path:
-        """Write the calibrations next to the saved models; `resolvent report` shows them.
+        """Write the calibrations next to the saved models; `resolvent show --redraw` shows them.
 
         Args:
             folder: the run folder of these models.

@@ -55,7 +55,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
     frame = read_rows(rows, fitted.encoding, text)
     if not isinstance(fitted.encoding, TableEncoding) or isinstance(frame, np.ndarray):
         raise InputError("only tables have a column of labels: for other rows, use rv.load and evaluate(rows, labels)")
-    check_has_labels(frame, fitted.encoding, rows, "give rows with known labels, or use resolvent predict")
+    check_has_labels(frame, fitted.encoding, rows, "give rows with known labels, or use resolvent model predict")
     encoded = fitted.encode(frame)
     evaluation = fitted.score(fitted.outputs_of(encoded), fitted.encoding.encode_labels(frame), named, weights)
     return EvaluatedFile(encoded.remarks, evaluation, fitted.provenance, fitted.adjustments)

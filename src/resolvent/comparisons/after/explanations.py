@@ -100,7 +100,7 @@ class Explanations:
         return joined.droplevel(1, axis=1) if len(next(iter(tables.values())).columns) == 1 else joined
 
     def save(self, folder: Path | str) -> Path:
-        """Write the explanations next to the saved models; `resolvent report` shows them.
+        """Write the explanations next to the saved models; `resolvent show --redraw` shows them.
 
         Args:
             folder: the run folder of these models.

@@ -1,4 +1,4 @@
-"""``resolvent refit``: the chosen method, trained again on all rows of each site.
+"""``resolvent model refit``: the chosen method, trained again on all rows of each site.
 
 The models of a run were trained on the training rows, so that the other rows could choose and judge the method. Once
 this is done, those rows can train too. The performance that is reported stays the one that was measured before, on rows

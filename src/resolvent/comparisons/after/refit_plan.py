@@ -1,4 +1,4 @@
-"""What ``resolvent refit`` trains again: the chosen method, its number of rounds, and the method of each site.
+"""What ``resolvent model refit`` trains again: the chosen method, its number of rounds, and the method of each site.
 
 The number of rounds is that with the best validation score. It is not scaled by the larger number of training rows: an
 epoch over more rows has more steps, so that the same number of rounds passes over each row as often as it did.

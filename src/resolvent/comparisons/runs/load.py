@@ -36,7 +36,8 @@ def load(path: Path | str, *, method: str | None = None, site: int | str | None 
     With a method or a site it is the model of that method: the personal model of the site, or without a site the shared
     model. With neither it is the saved result.
 
-    If the methods of a run were trained again (``resolvent refit``), it is the model that was trained on all rows, and
+    If the methods of a run were trained again (``resolvent model refit``), it is the model that was trained on all
+    rows, and
     without a method it is that of the method which the site uses. The ``provenance`` of the model says which rows it
     has seen.
 
@@ -46,7 +47,7 @@ def load(path: Path | str, *, method: str | None = None, site: int | str | None 
         site: name or id of a party.
         model: the model of the run, if it is neither one of the library's nor named in the experiment file.
         before_refit: load the model that was trained on the training rows only.
-        raw: leave out the calibration and the threshold that ``resolvent calibrate`` has stored with the model.
+        raw: leave out the calibration and the threshold that ``resolvent model calibrate`` has stored with the model.
 
     Raises:
         InputError: there is no such folder, method or site; a file is damaged; or the model is needed.

@@ -215,7 +215,8 @@ class StudyReadings(ABC):
             folder: the folder, which is made if there is none; files of these names in it are replaced.
             target: of the costs, see ``costs``.
             reference: of gains and differences, see ``plot``.
-            command: the command that makes the files again; default: ``resolvent paper`` with the run folders, or the
+            command: the command that makes the files again; default: ``resolvent compare --paper paper`` with the run
+                folders, or the
                 command line of this program.
 
         Returns:

@@ -51,7 +51,7 @@ def check_not_revoked(folder: Path, plan: Consortium) -> None:
                 if name in (*plan.sites, plan.lead, *plan.members)]
     if excluded:
         raise InputError(f"{', '.join(excluded)} was excluded from the federation: remove the name from the file, or "
-                         "give it a new key with resolvent federation rotate")
+                         "give it a new key with resolvent lead rotate")
 
 
 def _change(folder: Path, plan: Consortium, name: str, reason: str, *, is_excluded: bool) -> KeyChange:

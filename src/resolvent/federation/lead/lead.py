@@ -57,7 +57,7 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
         sites = tuple(json.loads((kit / FEDERATION_FILE).read_text("utf-8"))["sites"])
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{kit} does not say which sites the federation has: {FEDERATION_FILE} is missing or damaged: "
-                         "use a kit that 'resolvent federation new' made") from error
+                         "use a kit that 'resolvent lead kits' made") from error
     for name in chosen:
         if name not in sites:
             raise InputError(f"--sites: there is no site {quote(name)}{alternatives(name, sites)}")

@@ -234,7 +234,7 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
     if experiment.privacy is not None:
         if experiment.privacy.delta is not None:
             raise InputError(f"{file.location('privacy')}: privacy.delta: a federation does not measure epsilon in its "
-                             "rounds: remove the setting; resolvent party check shows the epsilon of a plan")
+                             "rounds: remove the setting; resolvent site check shows the epsilon of a plan")
         if experiment.class_weight == "balanced_per_party":
             raise InputError(f"{file.location('class_weight')}: class_weight: with privacy.secure_sums the server "
                              "knows the weights of the classes of all sites together only: use balanced")

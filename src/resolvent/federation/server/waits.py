@@ -190,8 +190,8 @@ class Patience:
     def check(self, reason: str) -> None:
         """Raise a ``FederationEndedError`` with this reason if the time is over."""
         if time.monotonic() - self._since > _PATIENCE:
-            raise FederationEndedError(f"{reason}, for {_PATIENCE:.0f} s: start the participants with resolvent server "
-                                       "start and resolvent party start, then run the command again to continue")
+            raise FederationEndedError(f"{reason}, for {_PATIENCE:.0f} s: start the participants with resolvent lead "
+                                       "serve and resolvent site start, then run the command again to continue")
 
     def await_sites(self, sites: Sequence[str], connected: Callable[[], Collection[str]]) -> None:
         """Wait until all sites are connected."""
@@ -212,7 +212,7 @@ def wait_text(event: Mapping[str, Any]) -> str:
         request = _REQUESTS.get(event["message"], "a reply").format_map(event)
         answered = len(event["asked"]) - len(event["missing"])
         return f"waiting for {missing or 'the server'}: {request} ({answered} of {len(event['asked'])} have answered)"
-    return {"sites": f"waiting for {missing} to connect: resolvent party start",
+    return {"sites": f"waiting for {missing} to connect: resolvent site start",
             "server": "waiting for the server, which computes",
             "job": f"waiting for the server to run the job ({event.get('state')})",
             "end": "waiting for the end of the job",

@@ -63,7 +63,7 @@ def write_site_file(path: Path, table: str, changes: Sequence[str] = ()) -> Site
 def _lines(settings: Mapping[str, Any], content: str) -> Iterator[str]:
     """The lines of the file; ``content`` says what is in the table."""
     yield "# The file of this site: its table and what it allows. It is read here and is not sent."
-    yield "# resolvent party check --kit KIT --site FILE shows what is in force, and what would leave."
+    yield "# resolvent site check KIT FILE shows what is in force, and what would leave."
     meanings = help_of(SiteFile)
     own = [item for item in fields(SiteFile) if item.name not in ("limits", "folder")]
     for item in own:

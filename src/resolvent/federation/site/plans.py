@@ -1,7 +1,7 @@
 """The plans that a site has received, and whether it acts on them.
 
 A plan is what a lead orders: the experiment's text, the name of the run and, for a refit, its methods and rounds. It is
-stored when it arrives, and a person decides about it with ``resolvent party approve`` or ``reject``. A rule in
+stored when it arrives, and a person decides about it with ``resolvent site approve`` or ``reject``. A rule in
 ``site.yaml`` decides about plans within it.
 """
 
@@ -82,7 +82,7 @@ class Plans:
             obstacles = [] if rule is None else rule.obstacles(lead, experiment.table.labels, experiment.presets,
                                                                experiment.total_rounds)
             if obstacles:
-                raise Refusal(RefusalCode.WAITING, f"plan {plan.name} of {lead} waits for resolvent party approve "
+                raise Refusal(RefusalCode.WAITING, f"plan {plan.name} of {lead} waits for resolvent site approve "
                               f"{plan.name}, because {'; '.join(obstacles)}")
             plan = self._write(plan._replace(decision="approved", reason="rule of site.yaml"))
         if plan.decision == "rejected":

@@ -184,7 +184,7 @@ def site_of_process(note: KitNote) -> Site:
     """The site of a kit, from the environment variables that the starting command has set."""
     path = os.environ.get(SITE_FILE)
     if path is None:
-        raise InputError("this process has no site file: start the site with resolvent party start")
+        raise InputError("this process has no site file: start the site with resolvent site start")
     file = read_site(Path(path))
     return Site(note.name, runs_of(note.kit), replace(file, folder=code_folder() or file.folder), verify=note.verify,
                 is_rehearsal=is_rehearsal(), identity=Identity(note.sign, note.verify_participant))

@@ -4,7 +4,7 @@
 model, ``encoding.json`` how rows become inputs, ``training_rows.json`` a summary of the training rows,
 ``model.safetensors`` the fixed arrays of the model, and ``tree.json`` the names, shapes and dtypes of the parameters,
 the settings of the model, and the digests of the other files.
-``calibration.json`` is written later, by ``resolvent calibrate``: each site's calibration and threshold.
+``calibration.json`` is written later, by ``resolvent model calibrate``: each site's calibration and threshold.
 """
 
 from collections.abc import Mapping, Sequence

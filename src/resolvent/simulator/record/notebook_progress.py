@@ -7,11 +7,8 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from resolvent.simulator.record.metrics_table import means_by
-
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 _WIDTH, _HEIGHT = 320, 90  # pixels of a curve
@@ -75,6 +72,8 @@ def live_curve(name: str, *, is_shown: bool) -> "Iterator[Callable[[pd.DataFrame
         return
     from IPython.display import HTML, display
 
+    from resolvent.simulator.record.metrics_table import means_by
+
     handles: list[Any] = []
 
     def draw(metrics: "pd.DataFrame", score: str) -> None:
@@ -97,6 +96,8 @@ def live_curve(name: str, *, is_shown: bool) -> "Iterator[Callable[[pd.DataFrame
 
 def curve_html(rounds: "np.ndarray[Any, Any]", values: "np.ndarray[Any, Any]", title: str) -> str:
     """A curve as SVG with its title and the last value; empty without two finite values."""
+    import numpy as np
+
     rounds, values = (part[np.isfinite(values)] for part in (rounds, values))
     if len(values) < 2:
         return ""

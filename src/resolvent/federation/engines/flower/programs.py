@@ -1,7 +1,7 @@
 """A federation over Flower: the process of a site, and the server's rounds in the process of the lead.
 
 Flower knows no persons and returns no files. The lead therefore works on the server's machine, with the server's kit:
-``resolvent federate`` starts a run of Flower and makes the server's steps itself.
+``resolvent lead start`` starts a run of Flower and makes the server's steps itself.
 """
 
 import os

@@ -1,0 +1,223 @@
+"""``resolvent site``: what the person at a site of a federation types."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, SiteFile, flat
+
+if TYPE_CHECKING:
+    from resolvent.federation.site.plans import Plans
+
+__all__ = ["SITE_COMMANDS"]
+
+Plan = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
+
+
+def new(table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")], *,
+        out: Path = Path("site.yaml"), set: Changes = ()) -> None:
+    """Write the site's file for a table: every setting with its meaning and its default.
+
+    resolvent site new visits.csv
+    resolvent site new visits.csv --set limits.min_cell=10
+
+    Read the file and change what does not suit. A file that exists is not replaced.
+
+    Args:
+        table: the file with the rows of the site, in the folder of the new file.
+        out: the file to write.
+        set: further settings.
+    """
+    from resolvent.cli import terminal
+    from resolvent.federation.site.new_file import write_site_file
+
+    write_site_file(out, table, flat(set))
+    terminal.print_path("Site", out)
+    terminal.print_line("It has every setting with its meaning. Read it, and change what does not suit. Next: "
+                        f"resolvent site check KIT {out} [EXPERIMENT.yaml]")
+
+
+def check(kit: Kit, site: SiteFile,
+          experiment: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(
+              metavar="[EXPERIMENT.yaml]", help_behavior_hint="")] = None, *,
+          attack: bool = False, seconds: float = 120.0, format: Format = "text") -> None:
+    """Show a site's table and limits and, with an experiment, all that would leave the site.
+
+    resolvent site check kit site.yaml
+    resolvent site check kit site.yaml mine.yaml --attack
+
+    Nothing leaves the site. With --attack, what insiders of the federation could do is tried on the site's own table.
+
+    Args:
+        kit: the site's kit.
+        site: the site's file, with its table and its limits.
+        experiment: the lead's experiment file.
+        attack: attack what the plan would release, and say how many rows come back.
+        seconds: the time for the attacks on replies and models, apart from compilation.
+        format: text, or json for the result of the attacks.
+    """
+    from resolvent.cli import terminal
+    from resolvent.cli.output import print_json
+    from resolvent.errors import InputError, check_range
+    from resolvent.federation.protocol.files import read_site
+    from resolvent.federation.protocol.kits import kit_note
+    from resolvent.federation.protocol.names import runs_of
+
+    note, file = kit_note(kit, "site"), read_site(site)
+    if not attack:
+        from resolvent.federation.site.check import check_site
+
+        for line in check_site(file, note.name, experiment, runs_of(note.kit)):
+            terminal.print_line(line)
+        return
+    from resolvent.federation.site.dry_run import read_experiment
+    from resolvent.federation.site.red_team.red_team import attack_site
+
+    if experiment is None:
+        raise InputError("site check --attack needs the lead's experiment file: write it after the site's file")
+    check_range("site check --attack", "(0, inf)", seconds=seconds)
+    report = attack_site(file, note.name, read_experiment(file, experiment), runs_of(note.kit), seconds=seconds,
+                         progress=terminal.print_note)
+    if format == "json":
+        print_json(report.plain())
+        return
+    for line in report.lines():
+        terminal.print_line(line)
+
+
+def start(kit: Kit, site: SiteFile, *, live: OptionalText = None) -> None:
+    """Take part in the lead's experiments, within the limits, until Ctrl-C.
+
+    resolvent site start kit site.yaml
+    resolvent site start kit site.yaml --live 8010
+
+    The folder `runs` of the kit has, for each run, the site's models for `resolvent model predict` and a log of all
+    that left the site. A process that ends is started again.
+
+    Args:
+        kit: the site's kit.
+        site: the site's file, with its table and its limits.
+        live: a port at which this machine sees the plans and the ledger of the site.
+    """
+    from resolvent.cli import supervision, terminal
+    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.protocol.files import read_site
+    from resolvent.federation.protocol.kits import kit_note, started_once
+    from resolvent.federation.protocol.names import SITE_FILE
+    from resolvent.federation.protocol.second_sessions import SECOND_SESSION
+
+    note = kit_note(kit, "site")
+    read_site(site)  # a wrong file is an error of this command, not of the process that it starts
+    require_engine(note.engine)
+    with started_once(note):
+        terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
+        news = {**ENGINES[note.engine].site_news, SECOND_SESSION: "the server has refused a second process, such as "
+                "one with a copy of this kit, that connects as: "}
+        supervision.supervise(note, {SITE_FILE: str(site.resolve())}, news, live)
+
+
+def plans(kit: Kit) -> None:
+    """List the plans that leads have signed and sent, with what was decided about them.
+
+    resolvent site plans kit
+    resolvent site approve kit PLAN
+
+    With the key `approval` in the site's file, a plan beyond its rule waits until a person decides.
+
+    Args:
+        kit: the site's kit.
+    """
+    from resolvent.cli import terminal
+
+    received = _plans_of(kit).all()
+    for plan in received:
+        decision = f"{plan.decision} ({plan.reason})" if plan.reason else plan.decision
+        terminal.print_line(f"{plan.name}: {decision}; {plan.run} of {plan.lead}, received {plan.received}")
+        for line in plan.experiment.splitlines():
+            terminal.print_line(f"    {line}")
+    if not received:
+        terminal.print_line("no plan has arrived")
+
+
+def approve(kit: Kit, plan: Plan, *, reason: str = "") -> None:
+    """Approve a plan that waits for a decision.
+
+    resolvent site approve kit 3f9a
+    resolvent site approve kit 3f9a --reason "ethics vote 12"
+
+    Args:
+        kit: the site's kit.
+        plan: the first characters of the plan's name, as `resolvent site plans` shows it.
+        reason: a text for the site's own record.
+    """
+    _decide(kit, plan, "approved", reason)
+
+
+def reject(kit: Kit, plan: Plan, *, reason: str = "") -> None:
+    """Reject a plan: nothing is computed for it.
+
+    resolvent site reject kit 3f9a
+    resolvent site reject kit 3f9a --reason "no consent for this purpose"
+
+    Args:
+        kit: the site's kit.
+        plan: the first characters of the plan's name, as `resolvent site plans` shows it.
+        reason: a text for the site's own record.
+    """
+    _decide(kit, plan, "rejected", reason)
+
+
+def _plans_of(kit: Path) -> "Plans":
+    from resolvent.federation.protocol.kits import kit_note
+    from resolvent.federation.protocol.names import PLANS, runs_of
+    from resolvent.federation.site.plans import Plans
+
+    return Plans(runs_of(kit_note(kit, "site").kit) / PLANS)
+
+
+def _decide(kit: Path, plan: str, decision: Literal["approved", "rejected"], reason: str) -> None:
+    import getpass
+
+    from resolvent.cli import terminal
+
+    decided = _plans_of(kit).decide(plan, decision, f"{getpass.getuser()}{': ' if reason else ''}{reason}")
+    terminal.print_line(f"{decided.name} of {decided.lead} is {decided.decision}")
+
+
+def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalPath = None) -> None:
+    """Show what the site has answered in all experiments; a changed or removed line is an error.
+
+    resolvent site ledger kit
+    resolvent site ledger kit --out ledger.html
+
+    Args:
+        kit: the site's kit.
+        out: a file for the lines of the ledger, as a page for a browser (.html) or as CSV.
+        compare: an earlier copy of the file ledger.jsonl, which the ledger must continue.
+    """
+    from resolvent.cli import terminal
+    from resolvent.data.files.atomic_files import write_text
+    from resolvent.errors import InputError
+    from resolvent.federation.protocol.kits import kit_note
+    from resolvent.federation.protocol.names import LEDGER, runs_of
+    from resolvent.federation.site.ledger import Ledger
+    from resolvent.federation.site.ledger_page import ledger_page
+
+    note = kit_note(kit, "site")
+    entries = Ledger(runs_of(note.kit) / LEDGER)
+    for line in entries.summary():
+        terminal.print_line(line)
+    if out is not None:
+        write_text(out, ledger_page(note.name, entries) if out.suffix == ".html" else entries.table())
+        terminal.print_path("Ledger", out)
+    if compare is not None:
+        if not compare.is_file():
+            raise InputError(f"there is no file {compare}")
+        terminal.print_line(entries.compare(Ledger(compare)))
+
+
+SITE_COMMANDS: dict[str, Callable[..., Any]] = {
+    "new": new, "check": check, "start": start, "plans": plans, "approve": approve, "reject": reject, "ledger": ledger,
+}
