@@ -63,7 +63,7 @@ def of_seed(seed: int) -> dict[str, Any]:
     grid = {(s, d): run(rv.fedgeomed_plus(solver, sigma=s, delta=d)) for s in SIGMAS for d in DELTAS}
     tests = {pair: score(result, "test") for pair, result in grid.items()}
     validation = {pair: score(result, "validation") for pair, result in grid.items()}
-    local, fedavg = run(rv.local(solver)), run(rv.fedavg(solver, stragglers="keep"))
+    local, fedavg = run(rv.local(solver)), run(rv.fedavg(solver))
     row: dict[str, Any] = {"seed": seed, "alone": score(local, "test"), "best": max(tests.values()),
                            "by_validation": tests[max(validation, key=lambda pair: validation[pair])],
                            "median": round(statistics.median(tests.values()), 4), "worst": min(tests.values())}
@@ -72,7 +72,7 @@ def of_seed(seed: int) -> dict[str, Any]:
         row |= {f"auto_by_{by}": score(auto, "test"),
                 f"rank_by_{by}": sum(t > score(auto, "test") + 1e-6 for t in tests.values())}
     row["auto_default"] = score(run(rv.fedplus_auto(solver)), "test")
-    interpolated = run(rv.model_interpolation(solver, rv.fedavg(solver, stragglers="keep")))
+    interpolated = run(rv.model_interpolation(solver, rv.fedavg(solver)))
     row["fedavg"], row["interpolated_fedavg"] = score(fedavg, "test"), score(interpolated, "test")
     for name, result in (("fedavg", fedavg), ("interpolated_fedavg", interpolated)):
         row[f"{name}_hurts"] = {

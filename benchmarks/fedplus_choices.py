@@ -100,7 +100,7 @@ def sgd(rate: float, *, steps: int = 20, is_cosine: bool = False) -> rv.SGD:
 
 def centre(solver: rv.SGD) -> rv.Algorithm:
     """FedAvg with the centre of ``robust_interpolation``."""
-    return rv.robust(solver, rv.aggregators.MoreauCentre(NORM, 0.1), stragglers="keep")
+    return rv.robust(solver, rv.aggregators.MoreauCentre(NORM, 0.1))
 
 
 def geomed(solver: rv.SGD) -> rv.Algorithm:

@@ -1,7 +1,7 @@
 """Slow parties: drop their work, or keep it?
 
-Nine of ten parties of each cohort do not finish in time. FedAvg drops their work; FedProx keeps it, with a proximal
-term that limits how far it goes. This is Figure 1 of the FedProx paper in small. More:
+Nine of ten parties of each cohort do not finish in time. FedAvg here drops their work, as in the FedProx paper; FedProx
+keeps it, with a proximal term that limits how far it goes. This is Figure 1 of the FedProx paper in small. More:
 [stragglers and effort](theory.md#stragglers-and-effort), [the papers' figures](reproductions.md#fedprox-fig1).
 
 Picture: training loss of FedAvg, of FedProx without a proximal term and of FedProx with mu = 1.
@@ -15,7 +15,7 @@ data = rv.datasets.fedprox_synthetic(alpha=1.0, beta=1.0, seed=0)
 model = rv.models.logistic(60, 10)
 solver = rv.SGD(0.01, batch_size=10, epochs=20)
 slow = rv.participation.Stragglers(share=0.9, inner=rv.participation.Uniform(10))
-methods = {"FedAvg, drops": rv.fedavg(solver), "FedProx, mu = 0": rv.fedprox(solver, mu=0.0),
+methods = {"FedAvg, drops": rv.fedavg(solver, stragglers="drop"), "FedProx, mu = 0": rv.fedprox(solver, mu=0.0),
            "FedProx, mu = 1": rv.fedprox(solver, mu=1.0)}
 
 figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")

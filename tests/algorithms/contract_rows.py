@@ -104,12 +104,12 @@ COMBINED = {
 
 # preset -> (the preset with the row's static settings, the row that is the same composition)
 SAME = {
-    "fedprox": (lambda s: rv.fedprox(s, stragglers="drop"), "fedavg"),
+    "fedprox": (rv.fedprox, "fedavg"),
     "rfa": (rv.rfa, "robust"),
     "coordinate_median": (rv.coordinate_median, "robust"),
     "fedcomed_plus": (rv.fedcomed_plus, "fedgeomed_plus"),
     "fedrp": (rv.fedrp, "splitting"),
-    "reptile": (lambda s: rv.reptile(s, stragglers="drop"), "fedadam"),
+    "reptile": (rv.reptile, "fedadam"),
     "fedavgm": (rv.fedavgm, "fedadam"),
     "fedyogi": (rv.fedyogi, "fedadam"),
     "fedpi_plus": (lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm(), sigma=0.1, delta=0.1), "personal_splitting"),

@@ -90,7 +90,7 @@ def test_with_mu_zero_and_falling_losses_it_is_fedavg():
     solver = rv.solvers.GD(0.2, steps=3)
     states = trajectory(rv.fedprox_adaptive(solver), classification(), 6)
     equal([s.server.inner for s in states],
-          [s.server for s in trajectory(rv.fedavg(solver, stragglers="keep"), classification(), 6)])
+          [s.server for s in trajectory(rv.fedavg(solver), classification(), 6)])
     assert all(float(s.server.extra.rule.mu) == 0 for s in states)
 
 

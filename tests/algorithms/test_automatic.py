@@ -55,9 +55,9 @@ def bytes_of(algorithm, problem):
 # Model interpolation.
 
 INNER = {
-    "fedavg": rv.fedavg(SOLVER, stragglers="keep"),
+    "fedavg": rv.fedavg(SOLVER),
     "personal": rv.fedgeomed_plus(SOLVER, sigma=0.5, delta=0.2),
-    "diverging": rv.fedavg(rv.solvers.GD(3e38, steps=3), stragglers="keep"),
+    "diverging": rv.fedavg(rv.solvers.GD(3e38, steps=3)),
 }
 
 
@@ -178,7 +178,7 @@ def test_robust_interpolation_is_a_choice_around_a_robust_shared_model():
     """FedAvgM with the Moreau centre; each party mixes it with its own."""
     centre = rv.aggregators.MoreauCentre(rv.penalties.L2Norm(), 0.3)
     momentum = rv.fedavgm(SOLVER).optimizer
-    shared = rv.combinators.ServerOptimizer(rv.robust(SOLVER, centre, stragglers="keep"), momentum)
+    shared = rv.combinators.ServerOptimizer(rv.robust(SOLVER, centre), momentum)
     expected = rv.model_interpolation(SOLVER, shared)
     assert eqx.tree_equal(rv.robust_interpolation(SOLVER, delta=0.3), expected)
     assert eqx.tree_equal(rv.robust_interpolation(), rv.robust_interpolation(rv.SGD(0.1)))

@@ -10,6 +10,7 @@ import resolvent as rv
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
+DROPPING = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5, work="drop")
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=3)
 
 
@@ -28,13 +29,13 @@ def test_scaffold_converges_to_the_optimum_and_fedavg_does_not(option):
 @pytest.mark.when_changed
 @nightly.parametrize("option", ["II", "I"])
 @nightly.parametrize("participation", [
-    SAMPLED, rv.participation.BySize(3), rv.participation.Bernoulli(0.5), rv.participation.Uniform(2, "uniform"),
+    DROPPING, rv.participation.BySize(3), rv.participation.Bernoulli(0.5), rv.participation.Uniform(2, "uniform"),
 ], ids=lambda participation: type(participation).__name__)
 def test_scaffolds_server_control_is_the_weighted_mean_of_the_parties(option, participation):
     """c = sum_k lambda_k c_k after every round, whichever parties are absent or late."""
     problem = classification()
     shares = np.asarray(participation.shares(problem.sizes))
-    for state in trajectory(rv.scaffold(SOLVER, option=option, stragglers="drop"), problem, 5, participation):
+    for state in trajectory(rv.scaffold(SOLVER, option=option), problem, 5, participation):
         equal(state.server.control, jax.tree.map(lambda c: np.tensordot(shares, c, 1), state.parties))
 
 
@@ -94,7 +95,7 @@ def test_dittos_two_models_by_numpy():
 def test_ditto_with_lam_0_is_fedavg_and_local_training():
     solver = rv.solvers.GD(0.2, steps=3)
     ditto, fedavg, local = (trajectory(algorithm, classification(), 4, SAMPLED) for algorithm in (
-        rv.ditto(solver, lam=0.0), rv.fedavg(solver, stragglers="keep"), rv.local(solver)))
+        rv.ditto(solver, lam=0.0), rv.fedavg(solver), rv.local(solver)))
     equal([state.server for state in ditto], [state.server for state in fedavg])
     equal([state.parties for state in ditto], [state.parties for state in local])
 

@@ -18,6 +18,7 @@ from resolvent.simulator.record.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
+DROPPING = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5, work="drop")
 GD = rv.solvers.GD(0.1)
 CompressedMessages = rv.combinators.CompressedMessages
 
@@ -143,16 +144,16 @@ def test_ef21_bc_is_exact():
 @nightly.parametrize("method", [rv.fedavg, rv.feddane], ids=lambda method: method.__name__)
 def test_server_and_parties_agree_on_what_was_received(method):
     """For a random codec and one or several phases, whichever parties are absent, late or refused."""
-    inner = method(rv.solvers.GD(0.1, steps=3), stragglers="drop")
-    for state in trajectory(CompressedMessages(inner, rv.codecs.QSGD(4)), quadratic(), 5, SAMPLED):
+    inner = method(rv.solvers.GD(0.1, steps=3))
+    for state in trajectory(CompressedMessages(inner, rv.codecs.QSGD(4)), quadratic(), 5, DROPPING):
         equal(state.server.extra.received, state.parties.received)
     assert np.ptp(state.parties.received[0], axis=0).max() > 0  # parties have received different models
 
 
 @pytest.mark.nightly
 def test_messages_without_loss_do_not_change_the_algorithm():
-    inner = rv.scaffold(rv.solvers.GD(0.1, steps=3), stragglers="drop")
-    whole, plain = (trajectory(algorithm, quadratic(), 4, SAMPLED) for algorithm in (
+    inner = rv.scaffold(rv.solvers.GD(0.1, steps=3))
+    whole, plain = (trajectory(algorithm, quadratic(), 4, DROPPING) for algorithm in (
         CompressedMessages(inner, rv.codecs.Identity()), inner))
     equal([s.server.inner for s in whole], [s.server for s in plain])
     equal([s.parties.inner for s in whole], [s.parties for s in plain])

@@ -1,5 +1,6 @@
 """Algorithms that are equal: whole trajectories with sampled parties, stragglers and minibatches."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,16 +9,17 @@ from helpers import classification, equal, trajectory
 import nightly
 import resolvent as rv
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
+from resolvent.algorithms.round import working_parties
 
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=3)
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
 ROUNDS = 6
 
 
-def fed_plus(penalty=None, aggregator=None, *, sigma=0.0, delta=0.1, lam=0.0, stragglers="keep"):
+def fed_plus(penalty=None, aggregator=None, *, sigma=0.0, delta=0.1, lam=0.0):
     anchor = ProxAnchor(rv.penalties.OriginIndicator() if penalty is None else penalty, delta)
     return FedPlus(solver=SOLVER, anchor=anchor, aggregator=rv.aggregators.Mean() if aggregator is None else aggregator,
-                   sigma=sigma, lam=lam, stragglers=stragglers)
+                   sigma=sigma, lam=lam)
 
 
 def run(algorithm, rounds=ROUNDS, participation=SAMPLED):
@@ -30,10 +32,10 @@ def server_states(algorithm):
 
 # Table 1 of Fed+: with lam = 1 local work starts at the centre, and the indicator of {0} has its anchor there.
 TABLE_1 = {
-    "FedAvg": (fed_plus(lam=1.0, stragglers="drop"), rv.fedavg(SOLVER)),
+    "FedAvg": (fed_plus(lam=1.0), rv.fedavg(SOLVER)),
     "FedProx": (fed_plus(lam=1.0, sigma=0.7), rv.fedprox(SOLVER, mu=0.7)),
-    "RFA": (fed_plus(aggregator=rv.aggregators.GeometricMedian(), lam=1.0, stragglers="drop"), rv.rfa(SOLVER)),
-    "coordinate median": (fed_plus(aggregator=rv.aggregators.CoordinateMedian(), lam=1.0, stragglers="drop"),
+    "RFA": (fed_plus(aggregator=rv.aggregators.GeometricMedian(), lam=1.0), rv.rfa(SOLVER)),
+    "coordinate median": (fed_plus(aggregator=rv.aggregators.CoordinateMedian(), lam=1.0),
                           rv.coordinate_median(SOLVER)),
     "FedProx as fedplus": (rv.fedplus(SOLVER, rv.penalties.OriginIndicator(), sigma=0.7, lam=1.0),
                            rv.fedprox(SOLVER, mu=0.7)),
@@ -52,13 +54,51 @@ def test_fedplus_without_sigma_and_lam_is_local_training(penalty):
           [state.parties for state in run(rv.local(SOLVER))])
 
 
-def test_fedprox_with_mu_0_is_fedavg_that_keeps_partial_work():
-    equal(server_states(rv.fedprox(SOLVER, mu=0.0)), server_states(rv.fedavg(SOLVER, stragglers="keep")))
+# The presets that say for which number they are FedAvg, as functions of that number, and another number.
+STEPS = rv.solvers.GD(0.2, steps=3)
+FEDAVG_AT = {
+    "fedprox": (lambda mu: rv.fedprox(STEPS, mu=mu), 0.0, 0.5),
+    "robust": (lambda mu: rv.robust(STEPS, rv.aggregators.Mean(), mu=mu), 0.0, 0.5),
+    "moon": (lambda mu: rv.moon(STEPS, mu=mu), 0.0, 0.5),
+    "fedntd": (lambda beta: rv.fedntd(STEPS, beta=beta), 0.0, 0.5),
+    "feddecorr": (lambda beta: rv.feddecorr(STEPS, beta=beta), 0.0, 0.5),
+    "fedlc": (lambda tau: rv.fedlc(STEPS, tau=tau), 0.0, 0.5),
+    "apfl": (lambda alpha: rv.apfl(STEPS, alpha=alpha, alpha_rate=0.0), 0.0, None),  # its shared model for every alpha
+    "reptile": (lambda rate: rv.reptile(STEPS, server_rate=rate), 1.0, 0.5),
+}
 
 
-def test_dropping_partial_work_changes_the_result():
-    with pytest.raises(AssertionError):
-        equal(server_states(rv.fedavg(SOLVER, stragglers="keep")), server_states(rv.fedavg(SOLVER)))
+@nightly.parametrize("name", FEDAVG_AT, per_commit=3)
+def test_presets_that_are_fedavg_for_a_number_are_it_under_stragglers_for_a_traced_number(name):
+    """The number is traced: another one runs the same program, and is not FedAvg."""
+    rng, sizes = np.random.default_rng(0), (4, 7, 5, 6)
+    data = rv.FederatedData.from_arrays([rng.normal(size=(n, 3)) for n in sizes],
+                                        [rng.integers(0, 3, n) for n in sizes], validation=0, test=0,
+                                        classes=["0", "1", "2"])
+    problem = rv.problems.LearningProblem(rv.models.mlp(3, 3, width=4), data)
+    slow = rv.participation.Stragglers(rv.participation.Uniform(cohort=3), share=0.67)
+    make, number, other = FEDAVG_AT[name]
+
+    def model(algorithm):
+        return algorithm.server_model(trajectory(algorithm, problem, 2, slow)[-1].server)
+
+    fedavg = model(rv.fedavg(STEPS))
+    equal(model(make(jnp.asarray(number))), fedavg)
+    if other is not None:
+        with pytest.raises(AssertionError):
+            equal(model(make(jnp.asarray(other))), fedavg)
+
+
+def test_the_run_says_whether_partial_work_counts_and_a_method_can_differ():
+    for work in ("keep", "drop"):
+        slow = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5, work=work)
+        cohort = slow(jax.random.key(0), jnp.arange(3, 9))
+        for algorithm in (rv.fedavg(SOLVER), rv.rfa(SOLVER), rv.moon(SOLVER), rv.scaffold(SOLVER), rv.local(SOLVER)):
+            assert working_parties(algorithm, cohort).sum() == (4 if work == "keep" else 2)
+        for own in ("keep", "drop"):
+            for method in (rv.fedavg, rv.fedprox):
+                algorithm = rv.combinators.SharedUntilTrained(method(SOLVER, stragglers=own))
+                assert working_parties(algorithm, cohort).sum() == (4 if own == "keep" else 2)
 
 
 @pytest.mark.nightly

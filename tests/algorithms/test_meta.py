@@ -172,7 +172,7 @@ def test_apfl_with_constant_alpha_is_fedavg_and_local_training():
     """The shared model is FedAvg's for every alpha; for alpha = 1 the party's own model is that of local training."""
     problem = classification()
     local = trajectory(rv.local(SOLVER), problem, ROUNDS, SAMPLED)
-    fedavg = trajectory(rv.fedavg(SOLVER, stragglers="keep"), problem, ROUNDS, SAMPLED)
+    fedavg = trajectory(rv.fedavg(SOLVER), problem, ROUNDS, SAMPLED)
     for alpha in (0.0, 1.0):
         algorithm = rv.apfl(SOLVER, alpha=alpha, alpha_rate=0.0)
         states = trajectory(algorithm, problem, ROUNDS, SAMPLED)

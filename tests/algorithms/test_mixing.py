@@ -19,6 +19,7 @@ from resolvent.simulator.record.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
+DROPPING = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5, work="drop")
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=3)
 EXACT = rv.solvers.ClosedForm()
 ALPHA = np.array([0.2, 0.9, 0.5, 1.0, 0.4, 0.7])
@@ -251,7 +252,7 @@ def test_acceleration_and_mixing_commute():
 
 
 @pytest.mark.nightly
-@nightly.parametrize("participation", [SAMPLED, rv.participation.BySize(3), rv.participation.Bernoulli(0.5)],
+@nightly.parametrize("participation", [DROPPING, rv.participation.BySize(3), rv.participation.Bernoulli(0.5)],
                      ids=lambda participation: type(participation).__name__)
 def test_server_states_are_the_weighted_means_of_the_parties(participation):
     """DIANA's h, for each phase, and L2GD's mean, whichever parties are absent or late."""
@@ -261,19 +262,19 @@ def test_server_states_are_the_weighted_means_of_the_parties(participation):
     def mean(rows):
         return jax.tree.map(lambda leaf: np.tensordot(shares, leaf, 1), rows)
 
-    compressed = rv.combinators.Compressed(rv.feddane(DESCENT, stragglers="drop"), rv.codecs.RandK(k=2), 0.3)
+    compressed = rv.combinators.Compressed(rv.feddane(DESCENT), rv.codecs.RandK(k=2), 0.3)
     for state in trajectory(compressed, problem, 4, participation):
         equal(state.server.extra, mean(state.parties.shifts))
     assert np.abs(state.server.extra[1]).max() > 0
-    for state in trajectory(rv.l2gd(DESCENT, lam=0.5, stragglers="drop"), problem, 4, participation):
+    for state in trajectory(rv.l2gd(DESCENT, lam=0.5), problem, 4, participation):
         equal(state.server.mean, mean(state.parties))
 
 
 @pytest.mark.nightly
 def test_the_identity_codec_is_the_inner_algorithm():
     """For any step with full participation, and for step 0 with sampled parties."""
-    inner = rv.scaffold(DESCENT, stragglers="drop")
-    for participation, step in ((rv.participation.Full(), 0.7), (SAMPLED, 0.0)):
+    inner = rv.scaffold(DESCENT)
+    for participation, step in ((rv.participation.Full(), 0.7), (DROPPING, 0.0)):
         plain = trajectory(inner, quadratic(), 4, participation)
         whole = trajectory(rv.combinators.Compressed(inner, rv.codecs.Identity(), step), quadratic(), 4, participation)
         equal([s.server.inner for s in whole], [s.server for s in plain])

@@ -35,8 +35,8 @@ def yogi(m, v, g, t):
 
 # The algorithm, its server rate, v_0, and (m, v, g, t) -> (m, v, direction). m_0 is 0.
 OPTIMIZERS = {
-    "reptile": (rv.reptile(SOLVER, server_rate=0.3, stragglers="drop"), 0.3, 0.0, lambda m, v, g, t: (m, v, g)),
-    "plain": (rv.reptile(SOLVER, server_rate=1.0, stragglers="drop"), 1.0, 0.0, lambda m, v, g, t: (m, v, g)),
+    "reptile": (rv.reptile(SOLVER, server_rate=0.3), 0.3, 0.0, lambda m, v, g, t: (m, v, g)),
+    "plain": (rv.reptile(SOLVER, server_rate=1.0), 1.0, 0.0, lambda m, v, g, t: (m, v, g)),
     "fedavgm": (rv.fedavgm(SOLVER, server_rate=0.7, momentum=MOMENTUM), 0.7, 0.0, momentum),
     "fedadam": (rv.fedadam(SOLVER, server_rate=0.05, b1=B1, b2=B2, eps=EPS), 0.05, 0.0, adam),
     "fedyogi": (rv.fedyogi(SOLVER, server_rate=0.05, b1=B1, b2=B2, eps=EPS), 0.05, EPS**2, yogi),

@@ -11,24 +11,25 @@ import resolvent as rv
 from resolvent.algorithms.description import describe_on
 from resolvent.testing.python_loop import draw_cohort
 
-PARTICIPATION = rv.participation.Stragglers(rv.participation.Uniform(2), share=0.5)
+KEEP, DROP = (rv.participation.Stragglers(rv.participation.Uniform(2), share=0.5, work=work)
+              for work in ("keep", "drop"))
 SOLVER = rv.solvers.GD(0.1, steps=4)
 
 
-@nightly.parametrize("inner", [
-    rv.ditto(SOLVER),
-    rv.combinators.MetaLearned(rv.feddane(SOLVER, stragglers="drop"), step=rv.problems.GradientStep(0.1)),  # two phases
-    rv.fedavg_plus(SOLVER),  # keeps partial work
+@nightly.parametrize(("inner", "participation"), [
+    (rv.ditto(SOLVER), KEEP),
+    (rv.combinators.MetaLearned(rv.feddane(SOLVER), step=rv.problems.GradientStep(0.1)), DROP),  # two phases
+    (rv.fedavg_plus(SOLVER), KEEP),
 ], ids=["two models", "two phases, stragglers dropped", "one phase"])
-def test_a_party_uses_the_shared_model_until_its_work_has_counted(inner):
+def test_a_party_uses_the_shared_model_until_its_work_has_counted(inner, participation):
     problem = quadratic()
     until_trained = rv.combinators.SharedUntilTrained(inner)
-    plain, states = (trajectory(a, problem, 3, PARTICIPATION) for a in (inner, until_trained))
+    plain, states = (trajectory(a, problem, 3, participation) for a in (inner, until_trained))
     has_trained = np.zeros(problem.parties, bool)
     for t, (before, state) in enumerate(zip(plain, states, strict=True)):
         if t:
-            _, cohort = draw_cohort(PARTICIPATION, problem.sizes, SEED, t - 1)
-            counts = cohort.alive & (~cohort.late | (inner.straggler_policy == "keep"))
+            _, cohort = draw_cohort(participation, problem.sizes, SEED, t - 1)
+            counts = cohort.alive & (~cohort.late | (participation.work == "keep"))
             has_trained[np.asarray(cohort.index)[np.asarray(counts)]] = True
         equal(state.server.inner, before.server)
         equal(state.parties.inner, before.parties)

@@ -52,7 +52,10 @@ MISTAKES = {
         "mine.yaml:13: participation.parties.1: 'two' is not a valid value"]),
     "choice": ("FedAvg: fedavg", "FedAvg: {name: fedavg, stragglers: kep}", [
         "mine.yaml:10: algorithms.FedAvg.stragglers: 'kep' is not a valid value; did you mean 'keep'? Allowed: "
-        "drop, keep"]),
+        "keep, drop"]),
+    "stragglers of a method": ("FedAvg: fedavg", "FedAvg: {name: rfa, stragglers: keep}", [
+        "mine.yaml:10: algorithms.FedAvg.stragglers: one policy for stragglers applies to all methods: set it in the "
+        "participation, such as {name: stragglers, share: 0.5, work: drop}"]),
     "choice in a list": ("rounds: 3", "rounds: 3\ndiagnostics:\n- line\n- step", [
         "mine.yaml:15: diagnostics.1: 'step' is not a valid value; did you mean 'steps'? Allowed: model_change"]),
     "missing setting": ("  learning_rate: 0.05\n", "", ["mine.yaml:5: solver.learning_rate: missing"]),
@@ -178,7 +181,7 @@ def test_list_of_algorithms_has_their_names_as_labels(mine):
     file = ExperimentFile.load(mine(BASE.replace(ALGORITHMS, "algorithms: [local, {name: fedprox, mu: 3}]")),
                                ["algorithms.fedprox.mu=4"])
     assert file.bound.settings()["algorithms"] == {
-        "local": {"name": "local", "ridge": None}, "fedprox": {"name": "fedprox", "mu": 4.0, "stragglers": "keep"}}
+        "local": {"name": "local", "ridge": None}, "fedprox": {"name": "fedprox", "mu": 4.0, "stragglers": None}}
 
 
 def test_model_of_classes_does_not_fit_a_regression(mine):

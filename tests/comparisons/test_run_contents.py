@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 import resolvent
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.runs.comparison_runs import compare_file
+from resolvent.comparisons.runs.comparison_runs import compare_file, run_comparison
 from resolvent.comparisons.runs.summary import straggler_notes
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 
@@ -50,12 +50,33 @@ def test_summary_says_what_ran_with_what(summary, finished):
         "notes": ["party 4 is an outlier: its images are inverted", "50% of each round's parties are stragglers"]}
 
 
+MIXED = ["algorithms={FedAvg: {name: fedavg, stragglers: drop}, FedProx: fedprox}"]
+DIFFERENT = ("The methods differ in more than their updates: the partial work of stragglers counts with FedProx, but "
+             "not with FedAvg. Leave out the setting stragglers of the methods, and set work in the participation")
+
+
 def test_methods_that_treat_stragglers_differently_are_named(finished):
-    alike, different = (straggler_notes(ExperimentFile.load(str(finished.yaml), changes).build())
-                        for changes in ([], ["algorithms={FedAvg: fedavg, FedProx: fedprox}"]))
+    alike, dropped, different, without = (
+        straggler_notes(ExperimentFile.load(str(finished.yaml), changes).build()) for changes in (
+            ["algorithms={FedAvg: fedavg, FedProx: fedprox}"],
+            ["algorithms={FedAvg: fedavg, FedProx: fedprox}", "participation.work=drop"], MIXED,
+            [*MIXED, "participation=full"]))
     assert alike == ["50% of each round's parties are stragglers"]
-    assert different == [*alike, "the work of stragglers counts with FedProx, but not with FedAvg; the setting "
-                                 "stragglers of a method changes it"]
+    assert dropped == [*alike, "the partial work of stragglers is dropped"]
+    assert different == [*alike, DIFFERENT]
+    assert without == []
+
+
+def test_a_comparison_says_before_it_starts_that_methods_treat_stragglers_differently(finished):
+    class Said(Exception):
+        """The first message, before any round."""
+
+    def notify(message):
+        raise Said(message)
+
+    experiment = ExperimentFile.load(str(finished.yaml), MIXED).build()
+    with pytest.raises(Said, match=DIFFERENT):
+        run_comparison(experiment, notify=notify)
 
 
 def test_summary_of_each_method(summary):

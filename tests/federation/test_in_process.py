@@ -24,7 +24,7 @@ STRAGGLERS = example_participation(parties=5)
 
 # One of each kind: party states, phases, codecs, messages that differ by party, histories, personal models, refusals.
 KINDS = {
-    "party states of two kinds": lambda: rv.scaffold(GD, stragglers="keep"),
+    "party states of two kinds": lambda: rv.scaffold(GD),
     "two phases, compressed": lambda: rv.combinators.CompressedMessages(
         rv.combinators.Compressed(rv.feddane(GD), rv.codecs.QSGD(4)), rv.codecs.TopK(k=3)),
     "splitting with Anderson at the server": lambda: rv.combinators.Anderson(rv.fedpi(GD, eta=0.5)),

@@ -19,7 +19,6 @@ from resolvent.algorithms.exchange import (
     Replies,
     Reply,
     ServerState,
-    StragglerPolicy,
 )
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -28,7 +27,7 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Message", "Method", "OnePhaseMethod", "PartyState", "Phase",
-           "Replies", "Reply", "ServerState", "SharedModelMethod", "StragglerPolicy", "algorithm_of_round",
+           "Replies", "Reply", "ServerState", "SharedModelMethod", "algorithm_of_round",
            "inexactness_if_recorded", "local_solvers", "local_work", "update_origin"]
 
 _MAX_REPR = 300  # characters
@@ -49,19 +48,9 @@ class Algorithm(AlgorithmFunctions):
 
 
 class Method(Algorithm):
-    """An algorithm that is not a combinator around another one. By default a party stores nothing between rounds.
+    """An algorithm that is not a combinator around another one. By default a party stores nothing between rounds."""
 
-    Attributes:
-        stragglers: ``drop`` or ``keep`` the work of parties that could not finish in time.
-    """
-
-    stragglers: StragglerPolicy = eqx.field(static=True, default="keep", kw_only=True)
     steps_without_replies: ClassVar[bool] = False
-
-    @property
-    @override
-    def straggler_policy(self) -> StragglerPolicy:
-        return self.stragglers
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:

@@ -1,5 +1,7 @@
 """The cohort of a round: who takes part, draws with replacement as a cohort, and the checks of a drawn cohort."""
 
+from typing import Literal
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,9 @@ from numpy.typing import ArrayLike
 
 from resolvent.errors import InputError, shorten
 
-__all__ = ["Cohort", "check_cohort", "check_ids"]
+__all__ = ["Cohort", "StragglerPolicy", "check_cohort", "check_ids"]
+
+StragglerPolicy = Literal["keep", "drop"]
 
 
 class Cohort(eqx.Module):
@@ -22,10 +26,11 @@ class Cohort(eqx.Module):
         shares: [C] lambda_k, which sum to one over all N parties.
         alive: [C] whether the party takes part.
         effort: [C] fraction of the solver's budget that the party does, in (0, 1].
-        late: [C] whether the effort is less than planned: the work is partial, and the algorithm may drop it.
+        late: [C] whether the effort is less than planned: the party is a straggler, and its work is partial.
         info: name -> number of the round that a run records, such as the seconds of a virtual clock.
         began: [C] number of the round whose random keys and learning rates each party works with, such as that in which
             an asynchronous server sent its message; None: the present round.
+        stragglers: ``keep`` or ``drop`` the work of parties that are late, if the algorithm has no policy of its own.
 
     Example:
         >>> cohort = Cohort.from_parties(jnp.array([2, 0]), jnp.array([0.25, 0.25, 0.5]))
@@ -41,6 +46,7 @@ class Cohort(eqx.Module):
     late: Bool[Array, " C"]
     info: dict[str, Array] = eqx.field(default_factory=dict)
     began: Int[Array, " C"] | None = None
+    stragglers: StragglerPolicy = eqx.field(static=True, default="keep")
 
     @classmethod
     def from_parties(cls, index: Int[Array, " C"], shares: Float[Array, " N"]) -> "Cohort":

@@ -7,13 +7,14 @@ Nothing in this file knows about simulation or networks.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.arguments import CheckedArguments
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
@@ -26,7 +27,6 @@ PartyState: TypeAlias = Any
 Message: TypeAlias = Any
 Reply: TypeAlias = Any
 Info = dict[str, Any]
-StragglerPolicy = Literal["drop", "keep"]
 
 
 class Replies(eqx.Module):
@@ -106,9 +106,9 @@ class AlgorithmFunctions(CheckedArguments, eqx.Module):
         """Whether the server needs each reply, and not only ``Replies.mean`` and ``Replies.total``."""
 
     @property
-    @abstractmethod
-    def straggler_policy(self) -> StragglerPolicy:
-        """Whether the work of parties that cannot finish in time is kept or dropped."""
+    def straggler_policy(self) -> StragglerPolicy | None:
+        """Whether the partial work of stragglers is kept or dropped, in any run; None: as the run says."""
+        return None
 
     @property
     @abstractmethod

@@ -86,8 +86,9 @@ def reply_shapes(algorithm: Algorithm, w0: Vector) -> tuple[Reply, ...]:
 
 
 def working_parties(algorithm: Algorithm, cohort: Cohort) -> Bool[Array, " C"]:
-    """[C] whose work is used: everybody who takes part, without stragglers if the algorithm drops partial work."""
-    return cohort.alive if algorithm.straggler_policy == "keep" else cohort.alive & ~cohort.late
+    """[C] whose work is used: everybody who takes part, without stragglers if the algorithm or the run drops theirs."""
+    policy = algorithm.straggler_policy or cohort.stragglers
+    return cohort.alive if policy == "keep" else cohort.alive & ~cohort.late
 
 
 def counted_parties(algorithm: Algorithm, norms: Float[Array, " C"], cohort: Cohort,

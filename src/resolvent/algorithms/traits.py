@@ -115,7 +115,8 @@ def overview_html(algorithm: AlgorithmFunctions) -> str:
                   "a party sends in a round (models)": traffic.up, "phases of a round": len(algorithm.phases),
                   "parties have models of their own": _yes_or_no(is_personal(algorithm)),
                   "one reply cannot move the aggregate arbitrarily far": _yes_or_no(is_robust(algorithm)),
-                  "work of stragglers": {"drop": "dropped", "keep": "kept"}[algorithm.straggler_policy]}
+                  "work of stragglers": {"drop": "dropped", "keep": "kept", None: "as the run says"}[
+                      algorithm.straggler_policy]}
     except (TypeError, ValueError, KeyError) as error:  # an algorithm for models of another structure than the example
         facts["traffic and memory"] = f"not computed, for a model with the layers body, norm and head: {shorten(error)}"
     return html_facts(type(algorithm).__name__, facts)

@@ -16,8 +16,8 @@ from resolvent.algorithms.algorithm import (
     Replies,
     Reply,
     ServerState,
-    StragglerPolicy,
 )
+from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -107,7 +107,7 @@ class Combinator(Algorithm):
 
     @property
     @override
-    def straggler_policy(self) -> StragglerPolicy:
+    def straggler_policy(self) -> StragglerPolicy | None:
         return self.inner.straggler_policy
 
     @property

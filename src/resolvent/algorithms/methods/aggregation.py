@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
 from resolvent.algorithms.algorithm import Info, PartyState, Replies, SharedModelMethod, local_work
+from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -47,11 +48,20 @@ class ModelAggregation(AggregatingMethod):
 
     mu = 0 with the mean is FedAvg (McMahan et al.), mu > 0 is FedProx (Li et al., Algorithm 2), the geometric median is
     RFA (Pillutla et al.) and the coordinate median is that of Yin et al. A party stores nothing.
+
+    Attributes:
+        stragglers: ``drop`` or ``keep`` the partial work of stragglers; None: as the run says.
     """
 
     solver: LocalSolver
     mu: Annotated[ArrayLike, "[0, inf)"] = 0.0
+    stragglers: StragglerPolicy | None = eqx.field(static=True, default=None, kw_only=True)
     replies_models: ClassVar[bool] = True
+
+    @property
+    @override
+    def straggler_policy(self) -> StragglerPolicy | None:
+        return self.stragglers
 
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.cohort import Cohort
+from resolvent.algorithms.cohort import Cohort, StragglerPolicy
 from resolvent.algorithms.keys import dropout_key, selection_key, straggler_keys
 from resolvent.algorithms.participation.base import Participation, ParticipationState, ParticipationWrapper
 from resolvent.algorithms.per_party import check_length
@@ -216,13 +216,14 @@ class Stragglers(ParticipationWrapper):
     """A fraction of each round's cohort, or certain parties always, can do only a part of their work.
 
     The effort is uniform on (0, 1], so that a straggler does ceil(effort*E) of E epochs: uniform on 1, ..., E. Whether
-    partial work is used depends on the algorithm: FedAvg drops it, FedProx and Fed+ keep it. Source: FedProx, 5.2;
-    errata 8.
+    partial work counts is the same for all methods of the run, except for those with a policy of their own
+    (``fedavg(stragglers="drop")``). Source: FedProx, 5.2; errata 8.
 
     Attributes:
         inner: draws the cohort.
         share: fraction of the cohort that straggles, drawn in each round.
         parties: ids of parties that straggle in every round.
+        work: ``keep`` or ``drop`` the partial work of stragglers.
 
     Raises:
         InputError: ``share`` lies outside [0, 1]; when a run starts, a party of ``parties`` does not exist.
@@ -236,6 +237,7 @@ class Stragglers(ParticipationWrapper):
     inner: Participation = Full()
     share: Annotated[ArrayLike, "[0, 1]"] = 0.0
     parties: tuple[int, ...] = eqx.field(static=True, default=(), converter=as_ids)
+    work: StragglerPolicy = eqx.field(static=True, default="keep")
 
     @override
     def check_fields(self, parties: int) -> None:
@@ -250,7 +252,8 @@ class Stragglers(ParticipationWrapper):
         for k in self.parties:
             late |= cohort.index == k
         effort = (1 - jax.random.uniform(effort_key, (n,), jnp.float32)).astype(cohort.effort.dtype)
-        return replace(cohort, effort=jnp.where(late, cohort.effort * effort, cohort.effort), late=late)
+        return replace(cohort, effort=jnp.where(late, cohort.effort * effort, cohort.effort), late=late,
+                       stragglers=self.work)
 
 
 class FixedEffort(ParticipationWrapper):

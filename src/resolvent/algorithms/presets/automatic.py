@@ -4,7 +4,7 @@ from itertools import product
 from typing import Annotated
 
 from resolvent.algorithms.aggregators import MoreauCentre
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation, HeldOutSelection, Measure
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.presets.personal import fedplus
@@ -23,8 +23,7 @@ _MEDIAN_LENGTHS = 0.3  # delta of robust_interpolation, in median lengths of the
 def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B008 - a frozen module
                  sigmas: Annotated[tuple[float, ...], "[0, inf)"] = (0.03, 0.3, 3.0),
                  deltas: Annotated[tuple[float, ...], "(0, inf)"] = (0.1, 1.0, 10.0),
-                 lam: float = 0.0, aggregate: Aggregated = "active", by: Measure = "score",
-                 stragglers: StragglerPolicy = "keep") -> Algorithm:
+                 lam: float = 0.0, aggregate: Aggregated = "active", by: Measure = "score") -> Algorithm:
     """Fed+ auto: Fed+ in which each party chooses sigma and delta by its held-out data during training.
 
     A party trains one model for each pair of a grid, all around the same centre, and uses the best one. The choice is
@@ -48,7 +47,6 @@ def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B
         lam: where local work starts: 0 at the party's model, 1 at the centre.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         by: what is compared on the validation samples, the score (accuracy) or the loss.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a sigma is negative, a delta is not positive, or ``lam`` is outside [0, 1]; there are no candidates,
@@ -66,8 +64,7 @@ def fedplus_auto(solver: LocalSolver, penalty: Penalty = L2Norm(), *,  # noqa: B
     for name, candidates in (("sigmas", sigmas), ("deltas", deltas)):
         if not candidates:
             raise InputError(f"fedplus_auto({name}=()) has no candidates: give at least one number")
-    first, *others = (fedplus(solver, penalty, sigma=sigma, delta=delta, lam=lam, aggregate=aggregate,
-                              stragglers=stragglers)
+    first, *others = (fedplus(solver, penalty, sigma=sigma, delta=delta, lam=lam, aggregate=aggregate)
                       for sigma, delta in product(sorted(sigmas, reverse=True), sorted(deltas, reverse=True)))
     return HeldOutSelection(first, tuple(others), by)
 
@@ -110,7 +107,7 @@ def model_interpolation(solver: LocalSolver, inner: Algorithm, *, points: int = 
 
 @checked
 def robust_interpolation(solver: LocalSolver | None = None, *, delta: float | None = None,
-                         aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+                         aggregate: Aggregated = "active") -> Algorithm:
     """Robust interpolation: each party mixes its own model with a robust shared model on its held-out data.
 
     ``model_interpolation`` around FedAvg with the smoothed geometric median instead of the mean, and with the server's
@@ -131,7 +128,6 @@ def robust_interpolation(solver: LocalSolver | None = None, *, delta: float | No
         solver: local solver of each party; default: SGD with learning rate 0.1.
         delta: the smoothing of the median: replies nearer to it than delta are averaged; default: see above.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``aggregate`` is not known, or ``delta`` is not positive; at the start of a run, no party has
@@ -148,5 +144,5 @@ def robust_interpolation(solver: LocalSolver | None = None, *, delta: float | No
     solver = SGD(0.1) if solver is None else solver
     median = (MoreauCentre(L2Norm(), _MEDIAN_LENGTHS, is_relative=True) if delta is None else
               MoreauCentre(L2Norm(), delta))
-    centre = ModelAggregation(solver=solver, aggregator=median, stragglers=stragglers)
+    centre = ModelAggregation(solver=solver, aggregator=median)
     return HeldOutInterpolation(with_server_momentum(aggregate_parties(aggregate, centre)), solver)

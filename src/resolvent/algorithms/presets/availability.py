@@ -1,6 +1,6 @@
 """Shared-model methods for parties that take part at different rates."""
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.availability import FedAU, StoredUpdates
 from resolvent.arguments import checked
 from resolvent.problem.solvers import LocalSolver
@@ -9,7 +9,7 @@ __all__ = ["fedau", "fedvarp", "mifa"]
 
 
 @checked
-def mifa(solver: LocalSolver, *, server_rate: float = 1.0, stragglers: StragglerPolicy = "drop") -> Algorithm:
+def mifa(solver: LocalSolver, *, server_rate: float = 1.0) -> Algorithm:
     """MIFA: in every round the server steps with the last updates of all parties, also of those that are absent.
 
     With all parties in every round it is FedAvg.
@@ -24,7 +24,6 @@ def mifa(solver: LocalSolver, *, server_rate: float = 1.0, stragglers: Straggler
     Args:
         solver: local solver of each party.
         server_rate: the server's learning rate, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``server_rate`` is not positive.
@@ -36,11 +35,11 @@ def mifa(solver: LocalSolver, *, server_rate: float = 1.0, stragglers: Straggler
         Gu, Huang, Zhang, Huang: Fast Federated Learning in the Presence of Arbitrary Device Unavailability, NeurIPS
         2021, Algorithm 1.
     """
-    return StoredUpdates(solver, "memory", server_rate, stragglers=stragglers)
+    return StoredUpdates(solver, "memory", server_rate)
 
 
 @checked
-def fedvarp(solver: LocalSolver, *, server_rate: float = 1.0, stragglers: StragglerPolicy = "drop") -> Algorithm:
+def fedvarp(solver: LocalSolver, *, server_rate: float = 1.0) -> Algorithm:
     """FedVARP: stored updates of all parties reduce the variance of the sampling; as ``mifa`` with an unbiased step.
 
     Problem: min over w of the average loss, for cohorts that are drawn without bias.
@@ -53,7 +52,6 @@ def fedvarp(solver: LocalSolver, *, server_rate: float = 1.0, stragglers: Stragg
     Args:
         solver: local solver of each party.
         server_rate: the server's learning rate, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``server_rate`` is not positive.
@@ -65,12 +63,11 @@ def fedvarp(solver: LocalSolver, *, server_rate: float = 1.0, stragglers: Stragg
         Jhunjhunwala, Sharma, Nagarkatti, Joshi: FedVARP: Tackling the Variance Due to Partial Client Participation in
         Federated Learning, UAI 2022, Algorithm 2.
     """
-    return StoredUpdates(solver, "corrected", server_rate, stragglers=stragglers)
+    return StoredUpdates(solver, "corrected", server_rate)
 
 
 @checked
-def fedau(solver: LocalSolver, *, cutoff: int = 50, server_rate: float = 1.0,
-          stragglers: StragglerPolicy = "drop") -> Algorithm:
+def fedau(solver: LocalSolver, *, cutoff: int = 50, server_rate: float = 1.0) -> Algorithm:
     """FedAU: each party weighs its update by the mean number of rounds between two of its replies.
 
     Problem: min over w of the average loss, whatever the constant rates at which parties take part.
@@ -84,7 +81,6 @@ def fedau(solver: LocalSolver, *, cutoff: int = 50, server_rate: float = 1.0,
         solver: local solver of each party.
         cutoff: longest interval that counts, in rounds, at least 1; shorter ones bound the weights and leave a bias.
         server_rate: the server's learning rate, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``cutoff`` is less than 1, or ``server_rate`` is not positive.
@@ -96,4 +92,4 @@ def fedau(solver: LocalSolver, *, cutoff: int = 50, server_rate: float = 1.0,
         Wang, Ji: A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging, ICLR 2024,
         Algorithms 1 and 2.
     """
-    return FedAU(solver, cutoff, server_rate, stragglers=stragglers)
+    return FedAU(solver, cutoff, server_rate)

@@ -1,6 +1,6 @@
 """Methods that the papers compare with."""
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.aggregation import FedNova
 from resolvent.algorithms.methods.corrections import FedDANE, Option, Scaffold
 from resolvent.algorithms.methods.ditto import Ditto
@@ -13,8 +13,7 @@ __all__ = ["ditto", "feddane", "fednova", "scaffold"]
 
 
 @checked
-def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float = 1.0,
-             stragglers: StragglerPolicy = "keep") -> Algorithm:
+def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float = 1.0) -> Algorithm:
     """Scaffold: FedAvg with control variates, which remove the bias that parties with different data cause.
 
     The control variate c_k estimates the gradient of party k, and c is their weighted mean. Every local gradient step
@@ -33,7 +32,6 @@ def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float =
         solver: gradient steps, SGD or GD.
         option: ``I``, a gradient at the shared model, or ``II``, the mean of the gradients of the local steps.
         server_rate: how far the shared model moves to the mean.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``solver`` is not SGD or GD.
@@ -46,12 +44,11 @@ def scaffold(solver: LocalSolver, *, option: Option = "II", server_rate: float =
         Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
         Learning, ICML 2020, Algorithm 1.
     """
-    return Scaffold(solver=require_gradient_steps("scaffold", solver), option=option, server_rate=server_rate,
-                    stragglers=stragglers)
+    return Scaffold(solver=require_gradient_steps("scaffold", solver), option=option, server_rate=server_rate)
 
 
 @checked
-def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def feddane(solver: LocalSolver, *, mu: float = 0.1) -> Algorithm:
     """FedDANE: FedProx with the gradient corrected by the mean gradient, in two exchanges per round.
 
     The first exchange collects the gradients at the shared model, the second the solutions of the corrected
@@ -67,7 +64,6 @@ def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
     Args:
         solver: local solver of each party.
         mu: weight of the proximal term.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``mu`` is negative.
@@ -83,11 +79,11 @@ def feddane(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
         Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,
         appendix B and Figure 4.
     """
-    return FedDANE(solver=solver, mu=mu, stragglers=stragglers)
+    return FedDANE(solver=solver, mu=mu)
 
 
 @checked
-def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fednova(solver: LocalSolver) -> Algorithm:
     """FedNova: FedAvg in which parties that make more local steps do not have more influence.
 
     The server averages the changes per step, and moves by the mean number of steps. This is the paper's method without
@@ -105,7 +101,6 @@ def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Alg
 
     Args:
         solver: gradient steps: SGD, GD, or momentum whose state is new in every round.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``solver`` is another one.
@@ -118,11 +113,11 @@ def fednova(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Alg
         Wang, Liu, Liang, Joshi, Poor: Tackling the Objective Inconsistency Problem in Heterogeneous Federated
         Optimization, NeurIPS 2020, section 4.
     """
-    return FedNova(solver=solver, stragglers=stragglers)
+    return FedNova(solver=solver)
 
 
 @checked
-def ditto(solver: LocalSolver, *, lam: float | None = None, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def ditto(solver: LocalSolver, *, lam: float | None = None) -> Algorithm:
     """Ditto: FedAvg's shared model, and a personal model that lam/2 |v_k - w~|^2 keeps near it.
 
     Personal models do not influence the shared model, which is exactly FedAvg's.
@@ -140,7 +135,6 @@ def ditto(solver: LocalSolver, *, lam: float | None = None, stragglers: Straggle
         solver: local solver of each party, for both models.
         lam: weight of the term that keeps the personal model near the shared one; 0 is local training; default:
             0.053/learning rate.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``lam`` is negative.
@@ -152,4 +146,4 @@ def ditto(solver: LocalSolver, *, lam: float | None = None, stragglers: Straggle
         Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021,
         Algorithm 1.
     """
-    return Ditto(solver=solver, lam=default_sigma(solver, lam), stragglers=stragglers)
+    return Ditto(solver=solver, lam=default_sigma(solver, lam))

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from jaxtyping import ArrayLike
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.compressed import Compressed, CompressedMessages
 from resolvent.algorithms.combinators.momentum import Momentum
 from resolvent.algorithms.methods.gradient import DistributedGradient, RecursiveGradient
@@ -20,8 +20,7 @@ _RAND_TENTH, _TOP_TENTH = RandK(), TopK()
 
 
 @checked
-def marina(solver: LocalSolver, *, codec: Codec = _RAND_TENTH, p: float | None = None,
-           stragglers: StragglerPolicy = "keep") -> Algorithm:
+def marina(solver: LocalSolver, *, codec: Codec = _RAND_TENTH, p: float | None = None) -> Algorithm:
     """MARINA: compressed differences of gradients, and whole gradients in a few random rounds.
 
     All parties send whole gradients in the same rounds, which the server draws. Without a codec it is PAGE.
@@ -41,7 +40,6 @@ def marina(solver: LocalSolver, *, codec: Codec = _RAND_TENTH, p: float | None =
             (VR-MARINA); GD uses all samples. The number of local steps has no effect.
         codec: C, unbiased.
         p: probability of whole gradients in a round, in (0, 1]; 1 is gradient descent.
-        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is never
             partial.
 
     Raises:
@@ -55,11 +53,11 @@ def marina(solver: LocalSolver, *, codec: Codec = _RAND_TENTH, p: float | None =
         2021, Algorithms 1 and 2.
     """
     steps = _server_steps("marina", solver)
-    return RecursiveGradient(steps.rate, p, codec, steps.batch_size, stragglers=stragglers)
+    return RecursiveGradient(steps.rate, p, codec, steps.batch_size)
 
 
 @checked
-def page(solver: LocalSolver, *, p: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def page(solver: LocalSolver, *, p: float = 0.1) -> Algorithm:
     """PAGE: gradients over a minibatch that correct the last estimate, and over all samples in a few random rounds.
 
     The noise of the minibatches vanishes as the model converges, so that a constant learning rate suffices.
@@ -76,7 +74,6 @@ def page(solver: LocalSolver, *, p: float = 0.1, stragglers: StragglerPolicy = "
         solver: SGD or GD. Its learning rate is the server's step, and the batch size of SGD is that of the minibatch;
             GD uses all samples, which is gradient descent. The number of local steps has no effect.
         p: probability of gradients over all samples in a round, in (0, 1]; 1 is gradient descent.
-        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is never
             partial.
 
     Raises:
@@ -90,12 +87,11 @@ def page(solver: LocalSolver, *, p: float = 0.1, stragglers: StragglerPolicy = "
         Optimization, ICML 2021, Algorithm 1, with one minibatch for each party.
     """
     steps = _server_steps("page", solver)
-    return RecursiveGradient(steps.rate, p, None, steps.batch_size, stragglers=stragglers)
+    return RecursiveGradient(steps.rate, p, None, steps.batch_size)
 
 
 @checked
-def ef21_sgdm(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, eta: float = 0.1,
-              stragglers: StragglerPolicy = "keep") -> Algorithm:
+def ef21_sgdm(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, eta: float = 0.1) -> Algorithm:
     """EF21-SGDM: error feedback for compressed stochastic gradients, with momentum at the parties.
 
     Momentum averages the noise of minibatches, which a biased codec such as TopK would otherwise amplify. It is
@@ -115,7 +111,6 @@ def ef21_sgdm(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, eta: float = 0.
             uses all samples. The number of local steps has no effect.
         codec: C; a biased one, such as TopK, moves the shifts by whole steps, an unbiased one by 1/(1 + omega).
         eta: weight of the new gradient in v_k, in (0, 1]; v_k begins at the first gradient.
-        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is never
             partial.
 
     Raises:
@@ -129,13 +124,12 @@ def ef21_sgdm(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, eta: float = 0.
     """
     check_range("ef21_sgdm", "(0, 1]", eta=eta)
     steps = _server_steps("ef21_sgdm", solver)
-    gradients = DistributedGradient(steps.rate, batch_size=steps.batch_size, stragglers=stragglers)
+    gradients = DistributedGradient(steps.rate, batch_size=steps.batch_size)
     return Compressed(Momentum(gradients, decay=1 - eta), codec)
 
 
 @checked
-def ef21_bc(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, message_codec: Codec = _TOP_TENTH,
-            stragglers: StragglerPolicy = "keep") -> Algorithm:
+def ef21_bc(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, message_codec: Codec = _TOP_TENTH) -> Algorithm:
     """EF21-BC: gradient descent with error feedback that compresses in both directions.
 
     The paper's server compresses its estimate of the gradient, from which all parties compute the model. Here it
@@ -155,7 +149,6 @@ def ef21_bc(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, message_codec: Co
             uses all samples. The number of local steps has no effect.
         codec: C, of the parties' gradients.
         message_codec: C_s, of the server's model.
-        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is never
             partial.
 
     Raises:
@@ -172,7 +165,7 @@ def ef21_bc(solver: LocalSolver, *, codec: Codec = _TOP_TENTH, message_codec: Co
         Distributed Optimization with Bidirectional Compression, ICML 2023, Algorithm 1.
     """
     steps = _server_steps("ef21_bc", solver)
-    gradients = DistributedGradient(steps.rate, batch_size=steps.batch_size, stragglers=stragglers)
+    gradients = DistributedGradient(steps.rate, batch_size=steps.batch_size)
     return CompressedMessages(Compressed(gradients, codec), message_codec)
 
 

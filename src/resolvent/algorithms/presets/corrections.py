@@ -1,6 +1,6 @@
 """Shared-model methods that correct the bias of local work, and one that extrapolates FedAvg's step."""
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.replies import StaleReplies
 from resolvent.algorithms.methods.aggregation import FedExP
 from resolvent.algorithms.methods.corrections import FedDANE, Scaffnew
@@ -15,7 +15,7 @@ __all__ = ["admm", "feddr", "feddyn", "fedexp", "fedlin", "fedpd", "scaffnew"]
 
 
 @checked
-def feddyn(solver: LocalSolver, *, alpha: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def feddyn(solver: LocalSolver, *, alpha: float = 0.1) -> Algorithm:
     """FedDyn: a linear term at each party removes the bias that parties with different data cause.
 
     With all parties in every round and exact solves it is consensus ADMM, and its shared models are those of the
@@ -32,7 +32,6 @@ def feddyn(solver: LocalSolver, *, alpha: float = 0.1, stragglers: StragglerPoli
     Args:
         solver: local solver of each party.
         alpha: weight of the proximal term, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``alpha`` is not positive.
@@ -44,11 +43,11 @@ def feddyn(solver: LocalSolver, *, alpha: float = 0.1, stragglers: StragglerPoli
         Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: Federated Learning Based on Dynamic Regularization,
         ICLR 2021, Algorithm 1.
     """
-    return FedDyn(solver=solver, alpha=alpha, stragglers=stragglers)
+    return FedDyn(solver=solver, alpha=alpha)
 
 
 @checked
-def fedpd(solver: LocalSolver, *, eta: float = 1.0, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedpd(solver: LocalSolver, *, eta: float = 1.0) -> Algorithm:
     """FedPD: consensus ADMM with dual variables at the parties, and an exchange in every round.
 
     Problem: min over w of the average loss.
@@ -63,7 +62,6 @@ def fedpd(solver: LocalSolver, *, eta: float = 1.0, stragglers: StragglerPolicy 
     Args:
         solver: local solver of each party.
         eta: length of the proximal step, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``eta`` is not positive.
@@ -75,12 +73,11 @@ def fedpd(solver: LocalSolver, *, eta: float = 1.0, stragglers: StragglerPolicy 
         Zhang, Hong, Dhople, Yin, Liu: FedPD: A Federated Learning Framework with Adaptivity to Non-IID Data, IEEE
         Transactions on Signal Processing 2021, Algorithm 1 with p = 0 and local work that starts at the shared model.
     """
-    return PrimalDual(solver=solver, eta=eta, stragglers=stragglers)
+    return PrimalDual(solver=solver, eta=eta)
 
 
 @checked
-def feddr(solver: LocalSolver, *, eta: float = 1.0, alpha: float = 1.0,
-          stragglers: StragglerPolicy = "keep") -> Algorithm:
+def feddr(solver: LocalSolver, *, eta: float = 1.0, alpha: float = 1.0) -> Algorithm:
     """FedDR: Douglas-Rachford splitting that stays exact if only some parties take part.
 
     It is decentralised FedPi whose server stores the last reply of every party and averages all N of them.
@@ -98,7 +95,6 @@ def feddr(solver: LocalSolver, *, eta: float = 1.0, alpha: float = 1.0,
         solver: how a party computes its proximal point, exactly or approximately.
         eta: length of the proximal step, positive.
         alpha: relaxation, in (0, 2).
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range.
@@ -111,13 +107,11 @@ def feddr(solver: LocalSolver, *, eta: float = 1.0, alpha: float = 1.0,
         Composite Optimization, NeurIPS 2021, Algorithm 1 without the term g.
     """
     check_range("feddr", "(0, 2)", alpha=alpha)
-    return StaleReplies(splitting(solver, eta=eta, alpha=2.0, beta=2.0, gamma=alpha / 2, decentralised=True,
-                                  stragglers=stragglers))
+    return StaleReplies(splitting(solver, eta=eta, alpha=2.0, beta=2.0, gamma=alpha / 2, decentralised=True))
 
 
 @checked
-def admm(solver: LocalSolver, *, rho: float = 1.0, relaxation: float = 1.0,
-         stragglers: StragglerPolicy = "keep") -> Algorithm:
+def admm(solver: LocalSolver, *, rho: float = 1.0, relaxation: float = 1.0) -> Algorithm:
     """Over-relaxed consensus ADMM with scaled dual variables y_k.
 
     With all parties in every round, the u_k = z - y_k are the iterates of the splitting (alpha, beta, gamma) =
@@ -136,7 +130,6 @@ def admm(solver: LocalSolver, *, rho: float = 1.0, relaxation: float = 1.0,
         solver: how a party computes its proximal point, exactly or approximately.
         rho: penalty parameter, positive.
         relaxation: over-relaxation, in (0, 2).
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range.
@@ -151,11 +144,11 @@ def admm(solver: LocalSolver, *, rho: float = 1.0, relaxation: float = 1.0,
         Eckstein, Bertsekas: On the Douglas-Rachford Splitting Method and the Proximal Point Algorithm for Maximal
         Monotone Operators, 1992.
     """
-    return ConsensusADMM(solver=solver, rho=rho, relaxation=relaxation, stragglers=stragglers)
+    return ConsensusADMM(solver=solver, rho=rho, relaxation=relaxation)
 
 
 @checked
-def fedlin(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedlin(solver: LocalSolver) -> Algorithm:
     """FedLin: gradient steps corrected by the mean gradient, of a length that depends on how many a party makes.
 
     The first exchange collects the gradients at the shared model. A party that makes tau_k steps makes steps of length
@@ -171,7 +164,6 @@ def fedlin(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Algo
 
     Args:
         solver: gradient steps, SGD or GD.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``solver`` is not SGD or GD.
@@ -183,11 +175,11 @@ def fedlin(solver: LocalSolver, *, stragglers: StragglerPolicy = "keep") -> Algo
         Mitra, Jaafar, Pappas, Hassani: Linear Convergence in Federated Learning: Tackling Client Heterogeneity and
         Sparse Gradients, NeurIPS 2021, Algorithm 1 without compression.
     """
-    return FedDANE(solver=require_gradient_steps("fedlin", solver), mu=0.0, divides_rate=True, stragglers=stragglers)
+    return FedDANE(solver=require_gradient_steps("fedlin", solver), mu=0.0, divides_rate=True)
 
 
 @checked
-def fedexp(solver: LocalSolver, *, epsilon: float = 1e-3, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedexp(solver: LocalSolver, *, epsilon: float = 1e-3) -> Algorithm:
     """FedExP: FedAvg with an extrapolated server step.
 
     The more the parties' changes cancel each other, the longer is the step along their mean.
@@ -203,7 +195,6 @@ def fedexp(solver: LocalSolver, *, epsilon: float = 1e-3, stragglers: StragglerP
     Args:
         solver: local solver of each party.
         epsilon: added to the denominator, positive; larger values extrapolate less.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``epsilon`` is not positive.
@@ -214,11 +205,11 @@ def fedexp(solver: LocalSolver, *, epsilon: float = 1e-3, stragglers: StragglerP
     References:
         Jhunjhunwala, Wang, Joshi: FedExP: Speeding Up Federated Averaging via Extrapolation, ICLR 2023, Algorithm 1.
     """
-    return FedExP(solver=solver, epsilon=epsilon, stragglers=stragglers)
+    return FedExP(solver=solver, epsilon=epsilon)
 
 
 @checked
-def scaffnew(solver: LocalSolver, *, p: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def scaffnew(solver: LocalSolver, *, p: float = 0.1) -> Algorithm:
     """Scaffnew (ProxSkip): gradient steps with control variates, and an exchange after a random number of steps.
 
     On strongly convex, smooth losses it needs fewer exchanges than gradient descent by a factor sqrt(L/mu), with mu
@@ -235,7 +226,6 @@ def scaffnew(solver: LocalSolver, *, p: float = 0.1, stragglers: StragglerPolicy
     Args:
         solver: gradient steps, SGD or GD.
         p: probability of an exchange after a step, in (0, 1].
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``solver`` is not SGD or GD, or ``p`` is outside (0, 1].
@@ -247,4 +237,4 @@ def scaffnew(solver: LocalSolver, *, p: float = 0.1, stragglers: StragglerPolicy
         Mishchenko, Malinovsky, Stich, Richtarik: ProxSkip: Yes! Local Gradient Steps Provably Lead to Communication
         Acceleration! Finally!, ICML 2022, Algorithm 2.
     """
-    return Scaffnew(solver=require_gradient_steps("scaffnew", solver), p=p, stragglers=stragglers)
+    return Scaffnew(solver=require_gradient_steps("scaffnew", solver), p=p)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.objectives import MetaLearned
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.personal_models import APFL, PFedMe
@@ -22,8 +22,7 @@ _DELTA = 1e-3
 
 
 @checked
-def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", steps: int = 1,
-           stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", steps: int = 1) -> Algorithm:
     """FOMAML: a shared model from which one gradient step leads every party to a good personal model.
 
     The parties train the loss after a gradient step. The first-order form ignores the Hessian in its gradient; the
@@ -43,7 +42,6 @@ def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", s
         gamma: length of the gradient step.
         order: ``first`` ignores the Hessian (FOMAML), ``second`` uses it (MAML).
         steps: number of steps of length gamma that a party makes before it uses the model.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``order`` is not known; ``gamma`` is not positive, or ``steps`` is negative.
@@ -58,13 +56,13 @@ def fomaml(solver: LocalSolver, *, gamma: float = 0.1, order: Order = "first", s
         Federated Learning, AISTATS 2022; as a poster FedMix, (1).
     """
     check_range("fomaml", "(0, inf)", gamma=gamma)
-    return MetaLearned(ModelAggregation(solver=solver, stragglers=stragglers), steps=steps,
+    return MetaLearned(ModelAggregation(solver=solver), steps=steps,
                        step=GradientStep(gamma, second_order=order == "second"))
 
 
 @checked
 def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "HF", delta: float | None = None,
-              steps: int = 1, stragglers: StragglerPolicy = "keep") -> Algorithm:
+              steps: int = 1) -> Algorithm:
     """Per-FedAvg: FedAvg for a model from which every party makes one gradient step before it uses it.
 
     The objective is MAML's, and the gradient step, the gradient after it and the Hessian term use different samples,
@@ -87,7 +85,6 @@ def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "H
         delta: step of HF's difference quotient, whose error is of order delta^2, and of order 1/delta by rounding;
             default: 0.001. The other variants have none.
         steps: number of steps of length alpha that a party makes before it uses the model.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``variant`` is not known, or ``delta`` is set for another variant than HF; ``alpha`` or ``delta`` is
@@ -106,12 +103,12 @@ def perfedavg(solver: LocalSolver, *, alpha: float = 0.01, variant: Variant = "H
                          "leave delta out")
     quotient = (_DELTA if delta is None else delta) if variant == "HF" else None
     step = GradientStep(alpha, second_order=variant != "FO", delta=quotient, independent=True)
-    return MetaLearned(ModelAggregation(solver=solver, stragglers=stragglers), step=step, steps=steps)
+    return MetaLearned(ModelAggregation(solver=solver), step=step, steps=steps)
 
 
 @checked
 def pfedme(solver: LocalSolver, *, lam: float | None = None, eta: float | None = None, steps: int = 20,
-           beta: float = 1.0, stragglers: StragglerPolicy = "keep") -> Algorithm:
+           beta: float = 1.0) -> Algorithm:
     """pFedMe: personal models near a shared one, which descends on the parties' Moreau envelopes.
 
     Differences from the paper: only the parties of a round work, and each theta_k starts at the last one.
@@ -134,7 +131,6 @@ def pfedme(solver: LocalSolver, *, lam: float | None = None, eta: float | None =
         eta: length of a step on the envelope; default: 1/lam.
         steps: number of these steps in a round; a straggler makes ceil(effort * steps).
         beta: how far the server moves to the mean; it may be larger than 1.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``lam``, ``eta``, ``steps`` or ``beta`` is not positive.
@@ -148,12 +144,11 @@ def pfedme(solver: LocalSolver, *, lam: float | None = None, eta: float | None =
     weight = default_sigma(solver, lam)
     # A weight of 0 is refused by the method.
     length = (1 / weight if weight else 1.0) if eta is None else eta
-    return PFedMe(solver=solver, lam=weight, eta=length, steps=steps, beta=beta, stragglers=stragglers)
+    return PFedMe(solver=solver, lam=weight, eta=length, steps=steps, beta=beta)
 
 
 @checked
-def apfl(solver: LocalSolver, *, alpha: float = 0.1, alpha_rate: float = 0.1,
-         stragglers: StragglerPolicy = "keep") -> Algorithm:
+def apfl(solver: LocalSolver, *, alpha: float = 0.1, alpha_rate: float = 0.1) -> Algorithm:
     """APFL: each party uses a mixture of its own and the shared model, with a weight that it learns.
 
     Difference from the paper: the gradient of alpha_k is over all samples, at the start of a round.
@@ -171,7 +166,6 @@ def apfl(solver: LocalSolver, *, alpha: float = 0.1, alpha_rate: float = 0.1,
         solver: gradient steps, SGD or GD, which both models make together.
         alpha: first weight of the party's own model in the mixture, in [0, 1].
         alpha_rate: learning rate of alpha.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``solver`` is not SGD or GD.
@@ -183,5 +177,4 @@ def apfl(solver: LocalSolver, *, alpha: float = 0.1, alpha_rate: float = 0.1,
     References:
         Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020, Algorithm 1.
     """
-    return APFL(solver=require_gradient_steps("apfl", solver), alpha=alpha, alpha_rate=alpha_rate,
-                stragglers=stragglers)
+    return APFL(solver=require_gradient_steps("apfl", solver), alpha=alpha, alpha_rate=alpha_rate)

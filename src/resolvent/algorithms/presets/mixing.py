@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, ArrayLike, Float
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.compressed import Compressed
 from resolvent.algorithms.combinators.objectives import ExplicitMixture
 from resolvent.algorithms.methods.gradient import DistributedGradient
@@ -71,8 +71,7 @@ flix = fedmix
 
 @checked
 def one_shot(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5,
-             smoothness: ArrayLike | Float[Array, " N"] | None = None, repeats: int = _REPEATS,
-             stragglers: StragglerPolicy = "keep") -> Algorithm:
+             smoothness: ArrayLike | Float[Array, " N"] | None = None, repeats: int = _REPEATS) -> Algorithm:
     """One-shot averaging: the weighted mean of the parties' own optima as FedMix's shared model.
 
     Each party communicates once. x_avg is eps-optimal if max alpha_k <= sqrt(2 eps)/(sqrt(L) D), with L the mean
@@ -91,7 +90,6 @@ def one_shot(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5
         alpha: weight of x_avg in the model that a party uses, in [0, 1]; one number or one per party.
         smoothness: L_k, one number or one per party; default: computed at x_k.
         repeats: number of times that the solver is run to compute x_k, each time from the last result.
-        stragglers: ``drop`` or ``keep`` the replies of parties that do not finish in time.
 
     Raises:
         InputError: ``alpha`` is outside [0, 1], ``smoothness`` is negative, or ``repeats`` is less than 1.
@@ -103,13 +101,12 @@ def one_shot(solver: LocalSolver, *, alpha: ArrayLike | Float[Array, " N"] = 0.5
         Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
         Federated Learning, AISTATS 2022; as a poster FedMix, (2) and (3).
     """
-    return OneShot(solver=solver, alpha=alpha, smoothness=smoothness, repeats=repeats, stragglers=stragglers)
+    return OneShot(solver=solver, alpha=alpha, smoothness=smoothness, repeats=repeats)
 
 
 @checked
 def dgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE,
-        alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
-        stragglers: StragglerPolicy = "keep") -> Algorithm:
+        alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None) -> Algorithm:
     """Distributed gradient descent on FedMix; with alpha = 1, on the average loss.
 
     The parties send gradients over all their samples, and the server makes the step. With alpha = 1 there is no x_k,
@@ -127,7 +124,6 @@ def dgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_R
         learning_rate: gamma, the server's step.
         alpha: weight of the shared model, in [0, 1]; one number or one per party.
         repeats: number of times that the solver is run to compute x_k, each time from the last result; default: 20.
-        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is over all
             samples in both cases.
 
     Raises:
@@ -142,13 +138,12 @@ def dgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_R
         Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
         Federated Learning, AISTATS 2022; as a poster FedMix, (DGD) and (4).
     """
-    return _on_mixtures("dgd", DistributedGradient(learning_rate, stragglers=stragglers), solver, alpha, repeats)
+    return _on_mixtures("dgd", DistributedGradient(learning_rate), solver, alpha, repeats)
 
 
 @checked
 def dcgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE, codec: Codec = _RAND_TENTH,
-         alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
-         stragglers: StragglerPolicy = "keep") -> Algorithm:
+         alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None) -> Algorithm:
     """DCGD: distributed gradient descent with compressed gradients, on FedMix.
 
     A codec C makes the gradients that the parties send shorter. With alpha = 1 there is no x_k, hence no solver.
@@ -166,7 +161,6 @@ def dcgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_
         codec: C, which compresses the gradients.
         alpha: weight of the shared model, in [0, 1]; one number or one per party.
         repeats: number of times that the solver is run to compute x_k, each time from the last result; default: 20.
-        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is over all
             samples in both cases.
 
     Raises:
@@ -182,14 +176,14 @@ def dcgd(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_
         Gasanov, Khaled, Horvath, Richtarik: FLIX: A Simple and Communication-Efficient Alternative to Local Methods in
         Federated Learning, AISTATS 2022; as a poster FedMix, table of compressed methods.
     """
-    method = DistributedGradient(learning_rate, stragglers=stragglers)
+    method = DistributedGradient(learning_rate)
     return Compressed(_on_mixtures("dcgd", method, solver, alpha, repeats), codec, 0.0)
 
 
 @checked
 def diana(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING_RATE, codec: Codec = _RAND_TENTH,
-          step: float | None = None, alpha: ArrayLike | Float[Array, " N"] = 0.5, repeats: int | None = None,
-          stragglers: StragglerPolicy = "keep") -> Algorithm:
+          step: float | None = None, alpha: ArrayLike | Float[Array, " N"] = 0.5,
+          repeats: int | None = None) -> Algorithm:
     """DIANA: distributed gradient descent with compressed gradient differences, on FedMix.
 
     A party sends the compressed difference between its gradient and a shift h_k, which it moves towards the gradient;
@@ -210,7 +204,6 @@ def diana(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING
         step: step size of the shifts h_k, in [0, 1]; 0 is DCGD; default: the theory's value for the codec.
         alpha: weight of the shared model, in [0, 1]; one number or one per party.
         repeats: number of times that the solver is run to compute x_k, each time from the last result; default: 20.
-        stragglers: ``drop`` or ``keep`` the gradients of parties that do not finish in time; a gradient is over all
             samples in both cases.
 
     Raises:
@@ -230,13 +223,12 @@ def diana(solver: LocalSolver | None = None, *, learning_rate: float = _LEARNING
         Richtarik, Sokolov, Fatkhullin: EF21: A New, Simpler, Theoretically Better, and Practically Faster Error
         Feedback, NeurIPS 2021.
     """
-    method = DistributedGradient(learning_rate, stragglers=stragglers)
+    method = DistributedGradient(learning_rate)
     return Compressed(_on_mixtures("diana", method, solver, alpha, repeats), codec, step)
 
 
 @checked
-def l2gd(solver: LocalSolver, *, lam: float | None = None, p: float = 0.2,
-         stragglers: StragglerPolicy = "keep") -> Algorithm:
+def l2gd(solver: LocalSolver, *, lam: float | None = None, p: float = 0.2) -> Algorithm:
     """L2GD: loopless local gradient descent on personal models, which are pulled to their mean at random times.
 
     Each step is a pull with probability p and a gradient step otherwise. A round is a run of pulls and the run of
@@ -256,7 +248,6 @@ def l2gd(solver: LocalSolver, *, lam: float | None = None, p: float = 0.2,
         solver: gradient steps, SGD or GD; its learning rate is eta. The number of steps is random, not the solver's.
         lam: weight of the pull of the models to their mean; 0 is local training; default: 0.053/learning rate.
         p: probability of a pull, in (0, 1); on average there are 1/p steps between two exchanges.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``solver`` is not SGD or GD.
@@ -272,7 +263,7 @@ def l2gd(solver: LocalSolver, *, lam: float | None = None, p: float = 0.2,
         Federated Learning, AISTATS 2022; as a poster FedMix, (IPFL).
     """
     steps = require_gradient_steps("l2gd", solver)
-    return L2GD(solver=steps, lam=default_sigma(steps, lam), p=p, stragglers=stragglers)
+    return L2GD(solver=steps, lam=default_sigma(steps, lam), p=p)
 
 
 def _on_mixtures(preset: str, method: Algorithm, solver: LocalSolver | None, alpha: ArrayLike,

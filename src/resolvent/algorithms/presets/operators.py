@@ -1,6 +1,6 @@
 """Operator splitting: one scheme of which five algorithms are settings."""
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.graph import Edges, GraphSplitting
 from resolvent.algorithms.methods.splitting import DecentralisedSplitting, LocalStep, Relaxation, Splitting
 from resolvent.arguments import checked
@@ -14,8 +14,7 @@ __all__ = ["fedpi", "fedrp", "fedsplit", "splitting"]
 @checked
 def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha: float | Schedule = 1.0,
               beta: float | Schedule = 1.0, gamma: float | Schedule = 1.0, local_step: LocalStep = "proximal",
-              decentralised: bool = False, edges: Edges = (), extra: bool = False,
-              stragglers: StragglerPolicy = "keep") -> Algorithm:
+              decentralised: bool = False, edges: Edges = (), extra: bool = False) -> Algorithm:
     """Operator splitting: the scheme of which FedAvg, FedProx, FedSplit, FedPi and FedRP are settings.
 
     P_f is the proximal map of the party's loss, P_H the weighted mean over the parties. alpha, beta and gamma relax the
@@ -44,7 +43,6 @@ def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha
             Metropolis weights, and parties have equal weights. With one gradient step this is decentralised gradient
             descent, whose limit is biased. Simulated only.
         extra: EXTRA's correction on the graph, with which one gradient step finds the optimum with a constant rate.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``eta`` is set for gradient steps; ``eta`` is not positive, or a relaxation is outside its range;
@@ -78,15 +76,14 @@ def splitting(solver: LocalSolver, *, eta: float | Schedule | None = None, alpha
         raise InputError("splitting(edges=..., decentralised=True): there is no server on a graph: leave one of the "
                          "two out")
     if edges:
-        return GraphSplitting(solver=solver, relaxation=relaxation, local=local_step, stragglers=stragglers,
+        return GraphSplitting(solver=solver, relaxation=relaxation, local=local_step,
                               edges=edges, extra=extra)
     form = DecentralisedSplitting if decentralised else Splitting
-    return form(solver=solver, relaxation=relaxation, local=local_step, stragglers=stragglers)
+    return form(solver=solver, relaxation=relaxation, local=local_step)
 
 
 @checked
-def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
-             stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False) -> Algorithm:
     """FedSplit: Peaceman-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1).
 
     It composes the reflections 2 P_f - I of the parties' losses and 2 P_H - I of the mean.
@@ -104,7 +101,6 @@ def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised:
         solver: how a party computes P_f, exactly or approximately.
         eta: length of the proximal step.
         decentralised: the parties store their iterates, and the server only averages.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``eta`` is not positive.
@@ -117,12 +113,11 @@ def fedsplit(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised:
 
         Malekmohammadi, Shaloudegi, Hu, Yu: An Operator Splitting View of Federated Learning, 2021, (15) and Theorem 5.
     """
-    return splitting(solver, eta=eta, alpha=2.0, beta=2.0, decentralised=decentralised, stragglers=stragglers)
+    return splitting(solver, eta=eta, alpha=2.0, beta=2.0, decentralised=decentralised)
 
 
 @checked
-def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
-          stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False) -> Algorithm:
     """FedPi: Douglas-Rachford splitting, (alpha, beta, gamma) = (2, 2, 1/2).
 
     It averages the iterate with that of FedSplit, which makes it converge for all convex losses.
@@ -139,7 +134,6 @@ def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
         solver: how a party computes P_f, exactly or approximately.
         eta: length of the proximal step.
         decentralised: the parties store their iterates, and the server only averages.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``eta`` is not positive.
@@ -150,13 +144,11 @@ def fedpi(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
     References:
         Malekmohammadi, Shaloudegi, Hu, Yu: An Operator Splitting View of Federated Learning, 2021, (16) and Theorem 6.
     """
-    return splitting(solver, eta=eta, alpha=2.0, beta=2.0, gamma=0.5, decentralised=decentralised,
-                     stragglers=stragglers)
+    return splitting(solver, eta=eta, alpha=2.0, beta=2.0, gamma=0.5, decentralised=decentralised)
 
 
 @checked
-def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False,
-          stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bool = False) -> Algorithm:
     """FedRP: the reflected party step and a plain mean, (alpha, beta, gamma) = (2, 1, 1).
 
     Its fixed points are those of FedProx; the reflection makes the steps longer.
@@ -173,7 +165,6 @@ def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
         solver: how a party computes P_f, exactly or approximately.
         eta: length of the proximal step; a decreasing schedule solves the average loss.
         decentralised: the parties store their iterates, and the server only averages.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``eta`` is not positive.
@@ -184,4 +175,4 @@ def fedrp(solver: LocalSolver, *, eta: float | Schedule = 1.0, decentralised: bo
     References:
         Malekmohammadi, Shaloudegi, Hu, Yu: An Operator Splitting View of Federated Learning, 2021, (23) and Theorem 7.
     """
-    return splitting(solver, eta=eta, alpha=2.0, decentralised=decentralised, stragglers=stragglers)
+    return splitting(solver, eta=eta, alpha=2.0, decentralised=decentralised)

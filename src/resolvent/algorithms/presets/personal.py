@@ -3,7 +3,7 @@
 from jaxtyping import Array, ArrayLike, Float
 
 from resolvent.algorithms.aggregators import Aggregator, Mean, MoreauCentre
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor, PullAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.algorithms.presets.scale_free import (
@@ -31,8 +31,7 @@ _KAPPA = 0.98  # 1/(1 + step size * sigma) of fedpi_plus
 
 @checked
 def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None, delta: float | None = None,
-            lam: float | None = None, aggregate: Aggregated = "active", tolerance: float = 0.0,
-            stragglers: StragglerPolicy = "keep") -> Algorithm:
+            lam: float | None = None, aggregate: Aggregated = "active", tolerance: float = 0.0) -> Algorithm:
     """Fed+: personal models around a centre, both from one penalty on their differences.
 
     The penalty Psi = sigma*delta*phi says which differences theta_k between a personal model and the centre are cheap.
@@ -68,7 +67,6 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         tolerance: the relative residual at which the centre's iteration stops; by default the rounding error of the
             numbers' type.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
@@ -84,14 +82,14 @@ def fedplus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None
     """
     def method(delta: float) -> FedPlus:
         return FedPlus(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta, tolerance),
-                       default_sigma(solver, sigma), default_lam(solver, sigma, lam), stragglers=stragglers)
+                       default_sigma(solver, sigma), default_lam(solver, sigma, lam))
 
     return with_protection(solver, sigma, aggregate, with_delta(penalty, delta, method))
 
 
 @checked
 def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float = DELTA, lam: float | None = None,
-                aggregate: Aggregated = "active", stragglers: StragglerPolicy = "keep") -> Algorithm:
+                aggregate: Aggregated = "active") -> Algorithm:
     """FedAvg+: personal models around the mean, Psi = sigma*delta/2 |theta|^2.
 
     The quadratic penalty makes every difference from the mean cost its square.
@@ -112,7 +110,6 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float
         delta: how strongly the anchor is pulled from the party's model to the mean.
         lam: where local work starts: 0 at the party's model, 1 at the centre; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
@@ -127,14 +124,13 @@ def fedavg_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float
     """
     # The Moreau centre of a squared norm is the mean, so no iteration is needed.
     method = FedPlus(solver, ProxAnchor(SquaredL2(), delta), Mean(), default_sigma(solver, sigma),
-                     default_lam(solver, sigma, lam), stragglers=stragglers)
+                     default_lam(solver, sigma, lam))
     return with_protection(solver, sigma, aggregate, method)
 
 
 @checked
 def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None,
-                   lam: float | None = None, aggregate: Aggregated = "active", tolerance: float = 0.0,
-                   stragglers: StragglerPolicy = "keep") -> Algorithm:
+                   lam: float | None = None, aggregate: Aggregated = "active", tolerance: float = 0.0) -> Algorithm:
     """FedGeoMed+: personal models around a smoothed geometric median, Psi = sigma*delta |theta|.
 
     The cost of a party's difference from the centre grows only linearly with its length, so that outliers neither lose
@@ -157,7 +153,6 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: fl
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
         tolerance: the relative residual at which the centre's iteration stops; by default the rounding error of the
             numbers' type.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
@@ -172,14 +167,12 @@ def fedgeomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: fl
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, section 4.4.1 and (16).
     """
-    return fedplus(solver, L2Norm(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, tolerance=tolerance,
-                   stragglers=stragglers)
+    return fedplus(solver, L2Norm(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, tolerance=tolerance)
 
 
 @checked
 def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: float | None = None,
-                  lam: float | None = None, aggregate: Aggregated = "active",
-                  stragglers: StragglerPolicy = "keep") -> Algorithm:
+                  lam: float | None = None, aggregate: Aggregated = "active") -> Algorithm:
     """FedCoMed+: personal models around a smoothed coordinate-wise median, Psi = sigma*delta |theta|_1.
 
     The 1-norm makes a party's model differ from the centre in few coordinates.
@@ -202,7 +195,6 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: flo
             from the centre.
         lam: where local work starts: 0 at the party's model, 1 at the centre; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``aggregate`` is not known; ``sigma`` is negative, ``delta`` is not positive, or ``lam`` is outside
@@ -215,13 +207,12 @@ def fedcomed_plus(solver: LocalSolver, *, sigma: float | None = None, delta: flo
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, section 4.4.1, (19) and (22).
     """
-    return fedplus(solver, L1(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate, stragglers=stragglers)
+    return fedplus(solver, L1(), sigma=sigma, delta=delta, lam=lam, aggregate=aggregate)
 
 
 @checked
 def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLike | Float[Array, " N"] = 0.5,
-                 sigma: float | None = None, lam: float = 0.0, aggregate: Aggregated = "active",
-                 stragglers: StragglerPolicy = "keep") -> Algorithm:
+                 sigma: float | None = None, lam: float = 0.0, aggregate: Aggregated = "active") -> Algorithm:
     """Fed+ with any aggregator and a pull per party: the anchor and the centre need not share a penalty.
 
     With the mean and gamma = delta/(1 + delta) it is FedAvg+.
@@ -241,7 +232,6 @@ def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLik
         sigma: weight of the term that keeps a party's model near its anchor z_k; default: 0.053/learning rate.
         lam: where local work starts: 0 at the party's model, 1 at the centre.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``gamma`` is outside (0, 1], ``sigma`` is negative, or ``lam`` is outside [0, 1]; ``aggregate`` is
@@ -255,15 +245,14 @@ def fedplus_pull(solver: LocalSolver, aggregator: Aggregator, *, gamma: ArrayLik
         Yu, Kundu, Wynter, Lim: Fed+: A Unified Approach to Robust Personalized Federated Learning, 2020, Proposition 3
         with (27)-(29).
     """
-    method = FedPlus(solver, PullAnchor(gamma), aggregator, default_sigma(solver, sigma), lam, stragglers=stragglers)
+    method = FedPlus(solver, PullAnchor(gamma), aggregator, default_sigma(solver, sigma), lam)
     return aggregate_parties(aggregate, method)
 
 
 @checked
 def personal_splitting(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None,
                        delta: float | None = None, alpha: float = 1.0, beta: float = 1.0, gamma: float = 1.0,
-                       lam: float = 0.0, aggregate: Aggregated = "active",
-                       stragglers: StragglerPolicy = "keep") -> Algorithm:
+                       lam: float = 0.0, aggregate: Aggregated = "active") -> Algorithm:
     """Personal splitting: Fed+'s personal anchors in the over-relaxed scheme of operator splitting.
 
     It combines two papers: the centre and the anchors are Fed+'s, the relaxations alpha, beta and gamma those of
@@ -292,7 +281,6 @@ def personal_splitting(solver: LocalSolver, penalty: Penalty, *, sigma: float | 
         gamma: weight of the new iterate, in [0, 1].
         lam: where local work starts: 0 at the party's model, 1 at u.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last replies of absent parties.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``aggregate`` is not known; a parameter is outside its range.
@@ -309,15 +297,14 @@ def personal_splitting(solver: LocalSolver, penalty: Penalty, *, sigma: float | 
     """
     def method(delta: float) -> PersonalSplitting:
         return PersonalSplitting(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta),
-                                 default_sigma(solver, sigma), alpha, beta, gamma, lam, stragglers=stragglers)
+                                 default_sigma(solver, sigma), alpha, beta, gamma, lam)
 
     return aggregate_parties(aggregate, with_delta(penalty, delta, method))
 
 
 @checked
 def fedpi_plus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = None, delta: float | None = None,
-               lam: float | None = None, aggregate: Aggregated = "active",
-               stragglers: StragglerPolicy = "keep") -> Algorithm:
+               lam: float | None = None, aggregate: Aggregated = "active") -> Algorithm:
     """FedPi+: Douglas-Rachford splitting with Fed+'s anchors, which solves Fed+'s problem without smoothing.
 
     It is to Fed+ what FedPi is to FedProx. The combination is new here.
@@ -341,7 +328,6 @@ def fedpi_plus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = N
             sigma.
         lam: where local work starts: 0 at the party's model, 1 at u; default: 0 with a sigma, otherwise 1.
         aggregate: the ``active`` parties of a round, or ``all`` N with the last replies of absent parties.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``aggregate`` is not known; ``sigma`` or ``delta`` is not positive, or ``lam`` is outside [0, 1].
@@ -358,7 +344,7 @@ def fedpi_plus(solver: LocalSolver, penalty: Penalty, *, sigma: float | None = N
     def method(delta: float) -> PersonalSplitting:
         return PersonalSplitting(solver, ProxAnchor(penalty, delta), MoreauCentre(penalty, delta),
                                  default_sigma(solver, sigma, _KAPPA), 2.0, 2.0, 0.5,
-                                 default_lam(solver, sigma, lam), stragglers=stragglers)
+                                 default_lam(solver, sigma, lam))
 
     distances = UNSMOOTHED_MEDIAN_DISTANCES if is_papers(solver, sigma) else MEDIAN_DISTANCES
     return with_choice(solver, sigma, aggregate_parties(aggregate, with_delta(penalty, delta, method, distances)))

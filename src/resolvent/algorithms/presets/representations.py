@@ -1,6 +1,6 @@
 """Methods for parties with different labels, which change the local loss or exchange a part of the model."""
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.personal_layers import PersonalLayers
 from resolvent.algorithms.combinators.personal_use import FineTuned
 from resolvent.algorithms.combinators.with_objective import WithObjective
@@ -19,8 +19,7 @@ __all__ = ["fedbabu", "fedbn", "feddecorr", "fedlc", "fedntd", "fedproto", "moon
 
 
 @checked
-def moon(solver: LocalSolver, *, mu: float = 1.0, temperature: float = 0.5,
-         stragglers: StragglerPolicy = "keep") -> Algorithm:
+def moon(solver: LocalSolver, *, mu: float = 1.0, temperature: float = 0.5) -> Algorithm:
     """MOON: FedAvg whose local features stay near those of the shared model and away from the party's previous ones.
 
     Problem: that of fedavg, plus a term of local work that depends on the shared and on the previous model.
@@ -34,7 +33,6 @@ def moon(solver: LocalSolver, *, mu: float = 1.0, temperature: float = 0.5,
         solver: local solver of each party.
         mu: weight of the contrastive term; 0 is FedAvg.
         temperature: scale of the cosines, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range; when it runs, the model has no features.
@@ -46,12 +44,11 @@ def moon(solver: LocalSolver, *, mu: float = 1.0, temperature: float = 0.5,
         Li, He, Song: Model-Contrastive Federated Learning, CVPR 2021, (3), (4) and Algorithm 1. The features are those
         before the last layer; the paper adds a projection head to the network, which is a part of the model here.
     """
-    return WithObjective(fedavg(solver, stragglers=stragglers), ModelContrast(mu, temperature))
+    return WithObjective(fedavg(solver), ModelContrast(mu, temperature))
 
 
 @checked
-def fedntd(solver: LocalSolver, *, beta: float = 1.0, temperature: float = 1.0,
-           stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedntd(solver: LocalSolver, *, beta: float = 1.0, temperature: float = 1.0) -> Algorithm:
     """FedNTD: FedAvg that keeps what the shared model says about the classes which are not the sample's own.
 
     Problem: that of fedavg, plus a distillation of local work that depends on the shared model.
@@ -65,7 +62,6 @@ def fedntd(solver: LocalSolver, *, beta: float = 1.0, temperature: float = 1.0,
         solver: local solver of each party.
         beta: weight of the distillation; 0 is FedAvg.
         temperature: the outputs are divided by it, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range; when it runs, there are fewer than three outputs.
@@ -77,11 +73,11 @@ def fedntd(solver: LocalSolver, *, beta: float = 1.0, temperature: float = 1.0,
         Lee, Jeong, Shin, Bae, Yun: Preservation of the Global Knowledge by Not-True Distillation in Federated Learning,
         NeurIPS 2022, section 4.
     """
-    return WithObjective(fedavg(solver, stragglers=stragglers), NotTrueDistillation(beta, temperature))
+    return WithObjective(fedavg(solver), NotTrueDistillation(beta, temperature))
 
 
 @checked
-def feddecorr(solver: LocalSolver, *, beta: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def feddecorr(solver: LocalSolver, *, beta: float = 0.1) -> Algorithm:
     """FedDecorr: FedAvg whose local features are decorrelated, so that they do not collapse to few dimensions.
 
     Problem: that of fedavg, plus the mean squared correlation of the features.
@@ -94,7 +90,6 @@ def feddecorr(solver: LocalSolver, *, beta: float = 0.1, stragglers: StragglerPo
     Args:
         solver: local solver of each party.
         beta: weight of the squared norm; 0 is FedAvg.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``beta`` is negative; when it runs, the model has no features.
@@ -106,11 +101,11 @@ def feddecorr(solver: LocalSolver, *, beta: float = 0.1, stragglers: StragglerPo
         Shi, Liang, Zhang, Tan, Bai: Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous
         Federated Learning, ICLR 2023, section 4.
     """
-    return WithObjective(fedavg(solver, stragglers=stragglers), FeatureDecorrelation(beta))
+    return WithObjective(fedavg(solver), FeatureDecorrelation(beta))
 
 
 @checked
-def fedlc(solver: LocalSolver, *, tau: float = 1.0, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedlc(solver: LocalSolver, *, tau: float = 1.0) -> Algorithm:
     """FedLC: FedAvg whose local outputs have a margin that is larger for classes of which the party has few samples.
 
     Problem: that of fedavg with another local loss, which depends on the party's class counts.
@@ -124,7 +119,6 @@ def fedlc(solver: LocalSolver, *, tau: float = 1.0, stragglers: StragglerPolicy 
     Args:
         solver: local solver of each party.
         tau: weight of the margin; 0 is FedAvg.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``tau`` is negative; when it runs, there are fewer than two outputs.
@@ -136,12 +130,11 @@ def fedlc(solver: LocalSolver, *, tau: float = 1.0, stragglers: StragglerPolicy 
         Zhang, Li, Li, Xu, Wu, Ding, Wu: Federated Learning with Label Distribution Skew via Logits Calibration, ICML
         2022, section 4.
     """
-    return WithObjective(fedavg(solver, stragglers=stragglers), CalibratedLogits(tau))
+    return WithObjective(fedavg(solver), CalibratedLogits(tau))
 
 
 @checked
-def fedproto(solver: LocalSolver, *, classes: int = 10, features: int = 64, lam: float = 1.0,
-             stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedproto(solver: LocalSolver, *, classes: int = 10, features: int = 64, lam: float = 1.0) -> Algorithm:
     """FedProto: personal models that exchange only the mean features of each class.
 
     Problem: min over w_1, ..., w_N of the average of f_k(w_k) + lam/d |z(w_k) - C[y]|^2, with the features z and the
@@ -157,7 +150,6 @@ def fedproto(solver: LocalSolver, *, classes: int = 10, features: int = 64, lam:
         classes: number of classes.
         features: number of features of the model.
         lam: weight of the distance to the mean features; 0 is local training.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range; when it runs, the model has another number of outputs or of
@@ -170,12 +162,12 @@ def fedproto(solver: LocalSolver, *, classes: int = 10, features: int = 64, lam:
         Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: FedProto: Federated Prototype Learning across Heterogeneous Clients,
         AAAI 2022, Algorithm 1.
     """
-    return FedProto(solver, classes=classes, features=features, lam=lam, stragglers=stragglers)
+    return FedProto(solver, classes=classes, features=features, lam=lam)
 
 
 @checked
-def fedbabu(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",), head_solver: LocalSolver | None = None,
-            stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedbabu(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",),
+            head_solver: LocalSolver | None = None) -> Algorithm:
     """FedBABU: only the body is trained, with the first, random head for all; parties fine-tune the head before use.
 
     Problem: min over the body b of the average of f_k(b, h_0), h_0 the first head.
@@ -189,7 +181,6 @@ def fedbabu(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",), head_so
         solver: local solver of each party.
         layers: patterns of the names of the head's layers, see ``PersonalLayers``.
         head_solver: local solver of the fine-tuning; default: the same solver.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: at the first round, a pattern matches no layer, or all layers are in the head.
@@ -200,13 +191,12 @@ def fedbabu(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",), head_so
     References:
         Oh, Kim, Yun: FedBABU: Towards Enhanced Representation for Federated Image Classification, ICLR 2022, section 4.
     """
-    body = PersonalLayers(fedavg(solver, stragglers=stragglers), layers, trained=False)
+    body = PersonalLayers(fedavg(solver), layers, trained=False)
     return FineTuned(body, solver if head_solver is None else head_solver, layers)
 
 
 @checked
-def fedbn(solver: LocalSolver, *, layers: tuple[str, ...] = ("*norm*",),
-          stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedbn(solver: LocalSolver, *, layers: tuple[str, ...] = ("*norm*",)) -> Algorithm:
     """FedBN: every party keeps its own normalisation layers, parameters and statistics; all other layers are averaged.
 
     Problem: min over the other layers b of the average of min over p_k of f_k(b, p_k), up to FedAvg's bias.
@@ -219,7 +209,6 @@ def fedbn(solver: LocalSolver, *, layers: tuple[str, ...] = ("*norm*",),
     Args:
         solver: local solver of each party.
         layers: patterns of the names of the normalisation layers, see ``PersonalLayers``.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: at the first round, a pattern matches no layer, or all layers are normalisation layers.
@@ -231,4 +220,4 @@ def fedbn(solver: LocalSolver, *, layers: tuple[str, ...] = ("*norm*",),
         Li, Jiang, Zhang, Kamp, Dou: FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR
         2021, Algorithm 1.
     """
-    return PersonalLayers(fedavg(solver, stragglers=stragglers), layers)
+    return PersonalLayers(fedavg(solver), layers)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import ArrayLike
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.server_steps import ServerOptimizer
 from resolvent.algorithms.presets.shared import fedavg
 from resolvent.arguments import checked
@@ -18,7 +18,7 @@ __all__ = ["fedadam", "fedavgm", "fedyogi", "reptile"]
 
 
 @checked
-def reptile(solver: LocalSolver, *, server_rate: float = 0.5, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def reptile(solver: LocalSolver, *, server_rate: float = 0.5) -> Algorithm:
     """Reptile: FedAvg whose server moves only a part of the way to the mean.
 
     It was proposed for meta-learning: the shared model is a start from which each party trains its own model.
@@ -33,7 +33,6 @@ def reptile(solver: LocalSolver, *, server_rate: float = 0.5, stragglers: Stragg
     Args:
         solver: local solver of each party.
         server_rate: how far the server moves to the mean, positive; 1 is FedAvg.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range.
@@ -47,12 +46,11 @@ def reptile(solver: LocalSolver, *, server_rate: float = 0.5, stragglers: Stragg
         Gasanov, Khaled, Horvath, Richtarik: FedMix, poster, a baseline of its comparison.
     """
     check_range("reptile", "(0, inf)", server_rate=server_rate)
-    return _with_server_optimizer(solver, stragglers, optax.sgd, learning_rate=server_rate)
+    return _with_server_optimizer(solver, optax.sgd, learning_rate=server_rate)
 
 
 @checked
-def fedavgm(solver: LocalSolver, *, server_rate: float = 1.0, momentum: float = 0.9,
-            stragglers: StragglerPolicy = "drop") -> Algorithm:
+def fedavgm(solver: LocalSolver, *, server_rate: float = 1.0, momentum: float = 0.9) -> Algorithm:
     """FedAvgM: FedAvg with momentum on the server.
 
     The server treats w~ - mean of w_k as a gradient, and makes a step of gradient descent with momentum.
@@ -67,7 +65,6 @@ def fedavgm(solver: LocalSolver, *, server_rate: float = 1.0, momentum: float = 
         solver: local solver of each party.
         server_rate: learning rate of the server, positive.
         momentum: decay of the server's momentum, in [0, 1).
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range.
@@ -81,12 +78,12 @@ def fedavgm(solver: LocalSolver, *, server_rate: float = 1.0, momentum: float = 
     """
     check_range("fedavgm", "(0, inf)", server_rate=server_rate)
     check_range("fedavgm", "[0, 1)", momentum=momentum)
-    return _with_server_optimizer(solver, stragglers, optax.sgd, learning_rate=server_rate, momentum=momentum)
+    return _with_server_optimizer(solver, optax.sgd, learning_rate=server_rate, momentum=momentum)
 
 
 @checked
-def fedadam(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
-            stragglers: StragglerPolicy = "drop") -> Algorithm:
+def fedadam(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, b2: float = 0.99,
+            eps: float = 1e-3) -> Algorithm:
     """FedAdam: FedAvg with Adam on the server.
 
     The server treats g = w~ - mean of w_k as a gradient, and makes a step of Adam.
@@ -105,7 +102,6 @@ def fedadam(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, 
         b1: decay of the first moment, in [0, 1).
         b2: decay of the second moment, in [0, 1).
         eps: the paper's tau, positive; the larger it is, the less adaptive is the step.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range.
@@ -119,12 +115,12 @@ def fedadam(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, 
     """
     check_range("fedadam", "(0, inf)", server_rate=server_rate, eps=eps)
     check_range("fedadam", "[0, 1)", b1=b1, b2=b2)
-    return _with_server_optimizer(solver, stragglers, optax.adam, learning_rate=server_rate, b1=b1, b2=b2, eps=eps)
+    return _with_server_optimizer(solver, optax.adam, learning_rate=server_rate, b1=b1, b2=b2, eps=eps)
 
 
 @checked
-def fedyogi(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3,
-            stragglers: StragglerPolicy = "drop") -> Algorithm:
+def fedyogi(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, b2: float = 0.99,
+            eps: float = 1e-3) -> Algorithm:
     """FedYogi: FedAvg with Yogi on the server.
 
     The server treats g = w~ - mean of w_k as a gradient, and makes a step of Yogi.
@@ -144,7 +140,6 @@ def fedyogi(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, 
         b1: decay of the first moment, in [0, 1).
         b2: decay of the second moment, in [0, 1).
         eps: the paper's tau, positive; the larger it is, the less adaptive is the step.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range.
@@ -158,7 +153,7 @@ def fedyogi(solver: LocalSolver, *, server_rate: float = 0.01, b1: float = 0.9, 
     """
     check_range("fedyogi", "(0, inf)", server_rate=server_rate, eps=eps)
     check_range("fedyogi", "[0, 1)", b1=b1, b2=b2)
-    return _with_server_optimizer(solver, stragglers, _yogi, learning_rate=server_rate, b1=b1, b2=b2, eps=eps)
+    return _with_server_optimizer(solver, _yogi, learning_rate=server_rate, b1=b1, b2=b2, eps=eps)
 
 
 def _yogi(learning_rate: ArrayLike, b1: ArrayLike, b2: ArrayLike, eps: ArrayLike) -> optax.GradientTransformation:
@@ -172,7 +167,7 @@ def _yogi(learning_rate: ArrayLike, b1: ArrayLike, b2: ArrayLike, eps: ArrayLike
     return optax.chain(optax.GradientTransformation(init, scaled.update), optax.scale_by_learning_rate(learning_rate))
 
 
-def _with_server_optimizer(solver: LocalSolver, stragglers: StragglerPolicy,
-                           factory: Callable[..., optax.GradientTransformation], **settings: float) -> Algorithm:
+def _with_server_optimizer(solver: LocalSolver, factory: Callable[..., optax.GradientTransformation],
+                           **settings: float) -> Algorithm:
     """FedAvg whose server makes steps of an optax optimizer."""
-    return ServerOptimizer(fedavg(solver, stragglers=stragglers), traced_optimizer(factory, **settings))
+    return ServerOptimizer(fedavg(solver), traced_optimizer(factory, **settings))

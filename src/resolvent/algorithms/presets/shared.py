@@ -1,8 +1,9 @@
 """One shared model, by the mean or a robust aggregate of the parties' models; local and pooled training; attacks."""
 
 from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, GeometricMedian, Mean
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
+from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.algorithms.combinators.adaptive import AdaptiveMu
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.combinators.pooled_data import PooledData
@@ -46,7 +47,7 @@ def local(solver: LocalSolver, *, ridge: float | None = None) -> Algorithm:
 
 
 @checked
-def fedavg(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algorithm:
+def fedavg(solver: LocalSolver, *, stragglers: StragglerPolicy | None = None) -> Algorithm:
     """FedAvg: every party trains from the shared model, and the server averages the results.
 
     With one gradient step per round it is gradient descent on the average loss; more local steps save communication.
@@ -56,17 +57,16 @@ def fedavg(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algo
     paper.
     Update: w_k = solve f_k from w~; w~ <- mean of w_k.
     Communication: down 1 model, up 1; a party stores nothing.
-    Defaults: work that is not finished in time is dropped, as in the FedProx paper's comparison (section 5.2).
+    Defaults: whether the work of stragglers counts is the run's policy, ``Stragglers(work=...)``, which is the same for
+    all methods. The FedProx paper compares with FedAvg that drops it (section 5.2), ``stragglers="drop"``.
     Use when: parties are alike and one model serves all of them; otherwise as the baseline.
 
     Args:
         solver: local solver of each party.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+        stragglers: ``drop`` or ``keep`` the partial work of stragglers; default: as the run says.
 
     Example:
         >>> algorithm = rv.fedavg(rv.SGD(0.1, batch_size=20, epochs=1))
-        >>> algorithm.straggler_policy
-        'drop'
 
     References:
         McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
@@ -81,11 +81,11 @@ def fedavg(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algo
 
 
 @checked
-def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy = "keep") -> Algorithm:
-    """FedProx: FedAvg with a proximal term mu/2 |w - w~|^2, which keeps partial work.
+def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy | None = None) -> Algorithm:
+    """FedProx: FedAvg with a proximal term mu/2 |w - w~|^2.
 
     The proximal term keeps local models near the shared model, so that parties that differ, or that do unequal amounts
-    of work, do not drift apart. With mu = 0 and all work done it is FedAvg.
+    of work, do not drift apart. With mu = 0 it is FedAvg.
 
     Problem: with exact solves the regularised problem, min over w of sum_k lambda_k min_x f_k(x) + mu/2 |x - w|^2; the
     larger mu, the nearer to the average loss and the slower the convergence.
@@ -99,15 +99,13 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
     Args:
         solver: local solver of each party.
         mu: weight of the proximal term; the authors try 0.001 to 1.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
+        stragglers: ``drop`` or ``keep`` the partial work of stragglers; default: as the run says.
 
     Raises:
         InputError: ``mu`` is negative.
 
     Example:
         >>> algorithm = rv.fedprox(rv.SGD(0.1, batch_size=20, epochs=1), mu=0.1)
-        >>> algorithm.straggler_policy
-        'keep'
 
     References:
         Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020, (2)
@@ -120,8 +118,7 @@ def fedprox(solver: LocalSolver, *, mu: float = 0.1, stragglers: StragglerPolicy
 
 @checked
 def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1, patience: int = 5,
-                     paired: bool = False, per_dissimilarity: float | None = None,
-                     stragglers: StragglerPolicy = "keep") -> Algorithm:
+                     paired: bool = False, per_dissimilarity: float | None = None) -> Algorithm:
     """FedProx adaptive: FedProx whose mu increases when the training loss increases, and decreases after a success run.
 
     The rule of the paper's experiments chooses mu without validation data. Here mu follows the loss one round later
@@ -146,7 +143,6 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
             second model.
         per_dissimilarity: mu is this number times B^2 - 1 instead, with B the dissimilarity of the cohort's updates in
             the round before; a party then sends |w_k - w~|^2 and no loss.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``mu``, ``step`` or ``per_dissimilarity`` is negative, or ``patience`` is less than 1.
@@ -158,8 +154,8 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
         Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,
         section 5.3.2 and appendix C.3.3.
     """
-    return AdaptiveMu(inner=ModelAggregation(solver=solver, aggregator=Mean(), mu=mu, stragglers=stragglers), step=step,
-                      patience=patience, paired=paired, per_dissimilarity=per_dissimilarity)
+    return AdaptiveMu(inner=ModelAggregation(solver=solver, aggregator=Mean(), mu=mu), step=step, patience=patience,
+                      paired=paired, per_dissimilarity=per_dissimilarity)
 
 
 @checked
@@ -191,8 +187,7 @@ def pooled(solver: LocalSolver = LBFGS()) -> Algorithm:  # noqa: B008 - a frozen
 
 
 @checked
-def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, tolerance: float = 0.0,
-        stragglers: StragglerPolicy = "drop") -> Algorithm:
+def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, tolerance: float = 0.0) -> Algorithm:
     """RFA: FedAvg with the geometric median instead of the mean.
 
     The geometric median withstands malicious replies as long as these have less than half of the weight.
@@ -209,7 +204,6 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, tolerance: float = 0.0,
         smoothing: distances below this value are replaced by it in Weiszfeld's weights; positive.
         tolerance: the relative residual at which the median's iteration stops; by default the rounding error of the
             numbers' type.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``smoothing`` is not positive.
@@ -225,12 +219,11 @@ def rfa(solver: LocalSolver, *, smoothing: float = 1e-6, tolerance: float = 0.0,
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, (4) and Table 1.
     """
-    return ModelAggregation(solver=solver, aggregator=GeometricMedian(smoothing, tolerance), mu=0.0,
-                            stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=GeometricMedian(smoothing, tolerance), mu=0.0)
 
 
 @checked
-def coordinate_median(solver: LocalSolver, *, stragglers: StragglerPolicy = "drop") -> Algorithm:
+def coordinate_median(solver: LocalSolver) -> Algorithm:
     """Coordinate-wise median: FedAvg with the median of each coordinate instead of the mean.
 
     The median of each coordinate withstands malicious replies as long as these have less than half of the weight.
@@ -244,7 +237,6 @@ def coordinate_median(solver: LocalSolver, *, stragglers: StragglerPolicy = "dro
 
     Args:
         solver: local solver of each party.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Example:
         >>> algorithm = rv.coordinate_median(rv.SGD(0.1, batch_size=20, epochs=1))
@@ -256,12 +248,11 @@ def coordinate_median(solver: LocalSolver, *, stragglers: StragglerPolicy = "dro
         Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
         Regularization, 2022, (5) and Table 1.
     """
-    return ModelAggregation(solver=solver, aggregator=CoordinateMedian(), mu=0.0, stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=CoordinateMedian(), mu=0.0)
 
 
 @checked
-def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
-           stragglers: StragglerPolicy = "drop") -> Algorithm:
+def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0) -> Algorithm:
     """FedAvg or FedProx with any aggregator instead of the mean.
 
     Aggregators such as the trimmed mean, Krum or a norm bound limit the influence of malicious replies.
@@ -269,7 +260,7 @@ def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
     Problem: min over w of sum_k lambda_k f_k(w) over the good parties, as far as the aggregator can distinguish them.
     Update: w_k = solve f_k + mu/2 |. - w~|^2 from w~; w~ <- A(w_1, ..., w_N).
     Communication: down 1 model, up 1; a party stores nothing.
-    Defaults: mu = 0 and stragglers dropped as in FedAvg; the aggregators' default share of malicious replies is 0.2.
+    Defaults: mu = 0 as in FedAvg; the aggregators' default share of malicious replies is 0.2.
     Use when: some parties may be faulty or malicious and the data of the others are alike. If good parties differ,
     robust aggregators also leave out the unusual ones: see the Fed+ family.
 
@@ -277,7 +268,6 @@ def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
         solver: local solver of each party.
         aggregator: A, such as TrimmedMean, MultiKrum or NormBound.
         mu: weight of the proximal term.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``mu`` is negative.
@@ -289,7 +279,7 @@ def robust(solver: LocalSolver, aggregator: Aggregator, *, mu: float = 0.0,
         McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from
         Decentralized Data, AISTATS 2017, with the aggregator's paper.
     """
-    return ModelAggregation(solver=solver, aggregator=aggregator, mu=mu, stragglers=stragglers)
+    return ModelAggregation(solver=solver, aggregator=aggregator, mu=mu)
 
 
 @checked

@@ -1,6 +1,6 @@
 """Several shared models, personal layers, and sharpness-aware gradients."""
 
-from resolvent.algorithms.algorithm import Algorithm, StragglerPolicy
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.objectives import SharpnessAware
 from resolvent.algorithms.combinators.personal_layers import PersonalLayers
 from resolvent.algorithms.methods.clustered import Clustered
@@ -14,8 +14,7 @@ __all__ = ["fedrep", "fedsam", "fedspeed", "ifca"]
 
 
 @checked
-def ifca(solver: LocalSolver, *, clusters: int = 2, spread: float = 0.1,
-         stragglers: StragglerPolicy = "keep") -> Algorithm:
+def ifca(solver: LocalSolver, *, clusters: int = 2, spread: float = 0.1) -> Algorithm:
     """IFCA: several shared models, of which each party uses and trains the one with the smallest loss on its data.
 
     Problem: min over w_1, ..., w_J of the average of min_j f_k(w_j), up to FedAvg's bias; a local minimum that depends
@@ -30,7 +29,6 @@ def ifca(solver: LocalSolver, *, clusters: int = 2, spread: float = 0.1,
         solver: local solver of each party.
         clusters: number of models, at least 1; 1 is FedAvg.
         spread: standard deviation of the noise that makes the first models differ, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is outside its range.
@@ -42,12 +40,12 @@ def ifca(solver: LocalSolver, *, clusters: int = 2, spread: float = 0.1,
         Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020, Algorithm
         1 with model averaging (option II).
     """
-    return Clustered(solver=solver, clusters=clusters, spread=spread, stragglers=stragglers)
+    return Clustered(solver=solver, clusters=clusters, spread=spread)
 
 
 @checked
-def fedrep(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",), personal_solver: LocalSolver | None = None,
-           stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedrep(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",),
+           personal_solver: LocalSolver | None = None) -> Algorithm:
     """FedRep: a shared body and personal heads; each party trains its head first, then the body.
 
     It is ``PersonalLayers`` around ``fedavg`` with a ``personal_solver``. FedPer, which trains head and body together,
@@ -65,7 +63,6 @@ def fedrep(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",), personal
         solver: local solver of the body.
         layers: patterns of the names of the personal layers, see ``PersonalLayers``.
         personal_solver: local solver of the head; default: ``solver``.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: in the first round, a pattern matches no layer, or the patterns match all layers.
@@ -78,12 +75,12 @@ def fedrep(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",), personal
         Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Personalized Federated Learning,
         ICML 2021, Algorithm 1.
     """
-    return PersonalLayers(fedavg(solver, stragglers=stragglers), layers,
+    return PersonalLayers(fedavg(solver), layers,
                           solver if personal_solver is None else personal_solver)
 
 
 @checked
-def fedsam(solver: LocalSolver, *, radius: float = 0.05, stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedsam(solver: LocalSolver, *, radius: float = 0.05) -> Algorithm:
     """FedSAM: FedAvg with sharpness-aware local steps, which look for flat minima.
 
     Problem: the average of max over |e| <= radius of f_k(w + e), to first order and up to FedAvg's bias.
@@ -96,7 +93,6 @@ def fedsam(solver: LocalSolver, *, radius: float = 0.05, stragglers: StragglerPo
     Args:
         solver: local solver of each party.
         radius: distance to the point whose gradient is used, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: ``radius`` is not positive.
@@ -108,12 +104,11 @@ def fedsam(solver: LocalSolver, *, radius: float = 0.05, stragglers: StragglerPo
         Qu, Li, Duan, Liu, Tang, Lu: Generalized Federated Learning via Sharpness Aware Minimization, ICML 2022,
         Algorithm 1 (FedSAM).
     """
-    return SharpnessAware(fedavg(solver, stragglers=stragglers), ascent=Ascent(radius))
+    return SharpnessAware(fedavg(solver), ascent=Ascent(radius))
 
 
 @checked
-def fedspeed(solver: LocalSolver, *, eta: float = 1.0, radius: float = 0.05,
-             stragglers: StragglerPolicy = "keep") -> Algorithm:
+def fedspeed(solver: LocalSolver, *, eta: float = 1.0, radius: float = 0.05) -> Algorithm:
     """FedSpeed: consensus by dual variables (FedPD) with sharpness-aware local steps.
 
     The authors step along (1 - a) g + a g', with g the gradient and g' that after an ascent step of length radius * g.
@@ -129,7 +124,6 @@ def fedspeed(solver: LocalSolver, *, eta: float = 1.0, radius: float = 0.05,
         solver: local solver of each party.
         eta: length of the proximal step, positive; the authors' lambda.
         radius: distance to the point whose gradient is used, positive.
-        stragglers: ``drop`` or ``keep`` the partial work of parties that do not finish in time.
 
     Raises:
         InputError: a number is not positive.
@@ -141,4 +135,4 @@ def fedspeed(solver: LocalSolver, *, eta: float = 1.0, radius: float = 0.05,
         Sun, Shen, Huang, Ding, Tao: FedSpeed: Larger Local Interval, Less Communication Round, and Higher
         Generalization Accuracy, ICLR 2023, Algorithm 1.
     """
-    return SharpnessAware(PrimalDual(solver=solver, eta=eta, stragglers=stragglers), ascent=Ascent(radius))
+    return SharpnessAware(PrimalDual(solver=solver, eta=eta), ascent=Ascent(radius))

@@ -189,6 +189,10 @@ def _check_keys(settings: Mapping[str, Any], known: Mapping[str, Parameter], hid
     for key in settings:
         if key in hidden:
             raise InputError(f"{join_path(path, key)}: the experiment supplies it; remove this setting")
+        if key == "stragglers" and key not in known:
+            raise InputError(f"{join_path(path, key)}: one policy for stragglers applies to all methods: set it in the "
+                             "participation, such as {name: stragglers, share: 0.5, work: drop}. Only fedavg and "
+                             "fedprox can have a policy of their own")
         if key not in known:
             raise InputError(f"{join_path(path, key)}: unknown key"
                              f"{alternatives(key_text(key), allowed, 'allowed here:')}")

@@ -19,11 +19,13 @@ from resolvent.comparisons.judgement.power_forecast import POWER
 from resolvent.comparisons.judgement.sites import Means, SiteJudgement
 from resolvent.comparisons.judgement.verdict import Verdict, refusals
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun
+from resolvent.comparisons.runs.comparison_runs import straggler_policy_note
 from resolvent.comparisons.runs.environment import device, versions
 from resolvent.comparisons.runs.settings_text import settings_text
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.errors import InputError
+from resolvent.math import tree
 from resolvent.predict.intervals import LEVEL, Interval
 from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
@@ -243,18 +245,16 @@ def _privacy(comparison: ComparedMethods) -> dict[str, Any] | None:
 
 def straggler_notes(experiment: Experiment) -> list[str]:
     """Who the stragglers are, and which methods count their work if the methods differ in it."""
-    participation, parties = experiment.participation, experiment.parties
-    if not isinstance(participation, Stragglers):
-        return []
-    notes = [f"{parties[k]} is a straggler: in each round it does a random part of its work"
-             for k in participation.parties]
-    if participation.share:
-        notes.append(f"{participation.share:.0%} of each round's parties are stragglers")
-    counting, dropping = (", ".join(label for label, algorithm in experiment.algorithms.items()
-                                    if algorithm.straggler_policy == policy) for policy in ("keep", "drop"))
-    if counting and dropping:
-        notes.append(f"the work of stragglers counts with {counting}, but not with {dropping}; the setting "
-                     "stragglers of a method changes it")
+    parties, notes = experiment.parties, list[str]()
+    for stragglers in tree.parts(experiment.participation, Stragglers):
+        notes += [f"{parties[k]} is a straggler: in each round it does a random part of its work"
+                  for k in stragglers.parties]
+        if stragglers.share:
+            notes.append(f"{stragglers.share:.0%} of each round's parties are stragglers")
+        if stragglers.work == "drop":
+            notes.append("the partial work of stragglers is dropped")
+    if note := straggler_policy_note(experiment):
+        notes.append(note)
     return notes
 
 
