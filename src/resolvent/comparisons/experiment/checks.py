@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Participation
+from resolvent.algorithms.participation import Participation, Stragglers
 from resolvent.comparisons.experiment.binding import Bound, parameters
 from resolvent.comparisons.experiment.file_types import key_text
 from resolvent.comparisons.experiment.registry import registries
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
+from resolvent.math import tree
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
@@ -124,3 +125,16 @@ def check_shared_models(problem: Problem | None, algorithms: Mapping[str, Algori
         if algorithm.server_model(algorithm.init(w0, shares)) is None:
             raise InputError(f"algorithms.{label}: it has no shared model, and the methods are compared by the "
                              "optimality gap of the shared model: remove it")
+
+
+def straggler_policy_note(algorithms: Mapping[str, Algorithm], participation: Participation) -> str:
+    """A sentence about methods whose own policy for stragglers makes them differ; empty if all methods are alike."""
+    stragglers = tree.parts(participation, Stragglers)
+    if not stragglers:
+        return ""
+    keeping, dropping = (", ".join(label for label, algorithm in algorithms.items()
+                                   if (algorithm.straggler_policy or stragglers[0].work) == policy)
+                         for policy in ("keep", "drop"))
+    return (f"The methods differ in more than their updates: the partial work of stragglers counts with {keeping}, but "
+            f"not with {dropping}. Leave out the setting stragglers of the methods, and set work in the participation"
+            if keeping and dropping else "")

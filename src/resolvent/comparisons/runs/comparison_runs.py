@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resolvent.algorithms.methods.local import LocalTraining
-from resolvent.algorithms.participation import Stragglers
+from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.judgement.decisions import choose_method
 from resolvent.comparisons.judgement.decisive_metric import decisive_score
@@ -23,7 +23,6 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import check_folds, split_fold
 from resolvent.data.partition.splits import resplit
 from resolvent.errors import InputError, count_of
-from resolvent.math import tree
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.schedulers import SchedulerChoice
@@ -95,7 +94,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
     """
     runner = _Runner(experiment, search, checkpoints, resume, progress, execution)
     folds = experiment.folds
-    if note := straggler_policy_note(experiment):
+    if note := straggler_policy_note(experiment.algorithms, experiment.participation):
         notify(note)
     if folds > 1:
         check_folds(experiment.data, folds)
@@ -215,19 +214,6 @@ def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
     return (f"Every row is tested once: {folds} folds{of_seeds} x {count_of(methods, 'method')} = "
             f"{folds * seeds * methods} runs of {count_of(experiment.rounds, 'round')}{trials}. This takes about "
             f"{folds} times as long as one split; programs are compiled in the first fold only.")
-
-
-def straggler_policy_note(experiment: Experiment) -> str:
-    """A sentence about methods whose own policy for stragglers makes them differ; empty if all methods are alike."""
-    stragglers = tree.parts(experiment.participation, Stragglers)
-    if not stragglers:
-        return ""
-    keeping, dropping = (", ".join(label for label, algorithm in experiment.algorithms.items()
-                                   if (algorithm.straggler_policy or stragglers[0].work) == policy)
-                         for policy in ("keep", "drop"))
-    return (f"The methods differ in more than their updates: the partial work of stragglers counts with {keeping}, but "
-            f"not with {dropping}. Leave out the setting stragglers of the methods, and set work in the participation"
-            if keeping and dropping else "")
 
 
 def _choice(experiment: Experiment, results: dict[str, Result], runs: dict[str, MethodRun], seed: int) -> str | None:

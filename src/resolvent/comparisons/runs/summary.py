@@ -11,6 +11,7 @@ import numpy as np
 
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Stragglers
+from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.judgement.convergence import bound_warnings, exact_solve_warning
 from resolvent.comparisons.judgement.divergence import divergences
@@ -19,7 +20,6 @@ from resolvent.comparisons.judgement.power_forecast import POWER
 from resolvent.comparisons.judgement.sites import Means, SiteJudgement
 from resolvent.comparisons.judgement.verdict import Verdict, refusals
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun
-from resolvent.comparisons.runs.comparison_runs import straggler_policy_note
 from resolvent.comparisons.runs.environment import device, versions
 from resolvent.comparisons.runs.settings_text import settings_text
 from resolvent.data.federated import FederatedData
@@ -253,7 +253,7 @@ def straggler_notes(experiment: Experiment) -> list[str]:
             notes.append(f"{stragglers.share:.0%} of each round's parties are stragglers")
         if stragglers.work == "drop":
             notes.append("the partial work of stragglers is dropped")
-    if note := straggler_policy_note(experiment):
+    if note := straggler_policy_note(experiment.algorithms, experiment.participation):
         notes.append(note)
     return notes
 
