@@ -89,20 +89,16 @@ class AgentOracle(Oracle):
         return gradient
 
     @override
-    def batch_grad(self, w: PyTree, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> PyTree:
-        """As with a memory, but the last weights are computed from uniform weights ``BURN_IN_DAYS`` days before."""
-        return self._gradient(w, positions, mask, self._recomputed_weights(w, positions))[0]
-
-    @override
-    def batch_grad_with_memory(self, w: PyTree, memory: Any, positions: Int[Array, " B"],
-                               mask: Bool[Array, " B"]) -> tuple[PyTree, Any]:
+    def batch_grad(self, w: PyTree, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: Any = ()) -> tuple[PyTree, Any]:
         """The gradient of the mean reward of a minibatch; afterwards the memory has the new weights of its days.
 
         A decision reads the weights of the day before from the memory, without gradient. The cost of a trade depends on
         the new weights of the day before, with gradient, if the minibatch has that day, and on the memory otherwise.
+        Without a memory, the last weights are computed from uniform weights ``BURN_IN_DAYS`` days before.
         """
         if isinstance(memory, tuple):
-            return self.batch_grad(w, positions, mask), memory
+            return self._gradient(w, positions, mask, self._recomputed_weights(w, positions))[0], memory
         rows = self._memory_row(positions)
         gradient, weights = self._gradient(w, positions, mask, memory[rows])
         return gradient, memory.at[jnp.where(mask, rows + 1, len(memory))].set(weights.astype(memory.dtype),

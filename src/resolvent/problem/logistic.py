@@ -35,11 +35,12 @@ class LogisticOracle(Oracle):
         return self.l2 * w - jax.nn.sigmoid(-(self.rows @ w)) @ self.rows
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
         """An unbiased estimate of the gradient: n times the mean over the minibatch, plus l2 w."""
         rows = self.rows[jnp.where(mask, positions, 0)]
         weight = jnp.where(mask, jax.nn.sigmoid(-(rows @ w)), 0)
-        return self.l2 * w - self.samples / jnp.maximum(jnp.sum(mask), 1) * (weight @ rows)
+        return self.l2 * w - self.samples / jnp.maximum(jnp.sum(mask), 1) * (weight @ rows), memory
 
 
 class LogisticProblem(SolvedProblem):

@@ -212,22 +212,9 @@ class Composed(Oracle):
     def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
         return self.inner.total(f, zero)
 
-    @property
     @override
-    def has_state(self) -> bool:
-        return self.inner.has_state
-
-    @override
-    def batch_grad_with_memory(self, w: Vector, memory: PyTree[Any], positions: Int[Array, " B"],
-                               mask: Bool[Array, " B"]) -> tuple[Vector, PyTree[Any]]:
-        """As ``batch_grad``; the state of a model is the one after its gradient at T(w)."""
-        if not self.has_state or not jax.tree.leaves(memory):
-            return self.batch_grad(w, positions, mask), memory
-        parts = _split_minibatch(positions, mask, self.map.minibatch_parts)
-        of_map, outer, of_pullback = ([partial(self.inner.batch_grad_with_memory, memory=memory, positions=p, mask=m)
-                                       for p, m in parts] * 3)[:3]
-        gradient, after = outer(self.map(w, lambda v: of_map(v)[0]))
-        return self.map.pullback(w, gradient, lambda v: of_pullback(v)[0]), after
+    def init_memory(self, w: Vector) -> PyTree[Any]:
+        return self.inner.init_memory(w)
 
     @override
     def at_step(self, key: Array) -> "Composed":
@@ -241,23 +228,25 @@ class Composed(Oracle):
     @override
     def grad(self, w: Vector) -> Vector:
         """The gradient of w -> f(T(w)) by the chain rule: T'(w)^T grad f(T(w))."""
-        return self._chain(w, [self.inner.grad])
+        return self.map.pullback(w, self.inner.grad(self.map(w, self.inner.grad)), self.inner.grad)
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """An estimate of the gradient from a minibatch, or from its parts (``Map.minibatch_parts``)."""
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
+        """An estimate of the gradient from a minibatch, or from its parts (``Map.minibatch_parts``).
+
+        The memory after it is that of the gradient at T(w).
+        """
         parts = _split_minibatch(positions, mask, self.map.minibatch_parts)
-        return self._chain(w, [partial(self.inner.batch_grad, positions=p, mask=m) for p, m in parts])
+        of_map, outer, of_pullback = ([partial(self.inner.batch_grad, positions=p, mask=m, memory=memory)
+                                       for p, m in parts] * 3)[:3]
+        gradient, after = outer(self.map(w, lambda v: of_map(v)[0]))
+        return self.map.pullback(w, gradient, lambda v: of_pullback(v)[0]), after
 
     @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Held-out loss and score of T(w); T itself uses the training samples."""
         return self.inner.held_out(self.map(w, self.inner.grad))
-
-    def _chain(self, w: Vector, grads: list[Gradient]) -> Vector:
-        """The chain rule, with one gradient function for T, the outer gradient and the pullback, or one for each."""
-        of_map, outer, of_pullback = (grads * 3)[:3]
-        return self.map.pullback(w, outer(self.map(w, of_map)), of_pullback)
 
 
 def _split_minibatch(positions: Int[Array, " B"], mask: Bool[Array, " B"],

@@ -5,6 +5,7 @@ A local solver uses only its oracle, so the same solver works for samples, quadr
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -38,11 +39,13 @@ class Recording(eqx.Module):
 
     Attributes:
         names: names of the info that is computed even if no reply needs it, such as ``inexactness``.
-        on_work: is called when a trace reaches a local solver; None: nothing is called.
+        on_work: is called with the name of the work when a trace reaches a local solver; None: nothing is called.
+        first_memory: whether local work returns its start and the memory with which it begins, and does not solve.
     """
 
     names: tuple[str, ...] = eqx.field(static=True, default=())
-    on_work: Callable[[], None] | None = eqx.field(static=True, default=None)
+    on_work: Callable[[str], None] | None = eqx.field(static=True, default=None)
+    first_memory: bool = eqx.field(static=True, default=False)
 
 
 class Oracle(eqx.Module):
@@ -55,12 +58,12 @@ class Oracle(eqx.Module):
 
     Attributes:
         samples: n_k, the number of samples that minibatches are drawn from; at least 1.
-        memory: the memory from the party's last local work; None if nothing is stored between rounds.
+        memory: name of a local work -> the memory with which it begins; a work without one begins anew.
         recording: what is recorded of the local work; None: nothing.
     """
 
     samples: Int[Array, ""]
-    memory: PartyMemory | None = eqx.field(default=None, kw_only=True)
+    memory: dict[str, PartyMemory] = eqx.field(default_factory=dict, kw_only=True)
     recording: Recording | None = eqx.field(default=None, kw_only=True)
 
     @abstractmethod
@@ -72,40 +75,33 @@ class Oracle(eqx.Module):
         """The gradient of f_k at w, over all of the party's samples."""
 
     @abstractmethod
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """The mean gradient over a minibatch.
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
+        """The mean gradient over a minibatch, and the memory after it.
 
         Args:
             w: the point.
             positions: positions of the samples among the party's, in [0, samples).
             mask: which of the positions belong to the minibatch.
+            memory: as ``init_memory`` or this function returned it; () for a gradient that depends on no earlier one.
+                An oracle without a memory returns what it gets.
         """
 
     def init_memory(self, w: Vector) -> PyTree[Any]:
         """The oracle's memory before the first round; () if its gradients do not depend on earlier ones."""
         return ()
 
-    def batch_grad_with_memory(self, w: Vector, memory: PyTree[Any], positions: Int[Array, " B"],
-                               mask: Bool[Array, " B"]) -> tuple[Vector, PyTree[Any]]:
-        """As ``batch_grad``, from a memory, with the memory after it.
-
-        Args:
-            w: the point.
-            memory: as ``init_memory`` or this function returned it; () for ``batch_grad`` without a memory.
-            positions: positions of the samples among the party's.
-            mask: which of the positions belong to the minibatch.
-        """
-        return self.batch_grad(w, positions, mask), memory
-
     @property
     def has_random_layers(self) -> bool:
         """Whether minibatch gradients depend on random numbers, see ``Model.has_random_layers``."""
         return False
 
-    @property
-    def has_state(self) -> bool:
-        """Whether minibatch gradients change the state of the model, which is the oracle's memory then."""
-        return False
+    def model_after(self, params: Vector, work: str = "") -> Vector:
+        """The model with these parameters, and with the state that the local work of this name has left.
+
+        A model without a state is its parameters, and so they are returned; so is a model that has its state already.
+        """
+        return params
 
     def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "Oracle":
         """The oracle of the parameters alone, of a model that has a state.
@@ -214,8 +210,9 @@ class ShapeOracle(Oracle):
         return jax.tree.map(jnp.zeros_like, w)
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        return jax.tree.map(jnp.zeros_like, w)
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
+        return jax.tree.map(jnp.zeros_like, w), memory
 
     @override
     def second_order(self, w: Vector) -> SecondOrder:
@@ -232,14 +229,6 @@ class ShapeOracle(Oracle):
         return zero, zero
 
 
-def remembering(oracle: Oracle, memory: PartyMemory) -> Oracle:
-    """The oracle with the memory from which local work begins."""
-    with_it: Oracle = eqx.tree_at(lambda o: o.memory, oracle, memory, is_leaf=lambda x: x is None)
-    return with_it
-
-
-def recording(oracle: Oracle, names: tuple[str, ...] = (), on_work: Callable[[], None] | None = None) -> Oracle:
+def recording(oracle: Oracle, names: tuple[str, ...] = (), on_work: Callable[[str], None] | None = None) -> Oracle:
     """The oracle whose local work is recorded, see ``Recording``."""
-    recorded: Oracle = eqx.tree_at(lambda o: o.recording, oracle, Recording(names, on_work),
-                                   is_leaf=lambda x: x is None)
-    return recorded
+    return replace(oracle, recording=Recording(names, on_work))

@@ -38,9 +38,10 @@ class QuadraticOracle(Oracle):
         return SecondOrder(self.value(w), self.grad(w), self.hessian)
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
         """The full gradient, because a quadratic has no samples."""
-        return self.grad(w)
+        return self.grad(w), memory
 
     @override
     def proximal_point(self, center: Vector, weight: ArrayLike, linear: Vector | None) -> Vector:
@@ -142,12 +143,13 @@ class LeastSquaresOracle(QuadraticOracle):
     labels: Float[Array, " n"]
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
         """An unbiased estimate of the gradient: n times the mean over the minibatch."""
         positions = jnp.where(mask, positions, 0)
         rows = self.rows[positions]
         residual = jnp.where(mask, rows @ w - self.labels[positions], 0)
-        return self.samples / jnp.maximum(jnp.sum(mask), 1) * (residual @ rows)
+        return self.samples / jnp.maximum(jnp.sum(mask), 1) * (residual @ rows), memory
 
 
 class LeastSquaresProblem(SolvedProblem):

@@ -51,10 +51,17 @@ class SampleOracle(Oracle):
     def has_random_layers(self) -> bool:
         return self.model.has_random_layers
 
-    @property
     @override
-    def has_state(self) -> bool:
-        return self.model.has_state
+    def init_memory(self, w: Vector) -> PyTree[Any]:
+        """The state of a model that training steps change."""
+        return self.model.state if isinstance(self.model, BoundModel) and self.model.has_state else ()
+
+    @override
+    def model_after(self, params: Vector, work: str = "") -> Vector:
+        if not isinstance(self.model, BoundModel) or isinstance(params, ParamsAndState):
+            return params
+        state = self.memory[work].oracle if work in self.memory else ()
+        return ParamsAndState(params, state or self.model.state)
 
     @override
     def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "SampleOracle":
@@ -120,25 +127,22 @@ class SampleOracle(Oracle):
         return SecondOrder(self.value(w), ravel_pytree(self.grad(w))[0], hessian)
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        if (objective := self.objective) is None:
-            rows = self.offset + jnp.where(mask, positions, 0)
-            return tree.axpy(self.model.l2, w, self.model.batch_gradient(w, self.x, self.y, rows, mask))
-        batch = self._batch(positions, mask)
-        gradient = self.model.rewritten(jax.grad(lambda v: objective.mean(self.model, v, batch)))(w)
-        return tree.axpy(self.model.l2, w, gradient)
-
-    @override
-    def batch_grad_with_memory(self, w: Vector, memory: PyTree[Any], positions: Int[Array, " B"],
-                               mask: Bool[Array, " B"]) -> tuple[Vector, PyTree[Any]]:
-        """As ``batch_grad``; if the model has a state, in a training step that begins with the memory as state."""
-        model = self.model
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
+        """If training steps change the model's state, a memory is the state with which the step begins."""
+        model, objective = self.model, self.objective
         if not isinstance(model, BoundModel) or not model.has_state or not jax.tree.leaves(memory):
-            return self.batch_grad(w, positions, mask), memory
+            if objective is None:
+                rows = self.offset + jnp.where(mask, positions, 0)
+                gradient = model.batch_gradient(w, self.x, self.y, rows, mask)
+            else:
+                batch = self._batch(positions, mask)
+                gradient = model.rewritten(jax.grad(lambda v: objective.mean(model, v, batch)))(w)
+            return tree.axpy(model.l2, w, gradient), memory
         rows, is_sample = _fill(positions, mask)
         x, y = (tree.rows(part, self.offset + rows) for part in (self.x, self.y))
         batch = Batch(x, y, is_sample)
-        in_step, objective = model.at_step_with(memory), self.objective
+        in_step = model.at_step_with(memory)
 
         def mean(v: Vector) -> tuple[Array, PyTree[Any]]:
             outputs, after = in_step.outputs_and_state(v, batch.x)
@@ -152,6 +156,8 @@ class SampleOracle(Oracle):
     @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean loss (without l2) and mean score, with larger values better, on the validation samples."""
+        if isinstance(w, ParamsAndState):
+            return self.with_model_state(w.state).held_out(w.params)
         if self.validation is None:
             return jnp.full((), jnp.nan, tree.dtype(w)), jnp.full((), jnp.nan, tree.dtype(w))
         offset, length = self.validation

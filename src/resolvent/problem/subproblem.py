@@ -52,14 +52,10 @@ class Subproblem(eqx.Module):
         """The gradient of f_k + <linear, .>, which is h without the proximal term."""
         return self._add_linear(self.oracle.grad(w))
 
-    def batch_smooth(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-        """A minibatch estimate of ``smooth``."""
-        return self._add_linear(self.oracle.batch_grad(w, positions, mask))
-
-    def batch_smooth_with_memory(self, w: Vector, memory: PyTree[Any], positions: Int[Array, " B"],
-                                 mask: Bool[Array, " B"]) -> tuple[Vector, PyTree[Any]]:
-        """As ``batch_smooth``, from a memory of the oracle, with the memory after it."""
-        gradient, after = self.oracle.batch_grad_with_memory(w, memory, positions, mask)
+    def batch_smooth(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                     memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
+        """A minibatch estimate of ``smooth``, and the oracle's memory after it, see ``Oracle.batch_grad``."""
+        gradient, after = self.oracle.batch_grad(w, positions, mask, memory)
         return self._add_linear(gradient), after
 
     def at_step(self, key: Array) -> "Subproblem":

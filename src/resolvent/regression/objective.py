@@ -80,9 +80,10 @@ class RegressionOracle(Oracle):
         return self.second_order(w).gradient
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
         """The full gradient: regressions are fitted over all rows."""
-        return self.grad(w)
+        return self.grad(w), memory
 
 
 class LikelihoodProblem(ValueProblem):

@@ -112,6 +112,7 @@ class RandomInterceptOracle(Oracle):
         return gradient
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
         """The full gradient: the rows of a party are not independent."""
-        return self.grad(w)
+        return self.grad(w), memory

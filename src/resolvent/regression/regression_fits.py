@@ -100,5 +100,5 @@ class SumsOfFit(OnePhaseMethod):
 
 def fit_of_party(oracle: RegressionOracle, start: Vector) -> tuple[Vector, FitSums]:
     """[P] the estimates of one party from its own rows, and the means of its fit."""
-    w, _ = Newton()(Subproblem(oracle, start, 0.0), start, jax.random.key(0), jnp.ones((), tree.dtype(start)))
+    w, _, _ = Newton()(Subproblem(oracle, start, 0.0), start, jax.random.key(0), jnp.ones((), tree.dtype(start)))
     return w, oracle.fit_sums(w)

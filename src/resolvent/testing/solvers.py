@@ -59,7 +59,7 @@ def _solve(solver: LocalSolver, effort: ArrayLike = 1.0, party: ArrayLike = 0, c
            weight: ArrayLike = 0.5, linear: ArrayLike = 0.0) -> tuple[Array, Array]:
     """The parameters and the number of steps, from a start that is not the centre."""
     subproblem, start = _subproblem(party, centre, weight, linear), _start()
-    w, steps = solver(subproblem, start, jax.random.key(0), jnp.asarray(effort, jnp.float32))
+    w, steps, _ = solver(subproblem, start, jax.random.key(0), jnp.asarray(effort, jnp.float32))
     return w, steps
 
 

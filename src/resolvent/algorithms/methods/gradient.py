@@ -62,7 +62,7 @@ def draw_gradient(oracle: Oracle, batch_size: int | None, key: Array) -> Callabl
         return oracle.grad
     positions, mask = Shuffled().draw(key, jnp.zeros(1, jnp.int32), oracle.samples, batch_size)
     of_step = oracle.at_step(key) if oracle.has_random_layers else oracle
-    return lambda w: of_step.batch_grad(w, positions[0], mask[0])
+    return lambda w: of_step.batch_grad(w, positions[0], mask[0])[0]
 
 
 class RecursiveMessage(NamedTuple):

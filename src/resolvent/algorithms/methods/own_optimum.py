@@ -23,7 +23,8 @@ from resolvent.problem.subproblem import Subproblem
 def own_optimum(solver: LocalSolver, repeats: ArrayLike, w0: Vector, oracle: Oracle, key: Array) -> Vector:
     """x_k = argmin f_k, approximated by ``repeats`` consecutive runs of the solver from the first model."""
     def run(i: Array, x: Vector) -> Vector:
-        return solver(Subproblem(oracle, x), x, substep_key(key, i), jnp.ones((), jnp.result_type(float)))[0]
+        w, _, _ = solver(Subproblem(oracle, x), x, substep_key(key, i), jnp.ones((), jnp.result_type(float)))
+        return w
 
     optimum: Vector = jax.lax.fori_loop(0, repeats, run, w0)
     return optimum

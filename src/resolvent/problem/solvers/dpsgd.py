@@ -89,8 +89,8 @@ class DPSGD(GradientSolver):
         return jnp.full(samples.shape, self.batch_size * jnp.asarray(self.steps), jnp.result_type(float))
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         count = scale_budget(self.steps, effort)
         of_steps = jax.random.fold_in(key, _STEPS)
 
@@ -105,7 +105,7 @@ class DPSGD(GradientSolver):
                 g = tree.axpy(1, subproblem.linear, g)
             return proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
 
-        return loops.fori_loop(step, start, total=count, cost=self.batch_size), count
+        return loops.fori_loop(step, start, total=count, cost=self.batch_size), count, memory
 
     def _noisy_sum(self, key: Array) -> NoisySum:
         # A Poisson sample has ten standard deviations more samples than expected with a probability below 1e-20.
@@ -132,7 +132,7 @@ class DPSGD(GradientSolver):
                                                             dtype=jnp.int32), 1)
             # A sum of gaps may exceed the largest integer. All positions beyond the last sample have the same meaning.
             positions = _saturating_sum(state.position, jnp.minimum(gaps, samples + 1), samples)
-            gradients = jax.vmap(lambda p: noisy.clip(oracle.batch_grad(w, p[None], jnp.ones(1, bool))))(
+            gradients = jax.vmap(lambda p: noisy.clip(oracle.batch_grad(w, p[None], jnp.ones(1, bool))[0]))(
                 jnp.minimum(positions, samples - 1))
             inside = positions < samples
             total = jax.tree.map(lambda t, g: t + jnp.sum(jnp.where(tree.column(inside, g), g, 0), axis=0),

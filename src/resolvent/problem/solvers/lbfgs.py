@@ -84,8 +84,8 @@ class LBFGS(LocalSolver):
         return jnp.asarray(self.steps * samples, jnp.result_type(float))
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         w, _, steps = lbfgs(subproblem.value, subproblem.grad, start, steps=scale_budget(self.steps, effort),
                             tolerance=self.tolerance, history_size=self.history_size, cost=subproblem.oracle.samples)
-        return w, steps.astype(jnp.int32)
+        return w, steps.astype(jnp.int32), memory

@@ -37,8 +37,8 @@ class Newton(LocalSolver):
     tolerance: ArrayLike = 1e-18
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         first, restore = ravel_pytree(start)
         center = ravel_pytree(subproblem.center)[0]
         linear = 0.0 if subproblem.linear is None else ravel_pytree(subproblem.linear)[0]
@@ -57,4 +57,4 @@ class Newton(LocalSolver):
         budget = scale_budget(self.steps, effort)
         last = loops.while_loop(lambda s: ~s.has_converged & (s.evaluations < budget), step, newton.start(first),
                                 work=subproblem.oracle.samples * jnp.asarray(self.steps))
-        return restore(last.point), last.evaluations.astype(jnp.int32)
+        return restore(last.point), last.evaluations.astype(jnp.int32), memory

@@ -115,18 +115,13 @@ class OptaxSolver(MinibatchSolver):
         return self.optimizer.build().init(tree.widen(w)) if self.keep else ()
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        return self.solve_with_memory(subproblem, start, key, effort, PartyMemory())[:2]
-
-    @override
-    def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                          memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         solver = self.at(jnp.array(0))
         optimizer = solver.optimizer.build()
 
         def step(state: _State, subproblem: Subproblem, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _State:
-            g, oracle_memory = subproblem.batch_smooth_with_memory(state.params, state.memory, positions, mask)
+            g, oracle_memory = subproblem.batch_smooth(state.params, positions, mask, state.memory)
             gradient = subproblem.pull(g, state.params) if self.proximal == "gradient" else g
             update, after = optimizer.update(tree.widen(gradient), state.optimizer, tree.widen(state.params))
             w = tree.axpy(1, update, state.params)

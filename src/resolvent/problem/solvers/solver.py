@@ -1,8 +1,8 @@
 """Local solvers: how a party minimises its subproblem.
 
-``solver(subproblem, start, key, effort)`` returns the new parameters and the number of gradient steps made. ``effort``
-in [0, 1] is the fraction of its full work that the party can do now (FedProx's partial work). Any positive effort is at
-least one step; at 0 the party does nothing.
+``solver(subproblem, start, key, effort, memory)`` returns the new parameters, the number of gradient steps made and the
+memory after them. ``effort`` in [0, 1] is the fraction of its full work that the party can do now (FedProx's partial
+work). Any positive effort is at least one step; at 0 the party does nothing.
 Loops have the party's own number of steps, so they are right with and without ``vmap``.
 """
 
@@ -42,8 +42,8 @@ class LocalSolver(CheckedArguments, eqx.Module):
     adds_noise: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         """Work on the subproblem.
 
         Args:
@@ -52,31 +52,16 @@ class LocalSolver(CheckedArguments, eqx.Module):
             key: a random key.
             effort: the fraction of the full work that is done, in [0, 1]. A positive effort is at least one step; 0
                 returns ``start``.
+            memory: memory of the oracle and of the solver; a part that is () begins anew.
 
         Returns:
-            The last parameters, and the number of gradient steps made.
+            The last parameters, the number of gradient steps made, and the memory after them; a solver that hands
+            nothing on returns the memory that it gets.
         """
 
     def init_memory(self, w: Vector) -> PyTree[Any]:
         """The solver's memory before the first round; () if it begins anew in every round."""
         return ()
-
-    def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                          memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
-        """Work on the subproblem from the memory of earlier rounds.
-
-        Args:
-            subproblem: the objective.
-            start: the first parameters.
-            key: a random key.
-            effort: the fraction of the full work that is done, in [0, 1]; 0 changes nothing.
-            memory: memory of the oracle and of the solver; a part that is () begins anew.
-
-        Returns:
-            The last parameters, the number of gradient steps made, and the memory after them. By default the memory
-            does not change.
-        """
-        return *self(subproblem, start, key, effort), memory
 
     def work(self, samples: Int[Array, " C"]) -> Float[Array, " C"]:
         """Estimated number of samples processed at full effort by parties of these sizes; used for load balancing.
@@ -197,19 +182,14 @@ class SGD(GradientSolver, MinibatchSolver):
         return MinibatchBudget(self.batch_size, self.epochs, self.steps, self.stop)
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
-        return self.solve_with_memory(subproblem, start, key, effort, PartyMemory())[:2]
-
-    @override
-    def solve_with_memory(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                          memory: PartyMemory) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         learning_rate = self.at(jnp.array(0)).learning_rate
 
         def step(iterate: _Iterate, subproblem: Subproblem, positions: Int[Array, " B"],
                  mask: Bool[Array, " B"]) -> _Iterate:
             w, memory = iterate
-            g, memory = subproblem.batch_smooth_with_memory(w, memory, positions, mask)
+            g, memory = subproblem.batch_smooth(w, positions, mask, memory)
             return _Iterate(proximal_step(subproblem, w, g, learning_rate, self.proximal), memory)
 
         last, total = over_minibatches(step, _Iterate(start, memory.oracle), subproblem, key, effort, self.budget,
@@ -248,14 +228,14 @@ class GD(GradientSolver):
         return jnp.asarray(self.steps * samples, jnp.result_type(float))
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         total = self.count_steps(subproblem.oracle.samples, effort)
 
         def step(_: Array, w: Vector) -> Vector:
             return proximal_step(subproblem, w, subproblem.smooth(w), self.learning_rate, self.proximal)
 
-        return loops.fori_loop(step, start, total=total, cost=subproblem.oracle.samples), total
+        return loops.fori_loop(step, start, total=total, cost=subproblem.oracle.samples), total, memory
 
     def count_steps(self, samples: Int[Array, ""], effort: Float[Array, ""]) -> Int[Array, ""]:
         """Number of steps that a party makes; it does not depend on the number of samples."""
@@ -272,11 +252,11 @@ class ClosedForm(LocalSolver):
     """
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         exact = subproblem.oracle.proximal_point(subproblem.center, subproblem.weight, subproblem.linear)
         w = jax.tree.map(lambda solution, leaf: jnp.where(effort > 0, solution.astype(leaf.dtype), leaf), exact, start)
-        return w, (effort > 0).astype(jnp.int32)
+        return w, (effort > 0).astype(jnp.int32), memory
 
 
 def proximal_step(subproblem: Subproblem, w: Vector, g: Vector, rate: ArrayLike, proximal: ProximalStep) -> Vector:

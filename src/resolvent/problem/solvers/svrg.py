@@ -62,15 +62,15 @@ class SVRG(GradientSolver, MinibatchSolver):
         return samples + 2 * self.budget.work(samples)
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         if subproblem.oracle.has_random_layers:
             raise InputError("SVRG needs a model without random layers, such as dropout: use SGD")
         full = subproblem.smooth(start)
 
         def step(w: Vector, of_step: Subproblem, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
-            difference = tree.sub(of_step.batch_smooth(w, positions, mask),
-                                  of_step.batch_smooth(start, positions, mask))
+            difference = tree.sub(of_step.batch_smooth(w, positions, mask)[0],
+                                  of_step.batch_smooth(start, positions, mask)[0])
             return proximal_step(of_step, w, tree.axpy(1, difference, full), self.learning_rate, self.proximal)
 
-        return over_minibatches(step, start, subproblem, key, effort, self.budget, self.batches)
+        return *over_minibatches(step, start, subproblem, key, effort, self.budget, self.batches), memory

@@ -58,8 +58,8 @@ class Unrolled(LocalSolver):
         return Unrolled(self.solver.at(t), self.count)
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Array]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Array, PartyMemory]:
         solver = self.solver.at(jnp.array(0))
         samples = subproblem.oracle.samples
 
@@ -69,10 +69,10 @@ class Unrolled(LocalSolver):
             else:
                 batch = solver.batches.draw(key, number[None], samples, solver.batch_size)
                 at_step = subproblem.at_step(jax.random.fold_in(key, number))  # of random layers
-                gradient = at_step.batch_smooth(w, batch.positions[0], batch.mask[0])
+                gradient, _ = at_step.batch_smooth(w, batch.positions[0], batch.mask[0])
             return proximal_step(subproblem, w, gradient, solver.learning_rate, solver.proximal), None
 
-        return jax.lax.scan(step, start, jnp.arange(self.count))[0], jnp.array(self.count)
+        return jax.lax.scan(step, start, jnp.arange(self.count))[0], jnp.array(self.count), memory
 
 
 class _FixedOracle(SampleOracle):
@@ -92,11 +92,12 @@ class _FixedOracle(SampleOracle):
     @override
     def grad(self, w: Vector) -> Vector:
         positions = jnp.arange(self.count)
-        return self.batch_grad(w, positions, positions >= 0)
+        return self.batch_grad(w, positions, positions >= 0)[0]
 
     @override
-    def batch_grad(self, w: Vector, positions: Array, mask: Array) -> Vector:
-        return tree.axpy(self.model.l2, w, jax.grad(self._mean_loss)(w, positions, mask))
+    def batch_grad(self, w: Vector, positions: Array, mask: Array,
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
+        return tree.axpy(self.model.l2, w, jax.grad(self._mean_loss)(w, positions, mask)), memory
 
     def _mean_loss(self, w: Vector, positions: Array, mask: Array) -> Float[Array, ""]:
         rows = self.offset + jnp.where(mask, positions, 0)
