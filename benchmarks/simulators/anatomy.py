@@ -88,7 +88,7 @@ def local_work(problem: rv.problems.LearningProblem, solver: rv.SGD, facts: dict
         return lambda total, at, mask: total + jnp.sum(problem.x[oracle.offset + at]).astype(total.dtype)
 
     def gradient(problem: Any, oracle: Any) -> Callable[..., Any]:
-        return lambda w, at, mask: oracle.batch_grad(tree.axpy(1e-30, w, w0), at, mask)
+        return lambda w, at, mask: oracle.batch_grad(tree.axpy(1e-30, w, w0), at, mask)[0]
 
     def solved(problem: Any, k: Any, key: Any) -> Any:
         return solver(Subproblem(problem.oracle(k), w0, facts["mu"]), w0, key, full_effort)[0]

@@ -52,7 +52,7 @@ def test_marina_with_minibatches_by_a_plain_loop():
             oracle = problem.oracle(k)
             key = keys.party_key(keys.phase_key(keys.round_key(keys.root_key(SEED), jnp.array(t)), 0), k)
             positions, mask = Shuffled().draw(key, jnp.zeros(1, jnp.int32), oracle.samples, 4)
-            gradient, last = (oracle.batch_grad(w, positions[0], mask[0]) for w in (model, previous))
+            gradient, last = (oracle.batch_grad(w, positions[0], mask[0])[0] for w in (model, previous))
             difference = jax.tree.map(jnp.subtract, gradient, last)
             replies.append(oracle.grad(model) if coins[-1] else
                            codec.decode(codec.encode(difference, keys.codec_key(key))))

@@ -21,7 +21,7 @@ TRACED_CLAUSES = [testing.check_models, testing.check_declarations,
 ELSEWHERE = {
     "FederatedNewton": "../math/test_newton.py", "FixedPointSums": "test_fixed_point_sums.py",
     "GraphSplitting": "test_graph.py", "SumsOfFit": "../federation/test_federated_regression.py",
-    "ModelState": "test_model_state.py", "NormLimit": "test_admission.py", "PersistentMemory": "test_memory.py",
+    "ModelState": "test_model_state.py", "NormLimit": "test_admission.py",
     "PrivateParties": "test_private_parties.py", "WarmStart": "../simulator/test_notebook_output.py",
 }
 

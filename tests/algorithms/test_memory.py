@@ -1,6 +1,6 @@
 """Memory of local work across rounds: optimizer states and oracles' memories, kept as private states of the parties."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms.combinators.persistent_memory import PersistentMemory, with_memory
+from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.rounds import compiled_programs, run_rounds
@@ -18,6 +18,7 @@ from resolvent.testing.contract import check_compiles_once
 from resolvent.testing.python_loop import python_rounds
 
 RATE = 0.1
+ModelState = rv.combinators.ModelState
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +57,17 @@ class Drift(Problem):
         return self.oracle(k).value(w), jnp.zeros(())
 
 
+class Held(Drift):
+    """Its parties can choose between models."""
+
+    @classmethod
+    def of(cls, problem):
+        return cls(**{f.name: getattr(problem, f.name) for f in fields(problem)})
+
+    def oracle(self, k):
+        return Scored(jnp.array(1), super().oracle(k).centre)
+
+
 class Counting(Oracle):
     centre: jax.Array
 
@@ -65,14 +77,16 @@ class Counting(Oracle):
     def grad(self, w):
         return w - self.centre
 
-    def batch_grad(self, w, positions, mask):
-        return self.grad(w)
-
     def init_memory(self, w):
         return jnp.array(0)
 
-    def batch_grad_with_memory(self, w, memory, positions, mask):
+    def batch_grad(self, w, positions, mask, memory=()):
         return self.grad(w), memory if isinstance(memory, tuple) else memory + 1
+
+
+class Scored(Counting):
+    def held_out(self, w):
+        return self.value(w), -self.value(w)
 
 
 def adam(keep, steps=2):
@@ -101,7 +115,7 @@ def test_parties_keep_the_moments_of_adam_while_they_are_absent():
     cohorts = [np.unique(rows) for rows in _cohorts(problem, participation, 5)]
     w, states = expected_fedavg(problem, 5, cohorts)
     np.testing.assert_allclose(result.server_model, w, atol=1e-12)
-    memory = result.state.parties.memory.value
+    memory = result.state.parties.memory.value[""]
     for k, state in states.items():
         for actual, expected in zip(jax.tree.leaves(memory.solver), jax.tree.leaves(state), strict=True):
             np.testing.assert_allclose(actual[k], expected, atol=1e-12)
@@ -152,7 +166,7 @@ def test_the_memory_is_private_a_finite_reply_that_is_refused_renews_it():
 
     state = run_rounds(rv.fedavg(adam(True)), Drift.make(), Weightless(), rounds=2)
     np.testing.assert_array_equal(state.server.inner, 0)
-    np.testing.assert_array_equal(state.parties.memory.value.oracle, [4, 4, 4])
+    np.testing.assert_array_equal(state.parties.memory.value[""].oracle, [4, 4, 4])
 
 
 @pytest.mark.nightly
@@ -162,7 +176,7 @@ def test_without_a_memory_nothing_changes_and_nothing_compiles_again():
     assert with_memory(algorithm, problem) is algorithm
     first = run_rounds(algorithm, problem)
     before = compiled_programs()
-    wrapped = run_rounds(PersistentMemory(algorithm), problem)  # an empty memory adds no numbers
+    wrapped = run_rounds(ModelState(algorithm, None), problem)  # an empty memory adds no numbers
     assert len(jax.tree.leaves(wrapped)) == len(jax.tree.leaves(first))
     jax.tree.map(np.testing.assert_array_equal, wrapped.server.inner, first.server)
     run_rounds(algorithm, problem)
@@ -171,18 +185,79 @@ def test_without_a_memory_nothing_changes_and_nothing_compiles_again():
 
 @pytest.mark.nightly
 def test_numbers_of_a_solver_with_memory_do_not_compile_again():
-    check_compiles_once(lambda solver: PersistentMemory(rv.fedavg(rv.OptaxSolver(
-        rv.solvers.traced_optimizer(optax.adam, learning_rate=solver.learning_rate), steps=2, keep=True))))
+    check_compiles_once(lambda solver: ModelState(rv.fedavg(rv.OptaxSolver(
+        rv.solvers.traced_optimizer(optax.adam, learning_rate=solver.learning_rate), steps=2, keep=True)), None))
 
 
-@pytest.mark.parametrize(("preset", "message"), [
-    (rv.ditto, "Ditto works 2 times with a local solver"),
-    (rv.pfedme, "PFedMe does not hand on the memory of its local solver"),
-    (lambda solver: rv.combinators.FineTuned(rv.fedavg(solver), solver), "has 2 local solvers with a memory"),
+def test_each_local_work_of_a_party_has_its_own_moments():
+    """Ditto, whose parties train the shared and the personal model, with the moments of two Adams."""
+    problem, lam, steps, rounds = Drift.make(), 0.3, 2, 4
+    result = rv.simulate(rv.ditto(adam(True, steps), lam=lam), problem, rounds=rounds, progress=False)
+    w, v = jnp.zeros(2), [jnp.zeros(2)] * 3
+    of_w, of_v = ([optax.adam(RATE).init(w)] * 3 for _ in range(2))
+    for t in range(rounds):
+        replies = []
+        for k in range(3):
+            reply = w
+            for _ in range(steps):
+                update, of_w[k] = optax.adam(RATE).update(reply - problem.centres[k] * t, of_w[k], reply)
+                reply = reply + update
+                update, of_v[k] = optax.adam(RATE).update(v[k] - problem.centres[k] * t + lam * (v[k] - w), of_v[k])
+                v[k] = v[k] + update
+            replies.append(reply)
+        w = jnp.mean(jnp.stack(replies), axis=0)
+    np.testing.assert_allclose(result.server_model, w, atol=1e-12)
+    for k in range(3):
+        np.testing.assert_allclose(result.personal_model(k), v[k], atol=1e-12)
+
+
+def test_the_moments_of_adam_go_through_the_steps_of_pfedme_and_through_candidates():
+    """One solve per step on the envelope, with the same moments; each candidate has moments of its own."""
+    problem, lam, eta = Drift.make(parties=1), 2.0, 0.4
+    result = rv.simulate(rv.pfedme(adam(True, 1), lam=lam, eta=eta, steps=3), problem, rounds=3, progress=False)
+    w, state = jnp.zeros(2), optax.adam(RATE).init(jnp.zeros(2))
+    for t in range(3):
+        theta = w
+        for _ in range(3):
+            update, state = optax.adam(RATE).update(theta - problem.centres[0] * t + lam * (theta - w), state)
+            theta = theta + update
+            w = w - eta * lam * (w - theta)
+    np.testing.assert_allclose(result.server_model, w, atol=1e-12)
+
+    first, second = (rv.fedplus(adam(True), rv.penalties.L2Norm(), sigma=sigma, delta=0.5) for sigma in (0.5, 2.0))
+    both = rv.simulate(rv.combinators.HeldOutSelection(first, (second,)), Held.of(Drift.make()), rounds=3,
+                       progress=False).state.parties
+    alone = rv.simulate(first, Drift.make(), rounds=3, progress=False).state.parties
+    for name, kept in alone.memory.value.items():
+        jax.tree.map(np.testing.assert_array_equal, both.memory.value[name], kept)
+    moments = both.memory.value["other candidates: "].solver
+    assert jax.tree.leaves(moments)[0].shape[:2] == (3, 1)
+    np.testing.assert_array_equal(jax.tree.leaves(moments)[0], 6)  # Adam's count: two steps in each of three rounds
+
+
+class Twice(rv.combinators.Combinator):
+    """Works again without a name of its own."""
+
+    def party(self, inner, state, message, oracle, key, effort, phase):
+        inner(state, message, oracle, key, effort)
+        return inner(state, message, oracle, key, effort)
+
+
+class Forgetful(rv.combinators.Combinator):
+    """Returns no info of its local work."""
+
+    def party(self, inner, state, message, oracle, key, effort, phase):
+        after, reply, info = inner(state, message, oracle, key, effort)
+        return after, reply, {"model": info["model"]}
+
+
+@pytest.mark.parametrize(("combinator", "message"), [
+    (Twice, "ModelAggregation works 2 times with a local solver in one phase, and two works have one name"),
+    (Forgetful, "does not hand on the memory of its local work"),
 ])
-def test_methods_that_cannot_keep_a_memory_are_refused(preset, message):
+def test_methods_that_lose_a_memory_are_refused(combinator, message):
     with pytest.raises(rv.InputError, match=message):
-        rv.simulate(preset(adam(True)), Drift.make(), rounds=1, progress=False)
+        rv.simulate(combinator(rv.fedavg(adam(True))), Drift.make(), rounds=1, progress=False)
 
 
 def test_implicit_steps_of_sgd_and_the_moments_of_adam():

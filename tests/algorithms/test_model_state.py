@@ -13,10 +13,10 @@ from stateful_network import MOMENTUM, RATE, SMALL, Network, problem
 
 import nightly
 import resolvent as rv
+from resolvent.algorithms.combinators.held_out import _interpolated
 from resolvent.algorithms.combinators.persistent_memory import with_memory
 from resolvent.math import tree
 from resolvent.problem.models.stateful import ParamsAndState
-from resolvent.problem.oracle import PartyMemory, remembering
 from resolvent.testing import assert_close, python_rounds
 
 EPS, ROUNDS = 1e-5, 3
@@ -44,14 +44,14 @@ def plain_loss(w, x, y, statistics=None):
 plain_gradient = jax.jit(jax.grad(plain_loss))
 
 
-def plain_work(w, state, x, y, *, frozen=False):
-    """Two steps on all samples, and the statistics after them, by NumPy."""
+def plain_work(w, state, x, y, *, frozen=False, pull=lambda w: w):
+    """Two steps on all samples, each followed by a pull, and the statistics after them, by NumPy."""
     count, mean, variance = state
     for _ in range(2):
         h = np.asarray(x @ w["A"].T + w["a"])
         statistics = (mean, variance) if frozen else None
         gradient = plain_gradient(w, x, y, statistics)
-        w = {name: w[name] - RATE * gradient[name] for name in w}
+        w = pull({name: w[name] - RATE * gradient[name] for name in w})
         if not frozen:
             count = count + 1
             mean = MOMENTUM * mean + (1 - MOMENTUM) * h.mean(axis=0)
@@ -108,7 +108,7 @@ def test_evaluation_uses_the_statistics_of_the_policy(policy):
 
 
 def gradient_and_state(oracle, w, positions, mask):
-    return jax.jit(lambda params, state: oracle.batch_grad_with_memory(params, state, positions, mask))(
+    return jax.jit(lambda params, state: oracle.batch_grad(params, positions, mask, state))(
         w.params, w.state)
 
 
@@ -156,6 +156,76 @@ def test_the_simulator_follows_a_plain_loop(name):
     assert any(moved)
 
 
+def test_dittos_two_models_have_statistics_of_their_own_by_a_plain_loop():
+    """Those of the shared model are averaged; those of a party's own model stay with it, and are what it uses."""
+    lam = 0.3
+    algorithm = with_memory(rv.ditto(SGD, lam=lam), problem())
+    trained = trajectory(algorithm, problem(), ROUNDS)
+    first = (0, np.zeros(4), np.ones(4))
+    shared, average_state = arrays(trained[0].server.inner), first
+    own = [(shared, first)] * 3
+    kappa = 1 / (1 + RATE * lam)
+    for federation in trained[1:]:
+        own = [plain_work(v, state, *samples(k), pull=lambda w, s=shared: {
+            name: kappa * w[name] + (1 - kappa) * s[name] for name in w}) for k, (v, state) in enumerate(own)]
+        replies = [plain_work(shared, average_state, *samples(k)) for k in range(3)]
+        shared, average_state = average([w for w, _ in replies]), average([state for _, state in replies])
+        equal(arrays(federation.server.inner), shared)
+        equal(values(federation.server.extra), average_state)
+    personal = personal_models(algorithm, problem(), trained[-1])
+    equal(arrays(personal.params), jax.tree.map(lambda *rows: np.stack(rows), *[v for v, _ in own]))
+    equal(values(personal.state), jax.tree.map(lambda *rows: np.stack(rows), *[state for _, state in own]))
+
+
+@nightly.parametrize("policy", ["average", "private"])
+def test_a_mixture_of_models_has_the_mixture_of_their_states(policy):
+    """v_k of the interpolation is the model that ``local`` trains, with its statistics."""
+    inner = rv.fedavg(SGD)
+    algorithm = ModelState(rv.combinators.HeldOutInterpolation(inner, SGD, points=3), policy)
+    state, alone, joint = (trajectory(a, problem(), ROUNDS)[-1]
+                           for a in (algorithm, ModelState(rv.local(SGD), "private"), ModelState(inner, policy)))
+    own, shared = (personal_models(a, problem(), s) for a, s in (
+        (ModelState(rv.local(SGD), "private"), alone), (ModelState(inner, policy), joint)))
+    oracle = problem().oracle(jnp.array(1))
+    row = jax.tree.map(lambda leaf: leaf[1], state.parties)
+    message = algorithm.model_message(state.server, jnp.array(1))
+    local, mixed = jax.tree.map(lambda leaf: leaf[1], own), jax.tree.map(lambda leaf: leaf[1], shared)
+    equal(algorithm.personal_model(row, message, oracle), local)  # nobody has held-out samples: s is 0
+    half = _interpolated(local, mixed, jnp.array(0.5))
+    equal(half.params, tree.lerp(local.params, mixed.params, 0.5))
+    for a, b, c in zip(*map(values, (half.state, local.state, mixed.state)), strict=True):
+        equal(a, (b + c) / 2)
+
+
+PERSONAL = {
+    "ditto": rv.ditto,
+    "fedrep": lambda s: rv.fedrep(s, layers=("head*",)),
+    "apfl": rv.apfl,
+    "pfedme": lambda s: rv.pfedme(s, steps=2),
+    "fed+": lambda s: rv.fedgeomed_plus(s, sigma=1.0, delta=0.1),
+    "interpolation": lambda s: rv.combinators.HeldOutInterpolation(rv.fedavg(s), s),
+    "flix around ditto": lambda s: rv.combinators.ExplicitMixture(rv.ditto(s), s, alpha=0.5),
+    "fine-tuned": lambda s: rv.combinators.FineTuned(rv.combinators.SharedUntilTrained(rv.ditto(s)), s),
+    "candidates": lambda s: rv.combinators.HeldOutSelection(rv.fedprox(s, mu=0.1), (rv.fedprox(s, mu=1.0),)),
+}
+
+
+@nightly.parametrize("name", PERSONAL, per_commit=2)
+def test_methods_with_several_models_run_with_statistics(name):
+    """In the simulator as in a plain loop, and every party's own model has moved with statistics of its own."""
+    of_all = problem((4, 5, 9))
+    algorithm = with_memory(PERSONAL[name](SMALL), of_all)
+    expected = python_rounds(algorithm, of_all, rv.participation.Full(), int(SEED), 2)
+    states = trajectory(algorithm, of_all, 2)
+    for state, like in zip(states, expected, strict=True):
+        assert_close(state, like, 1e-11)
+    personal = personal_models(algorithm, of_all, states[-1])
+    count, mean, _ = values(personal.state)
+    assert np.all(count > 0)
+    assert np.all(np.isfinite(mean))
+    assert np.any(mean != 0)
+
+
 def test_the_state_is_no_parameter_of_a_proximal_term_a_codec_or_l2():
     of_all = problem()
     w = of_all.init(jax.random.key(0))
@@ -173,9 +243,8 @@ def test_models_without_a_state_are_run_as_before():
     algorithm = rv.fedavg(SGD)
     assert with_memory(algorithm, classification()) is algorithm
     oracle = classification().oracle(jnp.array(0))
-    memory = remembering(oracle, PartyMemory()).memory
-    assert oracle.batch_grad_with_memory(classification().init(jax.random.key(0)), memory.oracle, jnp.arange(2),
-                                         jnp.ones(2, bool))[1] == ()
+    w = classification().init(jax.random.key(0))
+    assert oracle.init_memory(w) == oracle.batch_grad(w, jnp.arange(2), jnp.ones(2, bool))[1] == ()
 
 
 def moments(values):
@@ -249,6 +318,25 @@ def test_a_checkpoint_continues_with_the_state(tmp_path):
     assert values(started.server_model.state)[0] > values(whole.server_model.state)[0]
 
 
+def test_equinoxs_batch_norm_runs_in_its_default_mode():
+    class Averaged(eqx.Module):
+        norm: eqx.nn.BatchNorm
+        head: eqx.nn.Linear
+
+        def __init__(self, key):
+            self.norm, self.head = eqx.nn.BatchNorm(3, "batch", mode="ema"), eqx.nn.Linear(3, 3, key=key)
+
+        def __call__(self, x, state):
+            x, state = self.norm(x, state)
+            return self.head(x), state
+
+    of_all = rv.problems.LearningProblem(rv.models.from_equinox(Averaged), classification_data())
+    result = rv.simulate(rv.fedavg(rv.SGD(0.1, batch_size=8, epochs=1)), of_all, rounds=1, progress=False)
+    leaves = leaves_of(result.server_model.state)
+    assert not leaves["ema_first_time_index"]  # its first statistics are those of the first minibatch
+    equal(leaves["0"], np.mean([moments(samples(k)[0])[0] for k in range(3)], axis=0), 1e-6)
+
+
 class Sample(eqx.Module):
     """Two layers of BatchNorm under different names of the minibatch."""
 
@@ -265,9 +353,8 @@ class Sample(eqx.Module):
 
 MISTAKES = {
     "solver": (lambda: trajectory(rv.fedavg(rv.solvers.GD(0.1)), problem(), 1), "does not change the model's state"),
-    "method": (lambda: trajectory(rv.pfedme(SGD), problem(), 1), "does not hand on the memory of its local work"),
-    "objective": (lambda: trajectory(rv.apfl(SGD), problem(), 1), "APFL does not hand on the memory of its local work"),
-    "several solvers": (lambda: trajectory(rv.ditto(SGD), problem(), 1), "works 2 times with a local solver"),
+    "method": (lambda: trajectory(rv.dgd(learning_rate=0.1, alpha=1.0), problem(), 1),
+               "does not hand on the memory of its local work"),
     "private gradients": (lambda: trajectory(rv.fedavg(rv.solvers.DPSGD(0.1)), problem(), 1), "noise"),
     "no state": (lambda: trajectory(ModelState(rv.fedavg(SGD)), classification(), 1), "leave ModelState out"),
     "inside": (lambda: trajectory(rv.combinators.SharedUntilTrained(ModelState(rv.fedavg(SGD))), problem(), 1),

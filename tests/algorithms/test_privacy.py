@@ -30,8 +30,8 @@ class Rows(Oracle):
     def grad(self, w):
         return jnp.mean(self.rows, axis=0)
 
-    def batch_grad(self, w, positions, mask):
-        return jnp.sum(jnp.where(mask[:, None], self.rows[positions], 0), axis=0) / jnp.sum(mask)
+    def batch_grad(self, w, positions, mask, memory=()):
+        return jnp.sum(jnp.where(mask[:, None], self.rows[positions], 0), axis=0) / jnp.sum(mask), memory
 
 
 def oracle_of(rows):
@@ -79,7 +79,7 @@ def test_one_sample_changes_the_sum_by_at_most_the_clip():
 
 def test_the_noise_has_the_stated_standard_deviation():
     solver = DPSGD(1.0, clip=0.5, noise_multiplier=3.0, batch_size=10, steps=1)
-    w, _ = solver(rv.problems.Subproblem(oracle_of(np.zeros((40, 100_000))), jnp.zeros(100_000)), jnp.zeros(100_000),
+    w, _, _ = solver(rv.problems.Subproblem(oracle_of(np.zeros((40, 100_000))), jnp.zeros(100_000)), jnp.zeros(100_000),
                   jax.random.key(2), jnp.ones(()))
     expected = 3.0 * 0.5 / 10
     assert np.std(np.asarray(w)) == pytest.approx(expected, rel=5 / math.sqrt(2 * 100_000))

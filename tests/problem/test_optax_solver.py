@@ -41,7 +41,7 @@ def subproblem(rng, samples=11):
 @nightly.parametrize(("effort", "epochs"), [(0.4, 2), (1.0, 3), (0.0, 0)])
 def test_an_optax_solver_is_a_plain_loop_over_sgds_batches(solver, optimizer, effort, epochs):
     sub, start = subproblem(np.random.default_rng(0))
-    answer, steps = solver(sub, start, KEY, jnp.array(effort))
+    answer, steps, _ = solver(sub, start, KEY, jnp.array(effort))
     w, memory = start, optimizer.init(start)
 
     def objective(v, rows):
@@ -97,9 +97,9 @@ def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
 @pytest.mark.nightly
 def test_lbfgs_on_samples_leaves_no_gradient_and_honours_partial_work():
     sub, start = subproblem(np.random.default_rng(3))
-    w, _ = jax.jit(rv.solvers.LBFGS(steps=100, tolerance=1e-9))(sub, start, KEY, jnp.array(1.0))
+    w, _, _ = jax.jit(rv.solvers.LBFGS(steps=100, tolerance=1e-9))(sub, start, KEY, jnp.array(1.0))
     assert max(float(jnp.abs(g).max()) for g in jax.tree.leaves(sub.grad(w))) < 1e-9
-    part, steps = rv.solvers.LBFGS(steps=10, tolerance=0.0)(sub, start, KEY, jnp.array(0.25))
+    part, steps, _ = rv.solvers.LBFGS(steps=10, tolerance=0.0)(sub, start, KEY, jnp.array(0.25))
     assert int(steps) == 3
     assert float(sub.value(part)) < float(sub.value(start))
 
@@ -112,7 +112,7 @@ def test_adam_in_half_precision_has_moments_in_float32(dtype):
                                jnp.zeros((), dtype))
 
     start = jnp.zeros(3, dtype)
-    w, _ = rv.solvers.adam(0.1, steps=4)(rv.problems.Subproblem(oracle(dtype), start), start, KEY, jnp.array(1.0))
+    w, _, _ = rv.solvers.adam(0.1, steps=4)(rv.problems.Subproblem(oracle(dtype), start), start, KEY, jnp.array(1.0))
     assert w.dtype == dtype
     np.testing.assert_allclose(w.astype(jnp.float32), [0.4, -0.4, 0], rtol=0.02)
 
@@ -148,13 +148,14 @@ def test_a_federation_with_each_solver():
                                                 jnp.asarray(rng.normal(size=(3, 5))))
 
     class Sketched(rv.solvers.LocalSolver):
-        """The least that a user's solver must do: respect the effort, return the parameters and the steps made."""
+        """The least that a user's solver must do: respect the effort, return parameters, steps made and memory."""
 
         rate: float
 
-        def __call__(self, subproblem, start, key, effort):
+        def __call__(self, subproblem, start, key, effort, memory):
             w = jax.tree.map(lambda a, g: a - self.rate * g, start, subproblem.grad(start))
-            return jax.tree.map(lambda a, b: jnp.where(effort > 0, a, b), w, start), (effort > 0).astype(jnp.int32)
+            w = jax.tree.map(lambda a, b: jnp.where(effort > 0, a, b), w, start)
+            return w, (effort > 0).astype(jnp.int32), memory
 
     def final(solver):
         return rv.simulate(rv.fedprox(solver, mu=0.5), problem, rounds=5, progress=False).server_model

@@ -38,7 +38,7 @@ def test_solvers_are_traced_on_shapes_alone(solver, map_):
     def work(w):
         oracle = ShapeOracle() if map_ is None else through(ShapeOracle(), map_)
         value, held_out = oracle.value(w), oracle.held_out(w)
-        reply, _ = solver(rv.problems.Subproblem(oracle, w, 0.5), w, jax.random.key(0), jnp.ones(()))
+        reply, _, _ = solver(rv.problems.Subproblem(oracle, w, 0.5), w, jax.random.key(0), jnp.ones(()))
         return reply, value, held_out
 
     w = {"w": jnp.ones(3)}

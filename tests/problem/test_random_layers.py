@@ -38,7 +38,7 @@ def compiled_step(objective):
     def move(w, step):
         minibatch = Shuffled().draw(KEY, step[None], objective.samples, 4)
         of_step = objective.at_step(jax.random.fold_in(jax.random.fold_in(KEY, TAG), step))
-        gradient = of_step.batch_grad(w, minibatch.positions[0], minibatch.mask[0])
+        gradient = of_step.batch_grad(w, minibatch.positions[0], minibatch.mask[0])[0]
         return jax.tree.map(lambda leaf, g: leaf - 0.1 * g, w, gradient)
     return move
 
@@ -47,7 +47,7 @@ def test_each_step_has_a_key_of_its_own(oracle):
     """SGD is the loop over minibatches with the key of the step folded in; through a map as well."""
     start = example_problem().init(KEY)
     for objective in (oracle, through(oracle, GradientStep(0.1, second_order=False))):
-        w, steps = jax.jit(rv.SGD(0.1, batch_size=4, epochs=1))(Subproblem(objective, start), start, KEY,
+        w, steps, _ = jax.jit(rv.SGD(0.1, batch_size=4, epochs=1))(Subproblem(objective, start), start, KEY,
                                                                jnp.ones(()))
         move, expected = compiled_step(objective), start
         for step in range(int(steps)):

@@ -10,7 +10,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.problem.oracle import Oracle
+from resolvent.problem.oracle import NO_MEMORY, Oracle
 from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.xla.shuffle import Shuffle
@@ -31,8 +31,8 @@ class Visits(Oracle):
     def grad(self, w):
         return -jnp.ones_like(w)
 
-    def batch_grad(self, w, positions, mask):
-        return -jnp.zeros_like(w).at[positions].add(mask.astype(w.dtype))
+    def batch_grad(self, w, positions, mask, memory=()):
+        return -jnp.zeros_like(w).at[positions].add(mask.astype(w.dtype)), memory
 
 
 @partial(jax.jit, static_argnames="room")
@@ -42,7 +42,7 @@ def visit(solver, samples, effort, key, room):
 
 
 def visits(solver, samples, *, effort=1.0, room=32, key=0):
-    w, steps = visit(solver, jnp.array(samples), jnp.array(effort), key, room)
+    w, steps, _ = visit(solver, jnp.array(samples), jnp.array(effort), key, room)
     return np.asarray(w), int(steps)
 
 
@@ -136,7 +136,7 @@ def test_sgd_is_its_numpy_twin(proximal):
                              for _ in range(3))
     key = jax.random.key(5)
     solver = rv.SGD(eta, batch_size=batch, epochs=2, proximal=proximal)
-    actual, _ = solver(rv.problems.Subproblem(oracle, centre, s, linear), start, key, jnp.array(1.0))
+    actual, _, _ = solver(rv.problems.Subproblem(oracle, centre, s, linear), start, key, jnp.array(1.0))
 
     w = {k: np.array(v) for k, v in start.items()}
     for epoch in range(2):
@@ -170,7 +170,7 @@ def test_closed_form_has_no_gradient_left():
     oracle = rv.problems.QuadraticProblem.least_squares(a, b).oracle(jnp.array(0))
     sub = rv.problems.Subproblem(oracle, centre, 0.4, linear)
     start = jnp.zeros(5)
-    w, _ = rv.solvers.ClosedForm()(sub, start, jax.random.key(0), jnp.array(1.0))
+    w, _, _ = rv.solvers.ClosedForm()(sub, start, jax.random.key(0), jnp.array(1.0))
     assert float(jnp.abs(sub.grad(w)).max()) < 1e-12
     assert float(sub.inexactness(w, start)) < 1e-12
     np.testing.assert_array_equal(rv.solvers.ClosedForm()(sub, start, jax.random.key(0), jnp.array(0.0))[0], start)
@@ -181,7 +181,7 @@ def test_inexactness_of_one_gradient_step_by_hand():
     """FedProx, Definition 2: on w^2 (1 + mu)/2 - g w a step eta scales the gradient by |1 - eta(1 + mu)|."""
     problem = rv.problems.QuadraticProblem(jnp.ones((1, 1, 1)), jnp.full((1, 1), 3.0))
     sub = rv.problems.Subproblem(problem.oracle(jnp.array(0)), jnp.zeros(1), 0.5)
-    w, _ = rv.solvers.GD(0.2, proximal="explicit")(sub, jnp.zeros(1), jax.random.key(0), jnp.array(1.0))
+    w, _, _ = rv.solvers.GD(0.2, proximal="explicit")(sub, jnp.zeros(1), jax.random.key(0), jnp.array(1.0))
     assert float(sub.inexactness(w, jnp.zeros(1))) == pytest.approx(1 - 0.2 * 1.5, abs=1e-14)
 
 
@@ -227,8 +227,9 @@ def test_a_users_own_solver():
 
         amount: float = eqx.field(default=0.5)
 
-        def __call__(self, subproblem, start, key, effort):
-            return jax.tree.map(lambda a, c: a + self.amount * (c - a), start, subproblem.center), jnp.array(1)
+        def __call__(self, subproblem, start, key, effort, memory=NO_MEMORY):
+            w = jax.tree.map(lambda a, c: a + self.amount * (c - a), start, subproblem.center)
+            return w, jnp.array(1), memory
 
     sub = rv.problems.Subproblem(Visits(samples=jnp.array(1)), jnp.full(2, 4.0))
     np.testing.assert_array_equal(Halve()(sub, jnp.zeros(2), jax.random.key(0), jnp.array(1.0))[0], 2.0)

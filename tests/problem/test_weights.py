@@ -77,7 +77,7 @@ def test_minibatch_gradients_have_the_mean_of_the_full_gradient():
     w, oracle = point(problem), problem.oracle(jnp.array(0))
     for is_linear in (True, False):  # both ways to compute a minibatch gradient
         count = 2 if is_linear else 200
-        batches = [oracle.batch_grad(w, jnp.resize(jnp.array([i]), count), jnp.arange(count) < 2) for i in range(6)]
+        batches = [oracle.batch_grad(w, jnp.resize(jnp.array([i]), count), jnp.arange(count) < 2)[0] for i in range(6)]
         mean = jax.tree.map(lambda *g: sum(g) / 6, *batches)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean, oracle.grad(w))
 

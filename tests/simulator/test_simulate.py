@@ -186,10 +186,10 @@ def test_algorithm_that_does_not_fit_is_refused_before_the_first_round():
 class ReducesLongSteps(rv.solvers.GD):
     """A mistake: Python's if with a value that is not known before the program runs."""
 
-    def __call__(self, subproblem, start, key, effort):
+    def __call__(self, subproblem, start, key, effort, memory):
         if subproblem.value(start) > 1:
-            return start, jnp.zeros(())
-        return super().__call__(subproblem, start, key, effort)
+            return start, jnp.zeros(()), memory
+        return super().__call__(subproblem, start, key, effort, memory)
 
 
 class RepliesWithGradients(type(rv.fedavg(SOLVER))):

@@ -204,15 +204,16 @@ def test_penalties_with_a_mistake(penalty, message):
 class Lazy(S.LocalSolver):
     """Gradient steps on the oracle alone."""
 
-    def __call__(self, subproblem, start, key, effort):
-        return jnp.where(effort > 0, start - 0.1 * subproblem.oracle.grad(start), start), (effort > 0).astype(jnp.int32)
+    def __call__(self, subproblem, start, key, effort, memory=()):
+        w = jnp.where(effort > 0, start - 0.1 * subproblem.oracle.grad(start), start)
+        return w, (effort > 0).astype(jnp.int32), memory
 
 
 class Eager(S.GD):
     """Works without effort too."""
 
-    def __call__(self, subproblem, start, key, effort):
-        return super().__call__(subproblem, start, key, jnp.maximum(effort, 0.1))
+    def __call__(self, subproblem, start, key, effort, memory=()):
+        return super().__call__(subproblem, start, key, jnp.maximum(effort, 0.1), memory)
 
 
 class Rounds(S.GD):
@@ -223,9 +224,9 @@ class Rounds(S.GD):
 
 
 class Ascends(S.GD):
-    def __call__(self, subproblem, start, key, effort):
-        w, steps = super().__call__(subproblem, start, key, effort)
-        return 2 * start - w, steps
+    def __call__(self, subproblem, start, key, effort, memory=()):
+        w, steps, memory = super().__call__(subproblem, start, key, effort, memory)
+        return 2 * start - w, steps, memory
 
 
 @nightly.parametrize(("solver", "message"), [

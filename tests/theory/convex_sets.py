@@ -27,8 +27,8 @@ class OrthantOracle(Oracle):
         return -self.frame.T @ jnp.maximum(self.corner - self.frame @ w, 0) / self.slack
 
     @override
-    def batch_grad(self, w, positions, mask):
-        return self.grad(w)
+    def batch_grad(self, w, positions, mask, memory=()):
+        return self.grad(w), memory
 
     @override
     def proximal_point(self, center, weight, linear):

@@ -33,7 +33,7 @@ def market(days=40, parties=3, seed=0, **options):
 
 @jax.jit
 def minibatch(oracle, params, memory, positions, mask):
-    return oracle.batch_grad_with_memory(params, memory, positions, mask)
+    return oracle.batch_grad(params, positions, mask, memory)
 
 
 @functools.cache
@@ -115,7 +115,7 @@ def test_the_stored_memory_converges_to_the_recomputed_chain():
     starts = jax.random.randint(jax.random.key(0), (400,), 0, n - size + 1)
 
     def visit(memory, start):
-        return oracle.batch_grad_with_memory(params, memory, start + jnp.arange(size), jnp.ones(size, bool))[1], None
+        return oracle.batch_grad(params, start + jnp.arange(size), jnp.ones(size, bool), memory)[1], None
 
     memory = jax.lax.scan(visit, oracle.init_memory(params), starts)[0]
     chain = jax.jit(lambda w: oracle.weights(w))(params)

@@ -22,13 +22,13 @@ from resolvent.algorithms.exchange import (
 )
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle
+from resolvent.problem.oracle import Oracle, PartyMemory
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 __all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Message", "Method", "OnePhaseMethod", "PartyState", "Phase",
-           "Replies", "Reply", "ServerState", "SharedModelMethod", "algorithm_of_round",
-           "inexactness_if_recorded", "local_solvers", "local_work", "update_origin"]
+           "Replies", "Reply", "ServerState", "SharedModelMethod", "algorithm_of_round", "inexactness_if_recorded",
+           "info_of_all", "local_solvers", "local_work", "memory_before", "update_origin"]
 
 _MAX_REPR = 300  # characters
 
@@ -98,21 +98,31 @@ class SharedModelMethod(OnePhaseMethod):
         return state
 
 
-def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array,
-               effort: Float[Array, ""]) -> tuple[Vector, Info]:
-    """Solve a subproblem; the info has ``model`` and ``steps``, and ``inexactness`` if it is recorded.
+def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+               name: str = "") -> tuple[Vector, Info]:
+    """Solve a subproblem; the info has ``model``, ``steps`` and ``memory``, and ``inexactness`` if it is recorded.
 
-    If the party has a memory (``Oracle.memory``), the work begins with it, and ``memory`` is the one after it.
+    The work begins with the memory of its name in ``Oracle.memory``. A party that works several times in a phase gives
+    each work a name of its own, and returns ``info_of_all`` of their infos.
     """
-    oracle, after = subproblem.oracle, {}
-    if oracle.recording is not None and oracle.recording.on_work is not None:
-        oracle.recording.on_work()
-    if oracle.memory is None:
-        w, steps = solver(subproblem, start, key, effort)
-    else:
-        w, steps, after["memory"] = solver.solve_with_memory(subproblem, start, key, effort, oracle.memory)
+    recording, memory = subproblem.oracle.recording, memory_before(solver, subproblem, start, name)
+    if recording is not None and recording.on_work is not None:
+        recording.on_work(name)
+        return start, {"model": start, "steps": jnp.zeros((), tree.dtype(start)), "memory": {name: memory}}
+    w, steps, after = solver(subproblem, start, key, effort, memory)
     return w, {"model": w, "steps": steps.astype(tree.dtype(w)), **inexactness_if_recorded(subproblem, w, start),
-               **after}
+               "memory": {name: after}}
+
+
+def memory_before(solver: LocalSolver, subproblem: Subproblem, start: Vector, name: str = "") -> PartyMemory:
+    """The memory with which local work of this name begins: the last one, or before the first work a new one."""
+    oracle = subproblem.oracle
+    return oracle.memory.get(name) or PartyMemory(oracle.init_memory(start), solver.init_memory(start))
+
+
+def info_of_all(*infos: Info) -> Info:
+    """The last of several infos, with the memories of all."""
+    return infos[-1] | {"memory": {name: memory for info in infos for name, memory in info.get("memory", {}).items()}}
 
 
 def inexactness_if_recorded(subproblem: Subproblem, w: Vector, start: Vector) -> Info:

@@ -23,7 +23,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.problem.objective import Batch, LocalObjective
-from resolvent.problem.oracle import Oracle, ShapeOracle, recording
+from resolvent.problem.oracle import NO_MEMORY, Oracle, PartyMemory, ShapeOracle
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.problem.solvers.solver import LocalSolver
@@ -46,8 +46,6 @@ class Description:
         server: the server's state.
         party: a party's state.
         personal: a party's personal model.
-        local_work: in each phase, how often a party works with a local solver; a loop counts once.
-        returns_memory: whether a party's work hands on the memory with which it began.
         reads: what parties read of their samples before and in a round outside ``DPSGD``, in words, in order.
         info: names of the numbers that parties return for a run to record, by phase and in order.
         uses_held_out: whether a party looks at its held-out samples.
@@ -69,8 +67,6 @@ class Description:
     server: ServerState
     party: PartyState
     personal: Vector
-    local_work: tuple[int, ...]
-    returns_memory: bool
     reads: tuple[str, ...]
     info: tuple[str, ...]
     uses_held_out: bool
@@ -148,8 +144,8 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
     algorithm, w0, shares, memory, oracle = jax.tree.map(_shape, (algorithm, w0, shares, memory, oracle))
     k, key, effort = jax.eval_shape(lambda: (jnp.array(0), root_key(0), jnp.ones(())))
     log = _Log()
-    oracle = recording(_Probe(k, first_memory=memory, log=log) if oracle is None else oracle, on_work=log.count_work)
-    facts: dict[str, bool] = {"returns_memory": False}
+    oracle = _Probe(k, first_memory=memory, log=log) if oracle is None else oracle
+    facts: dict[str, bool] = {}
     numbers: dict[str, None] = {}
 
     def first_state(algorithm: AlgorithmFunctions, key: Array, w0: Vector, oracle: Oracle) -> PartyState:
@@ -161,7 +157,6 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
         message = phase.message(server, k)
         check_arrays(f"a message of {type(algorithm).__name__}", message)
         after, reply, info = party_work(phase, state, message, oracle, key, effort)
-        facts["returns_memory"] |= "memory" in info
         numbers.update({name: None for name, value in info.items()
                         if jax.tree_util.all_leaves([value]) and jnp.shape(value) == ()})
         return after, reply, message
@@ -177,12 +172,8 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
 
     server = jax.eval_shape(lambda a, w, s: tree.strongly_typed(a.init(w, s)), algorithm, w0, shares)
     first_program, state = _program(first_state, algorithm, key, w0, oracle)
-    results, calls = [], []
-    for number in range(count):
-        before = log.calls
-        results.append(_program(lambda *inputs, number=number: work(number, *inputs), algorithm, k, key, effort, server,
-                                state, oracle))
-        calls.append(log.calls - before)
+    results = [_program(lambda *inputs, number=number: work(number, *inputs), algorithm, k, key, effort, server,
+                        state, oracle) for number in range(count)]
     reads = tuple(log.reads)
     log.reads.clear()
     shared_inputs = algorithm, w0, server
@@ -193,7 +184,7 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
     uses_held_out = _HELD_OUT in (*reads, *log.reads)
     return _Static(Description(
         w0, tuple(message for _, (_, _, message) in results), tuple(reply for _, (_, reply, _) in results),
-        model_message, shared, server, state, personal, tuple(calls), reads=reads, info=tuple(numbers),
+        model_message, shared, server, state, personal, reads=reads, info=tuple(numbers),
         uses_held_out=uses_held_out, needs_held_out=uses_held_out and not algorithm.works_without_held_out,
         is_personal=is_personal,
         needs_individual_replies=needs_individual, first_program=first_program,
@@ -230,14 +221,10 @@ _LOSS, _GRADIENT, _MINIBATCH, _MINIMISER, _HELD_OUT, _SUMS = (
 
 
 class _Log:
-    """What a trace has met: reads of samples, in words and in order, and the number of local solvers."""
+    """The reads of samples that a trace has met, in words and in order."""
 
     def __init__(self) -> None:
         self.reads: dict[str, None] = {}
-        self.calls = 0
-
-    def count_work(self) -> None:
-        self.calls += 1
 
 
 class _Probe(ShapeOracle):
@@ -248,7 +235,7 @@ class _Probe(ShapeOracle):
 
     @override
     def init_memory(self, w: Vector) -> PyTree[Any]:
-        return self.first_memory
+        return super().init_memory(w) or self.first_memory
 
     @override
     def with_objective(self, objective: LocalObjective, **values: Any) -> "_Probe":
@@ -272,9 +259,10 @@ class _Probe(ShapeOracle):
         return super().grad(w)
 
     @override
-    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> Vector:
+    def batch_grad(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
         self.log.reads.setdefault(_MINIBATCH)
-        return super().batch_grad(w, positions, mask)
+        return super().batch_grad(w, positions, mask, memory)
 
     @override
     def proximal_point(self, center: Vector, weight: Any, linear: Vector | None) -> Vector:
@@ -293,10 +281,10 @@ class _Marker(LocalSolver):
     adds_noise: ClassVar[bool] = True
 
     @override
-    def __call__(self, subproblem: Subproblem, start: Vector, key: Array,
-                 effort: Float[Array, ""]) -> tuple[Vector, Int[Array, ""]]:
+    def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-        return jax.jit(_private_work)(data, start), jnp.array(1)
+        return jax.jit(_private_work)(data, start), jnp.array(1), memory
 
 
 def _marked(algorithm: Any) -> Any:

@@ -80,7 +80,7 @@ class Phase(NamedTuple):
         message: (server state, k) -> the message to party k.
         party: (party state, message, oracle, key, effort) -> (party state, reply, info). Under info, ``model`` is the
             party's model at the end of its local work; scalars can be recorded per party and round. The compiler
-            removes what is not recorded, and ``inexactness`` is missing then. ``memory`` is that of ``local_work``.
+            removes what is not recorded, and ``inexactness`` is missing then. ``memory`` is what local work hands on.
         server: (server state, replies, key) -> (server state, info).
 
     Example:

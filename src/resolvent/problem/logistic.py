@@ -1,10 +1,12 @@
 """Sums of logistic losses with a known minimiser: the second convex problem of the operator-splitting paper."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import NDArray
 from typing_extensions import override
 

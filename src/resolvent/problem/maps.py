@@ -21,6 +21,7 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
+from resolvent.problem.models.stateful import ParamsAndState
 from resolvent.problem.objective import Batch, LocalObjective
 from resolvent.problem.oracle import Oracle, ShapeOracle
 from resolvent.problem.quadratic import QuadraticOracle
@@ -216,6 +217,11 @@ class Composed(Oracle):
     def init_memory(self, w: Vector) -> PyTree[Any]:
         return self.inner.init_memory(w)
 
+    @property
+    @override
+    def model_state(self) -> dict[str, Any] | None:
+        return self.inner.model_state
+
     @override
     def at_step(self, key: Array) -> "Composed":
         """All gradients of the step have the same random layers, so that it descends one function."""
@@ -246,6 +252,8 @@ class Composed(Oracle):
     @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Held-out loss and score of T(w); T itself uses the training samples."""
+        if isinstance(w, ParamsAndState):
+            return replace(self, inner=self.inner.with_model_state(w.state)).held_out(w.params)
         return self.inner.held_out(self.map(w, self.inner.grad))
 
 

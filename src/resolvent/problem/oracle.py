@@ -19,6 +19,7 @@ from resolvent.math import tree
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
+from resolvent.problem.models.stateful import ParamsAndState
 from resolvent.problem.objective import Batch, LocalObjective
 
 
@@ -34,18 +35,20 @@ class PartyMemory(NamedTuple):
     solver: PyTree[Any] = ()
 
 
+NO_MEMORY = PartyMemory()  # with it, local work begins anew
+
+
 class Recording(eqx.Module):
     """What is recorded of a party's local work in addition to its results. Compiled functions are specialised to it.
 
     Attributes:
         names: names of the info that is computed even if no reply needs it, such as ``inexactness``.
-        on_work: is called with the name of the work when a trace reaches a local solver; None: nothing is called.
-        first_memory: whether local work returns its start and the memory with which it begins, and does not solve.
+        on_work: if set, local work calls it with its name, and returns its start and the memory with which it begins:
+            it does not solve.
     """
 
     names: tuple[str, ...] = eqx.field(static=True, default=())
     on_work: Callable[[str], None] | None = eqx.field(static=True, default=None)
-    first_memory: bool = eqx.field(static=True, default=False)
 
 
 class Oracle(eqx.Module):
@@ -101,7 +104,15 @@ class Oracle(eqx.Module):
 
         A model without a state is its parameters, and so they are returned; so is a model that has its state already.
         """
-        return params
+        if self.model_state is None or isinstance(params, ParamsAndState):
+            return params
+        after = self.memory[work].oracle if work in self.memory else ()
+        return ParamsAndState(params, after or self.model_state)
+
+    @property
+    def model_state(self) -> dict[str, Any] | None:
+        """The state to which ``with_model_state`` has bound the model; None if it has none."""
+        return None
 
     def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "Oracle":
         """The oracle of the parameters alone, of a model that has a state.
@@ -188,6 +199,17 @@ class ShapeOracle(Oracle):
     """
 
     samples: Int[Array, ""] = eqx.field(default_factory=lambda: jnp.array(1))
+    state: dict[str, Any] | None = eqx.field(default=None, kw_only=True)
+    changes: bool = eqx.field(static=True, default=False, kw_only=True)
+
+    @property
+    @override
+    def model_state(self) -> dict[str, Any] | None:
+        return self.state
+
+    @override
+    def init_memory(self, w: Vector) -> PyTree[Any]:
+        return self.state if self.state is not None and self.changes else ()
 
     @override
     def with_objective(self, objective: LocalObjective, **values: Any) -> "ShapeOracle":
@@ -195,7 +217,7 @@ class ShapeOracle(Oracle):
 
     @override
     def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "ShapeOracle":
-        return self
+        return replace(self, state=state, changes=changes)
 
     @override
     def total(self, f: Callable[[Batch, Model], PyTree[Any]], zero: PyTree[Any]) -> PyTree[Any]:
@@ -229,6 +251,16 @@ class ShapeOracle(Oracle):
         return zero, zero
 
 
+def remembering(oracle: Oracle, memory: dict[str, PartyMemory]) -> Oracle:
+    """The oracle with the memory with which each local work begins, by its name."""
+    return _with(oracle, lambda o: o.memory, memory)
+
+
 def recording(oracle: Oracle, names: tuple[str, ...] = (), on_work: Callable[[str], None] | None = None) -> Oracle:
     """The oracle whose local work is recorded, see ``Recording``."""
-    return replace(oracle, recording=Recording(names, on_work))
+    return _with(oracle, lambda o: o.recording, Recording(names, on_work))
+
+
+def _with(oracle: Oracle, field: Callable[[Oracle], Any], value: Any) -> Oracle:
+    changed: Oracle = eqx.tree_at(field, oracle, value, is_leaf=lambda x: x is None or isinstance(x, dict))
+    return changed

@@ -1,8 +1,10 @@
 """Problems with quadratic objectives."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.errors import InputError

@@ -56,12 +56,10 @@ class SampleOracle(Oracle):
         """The state of a model that training steps change."""
         return self.model.state if isinstance(self.model, BoundModel) and self.model.has_state else ()
 
+    @property
     @override
-    def model_after(self, params: Vector, work: str = "") -> Vector:
-        if not isinstance(self.model, BoundModel) or isinstance(params, ParamsAndState):
-            return params
-        state = self.memory[work].oracle if work in self.memory else ()
-        return ParamsAndState(params, state or self.model.state)
+    def model_state(self) -> dict[str, Any] | None:
+        return self.model.state if isinstance(self.model, BoundModel) else None
 
     @override
     def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "SampleOracle":
@@ -151,7 +149,8 @@ class SampleOracle(Oracle):
             return value, after
 
         gradient, after = model.rewritten(jax.grad(mean, has_aux=True))(w)
-        return tree.axpy(model.l2, w, gradient), tree.cast(after, memory)
+        # A constant, such as the flag of BatchNorm in the mode ``ema``, leaves the rewritten program as a number of Python.
+        return tree.axpy(model.l2, w, gradient), tree.cast(jax.tree.map(jnp.asarray, after), memory)
 
     @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -10,14 +10,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply, local_solvers, local_work
+from resolvent.algorithms.algorithm import (
+    Algorithm,
+    Info,
+    Message,
+    PartyState,
+    Reply,
+    info_of_all,
+    local_solvers,
+    local_work,
+)
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle
+from resolvent.problem.models.stateful import params_of
+from resolvent.problem.oracle import Oracle, PartyMemory, remembering
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
@@ -40,6 +50,7 @@ def best_held_out(oracle: Oracle, model: Callable[[PyTree[Array]], Vector], cand
     return jnp.argmax(gain)
 
 
+_LOCAL = "local"  # name of the work on the local model
 _OWN_WORK = 302  # number of the work on the local model, different from those of inner algorithms
 
 
@@ -105,42 +116,52 @@ class HeldOutInterpolation(Combinator):
     @override
     def party(self, inner: InnerParty, state: InterpolationState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[InterpolationState, Reply, Info]:
-        local = state.local
+        local, own = state.local, Info()
         if phase == 0:
             # Without noise both works draw the same minibatches, so that v_k is exactly the model of ``local``. With
             # the same noise in both, their difference would have none.
             own_key = substep_key(key, _OWN_WORK) if self.solver.adds_noise else key
-            v, _ = local_work(self.solver, Subproblem(oracle, local.value), local.value, own_key, effort)
+            v, own = local_work(self.solver, Subproblem(oracle, local.value), local.value, own_key, effort,
+                                name=_LOCAL)
             local = Private(v)
         after, reply, info = inner(state.inner, message, oracle, key, effort)
-        return InterpolationState(after, local), reply, info
+        return InterpolationState(after, local), reply, info_of_all(own, info)
 
     @override
     def personal_model(self, state: InterpolationState, message: Message, oracle: Oracle) -> Vector:
-        joint = self.inner.personal_model(state.inner, message, oracle)
-        local = state.local.value
+        local, joint = self._models(state, message, oracle)
         return _interpolated(local, joint, self._best_weight(local, joint, oracle))
 
     def joint_weight(self, state: InterpolationState, message: Message, oracle: Oracle) -> Float[Array, ""]:
         """s*, the weight of the joint model: 0 is local training, 1 the inner algorithm's model."""
+        return self._best_weight(*self._models(state, message, oracle), oracle)
+
+    def _models(self, state: InterpolationState, message: Message, oracle: Oracle) -> tuple[Vector, Vector]:
+        """v_k and J_k, each with the state that its own work has left, if the model has a state."""
         joint = self.inner.personal_model(state.inner, message, oracle)
-        return self._best_weight(state.local.value, joint, oracle)
+        return oracle.model_after(state.local.value, _LOCAL), oracle.model_after(joint)
 
     def _best_weight(self, local: Vector, joint: Vector, oracle: Oracle) -> Float[Array, ""]:
         ends = (0, 1) if self.fallback == "local" else (1, 0)  # the first of equals is the best
-        weights = jnp.linspace(*ends, self.points, dtype=tree.dtype(local))
+        weights = jnp.linspace(*ends, self.points, dtype=tree.dtype(params_of(local)))
         best: Array = weights[best_held_out(oracle, partial(_interpolated, local, joint), weights, self.by)]
         return best
 
 
 def _interpolated(local: Vector, joint: Vector, weight: Float[Array, ""]) -> Vector:
     """The mixture, and at either end the model itself: 0 times a model that diverged is not 0."""
-    def of_leaf(a: Array, b: Array, mixture: Array) -> Array:
-        return jnp.where(weight == 0, a, jnp.where(weight == 1, b, mixture)).astype(a.dtype)
-    return jax.tree.map(of_leaf, local, joint, tree.lerp(local, joint, weight))
+    def of_leaf(a: Array, b: Array) -> Array:
+        mixture = jnp.add((1 - weight) * a, weight * b)
+        if not jnp.issubdtype(a.dtype, jnp.inexact):  # such as the number of steps of BatchNorm
+            mixture = jnp.round(mixture)
+        return jnp.where(weight == 0, a, jnp.where(weight == 1, b, mixture.astype(a.dtype))).astype(a.dtype)
+    return jax.tree.map(of_leaf, local, joint)
 
 
 _CANDIDATES = 1000  # number of the first candidate's work, different from those of inner algorithms
+
+
+_OTHERS = "other candidates: "  # before the name of a work, for the memories [J - 1, ...] of all but the first
 
 
 class _Candidate(NamedTuple):
@@ -148,6 +169,7 @@ class _Candidate(NamedTuple):
 
     algorithm: Algorithm  # the algorithm with the candidate's numbers
     state: PartyState  # the party's state for it
+    memory: dict[str, PartyMemory]  # of its local work
 
 
 class HeldOutSelection(Combinator):
@@ -217,22 +239,30 @@ class HeldOutSelection(Combinator):
             number, candidate = numbered
             party = candidate.algorithm.phases[phase].party
             own_key = substep_key(key, _CANDIDATES + number) if adds_noise else key
-            return party(candidate.state, message, oracle, own_key, effort)
+            return party(candidate.state, message, remembering(oracle, candidate.memory), own_key, effort)
 
         numbers = jnp.arange(1 + len(self.others))
-        state, reply, info = jax.lax.map(work, (numbers, _Candidate(self._algorithms, state)))
-        return state, tree.rows(reply, 0), tree.rows(info, 0)
+        state, reply, info = jax.lax.map(work, (numbers, self._candidates(state, oracle)))
+        others = {_OTHERS + name: jax.tree.map(lambda leaf: leaf[1:], memory)
+                  for name, memory in info.get("memory", {}).items()}
+        info = tree.rows(info, 0)
+        return state, tree.rows(reply, 0), info | {"memory": info.get("memory", {}) | others}
+
+    def _candidates(self, state: PartyState, oracle: Oracle) -> _Candidate:
+        memory = {name: jax.tree.map(lambda row, rows: jnp.concatenate([row[None], rows]), first,
+                                     oracle.memory[_OTHERS + name])
+                  for name, first in oracle.memory.items() if _OTHERS + name in oracle.memory}
+        return _Candidate(self._algorithms, state, memory)
 
     @override
     def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        candidates = _Candidate(self._algorithms, state)
         best = self.best_candidate(state, message, oracle)
-        return self._model(message, oracle, tree.rows(candidates, best))
+        return self._model(message, oracle, tree.rows(self._candidates(state, oracle), best))
 
     def best_candidate(self, state: PartyState, message: Message, oracle: Oracle) -> Int[Array, ""]:
         """The number of the candidate that a party uses; 0 is the first."""
-        candidates = _Candidate(self._algorithms, state)
-        return best_held_out(oracle, partial(self._model, message, oracle), candidates, self.by)
+        return best_held_out(oracle, partial(self._model, message, oracle), self._candidates(state, oracle), self.by)
 
     def _model(self, message: Message, oracle: Oracle, candidate: _Candidate) -> Vector:
-        return candidate.algorithm.personal_model(candidate.state, message, oracle)
+        oracle = remembering(oracle, candidate.memory)
+        return oracle.model_after(candidate.algorithm.personal_model(candidate.state, message, oracle))

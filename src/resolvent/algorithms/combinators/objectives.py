@@ -13,6 +13,7 @@ from resolvent.algorithms.methods.own_optimum import own_optimum
 from resolvent.algorithms.per_party import as_numbers, check_length, of_party
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Ascent, GradientStep, Mixture, through
+from resolvent.problem.models.stateful import ParamsAndState, params_of, with_params
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 
@@ -62,7 +63,10 @@ class MetaLearned(Combinator):
 
     @override
     def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        return self.adapted(self.inner.personal_model(state, message, through(oracle, self.step)), oracle)
+        model = self.inner.personal_model(state, message, through(oracle, self.step))
+        if isinstance(model, ParamsAndState):
+            oracle = oracle.with_model_state(model.state)
+        return with_params(model, self.adapted(params_of(model), oracle))
 
 
 class MixturePartyState(NamedTuple):
@@ -136,7 +140,7 @@ class ExplicitMixture(Combinator):
     def personal_model(self, state: MixturePartyState, message: MixtureMessage, oracle: Oracle) -> Vector:
         mixture = Mixture(message.alpha, state.optimum)
         model = self.inner.personal_model(state.inner, message.inner, through(oracle, mixture))
-        return mixture(model, oracle.grad)
+        return with_params(model, mixture(params_of(model), oracle.grad))
 
 
 class SharpnessAware(Combinator):

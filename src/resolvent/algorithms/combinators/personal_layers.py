@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, local_work
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, info_of_all, local_work
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
@@ -115,14 +115,16 @@ class PersonalLayers(Combinator):
     def party(self, inner: InnerParty, state: PersonalLayersState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[PersonalLayersState, dict[str, Array], Info]:
         model = self._merged(message, state.personal)
+        first: Info = {}
         if self.personal_solver is not None:
-            of_personal = Subproblem(through(replace(oracle, memory=None), OnlyLayers(self.layers, True)), model)
-            model, _ = local_work(self.personal_solver, of_personal, model, substep_key(key, _PERSONAL_WORK), effort)
+            of_personal = Subproblem(through(oracle, OnlyLayers(self.layers, True)), model)
+            model, first = local_work(self.personal_solver, of_personal, model, substep_key(key, _PERSONAL_WORK),
+                                      effort, name="personal layers")
         if self.personal_solver is not None or not self.trained:
             oracle = through(oracle, OnlyLayers(self.layers, False))
         after, model, info = inner(state.inner, model, oracle, key, effort)
         personal, shared = self._split(model)
-        return PersonalLayersState(after, personal), shared, info
+        return PersonalLayersState(after, personal), shared, info_of_all(first, info)
 
     @override
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,

@@ -13,6 +13,7 @@ from resolvent.algorithms.combinators.combinator import Combinator, CombinatorSt
 from resolvent.algorithms.keys import root_key
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import OnlyLayers, as_patterns, check_patterns, through
+from resolvent.problem.models.stateful import ParamsAndState, params_of, with_params
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -43,12 +44,16 @@ class FineTuned(Combinator):
 
     @override
     def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        start = self.inner.personal_model(state, message, oracle)
+        model = self.inner.personal_model(state, message, oracle)
+        start = params_of(model)
+        if isinstance(model, ParamsAndState):
+            oracle = oracle.with_model_state(model.state)
         if self.layers is not None:
             check_patterns("FineTuned", self.layers, start)
             oracle = through(oracle, OnlyLayers(self.layers))
         # A fixed key, so that asking twice gives the same model.
-        return self.solver(Subproblem(oracle, start), start, root_key(0), jnp.ones(()))[0]
+        w, _, _ = self.solver(Subproblem(oracle, start), start, root_key(0), jnp.ones(()))
+        return with_params(model, w)
 
 
 class TrainedState(NamedTuple):
@@ -103,5 +108,6 @@ class SharedUntilTrained(Combinator):
         if message.shared is None:
             return personal
         # A leaf that is the shared model's own is not selected, so that one evaluation still serves both models.
+        shared = oracle.model_after(message.shared) if isinstance(personal, ParamsAndState) else message.shared
         return jax.tree.map(lambda a, b: a if a is b else jnp.where(state.has_trained, a, b).astype(a.dtype),
-                            personal, message.shared)
+                            personal, shared)

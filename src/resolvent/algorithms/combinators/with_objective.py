@@ -12,6 +12,7 @@ from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.models.stateful import params_of
 from resolvent.problem.objective import LocalObjective, as_objective
 from resolvent.problem.oracle import Oracle
 
@@ -63,7 +64,7 @@ class WithObjective(Combinator):
     @override
     def party(self, inner: InnerParty, state: ObjectiveState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[ObjectiveState, Reply, Info]:
-        shared = self.inner.personal_model(state.inner, message, oracle)
+        shared = params_of(self.inner.personal_model(state.inner, message, oracle))
         after, reply, info = inner(state.inner, message, self._on(oracle, shared, state.previous), key, effort)
         previous = state.previous
         if previous is not None:

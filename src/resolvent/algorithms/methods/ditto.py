@@ -12,13 +12,15 @@ from typing import Annotated, ClassVar
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, local_work
+from resolvent.algorithms.algorithm import Info, info_of_all, local_work
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
+
+_PERSONAL = "personal"  # name of the work on v_k
 
 
 class Ditto(AggregatingMethod):
@@ -40,10 +42,11 @@ class Ditto(AggregatingMethod):
     @override
     def party(self, v: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        w, _ = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
-        v, info = local_work(self.solver, Subproblem(oracle, shared, self.lam), v, substep_key(key, 1), effort)
-        return v, w, info
+        w, first = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
+        near = Subproblem(oracle, shared, self.lam)
+        v, info = local_work(self.solver, near, v, substep_key(key, 1), effort, name=_PERSONAL)
+        return v, w, info_of_all(first, info)
 
     @override
     def personal_model(self, state: Vector, message: Vector, oracle: Oracle) -> Vector:
-        return state
+        return oracle.model_after(state, _PERSONAL)

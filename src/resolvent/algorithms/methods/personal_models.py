@@ -1,21 +1,28 @@
 """Personal models and a shared one: pFedMe, APFL and L2GD."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, inexactness_if_recorded, local_work
+from resolvent.algorithms.algorithm import (
+    Info,
+    OnePhaseMethod,
+    Replies,
+    inexactness_if_recorded,
+    local_work,
+    memory_before,
+)
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import Mixture, through
-from resolvent.problem.oracle import Oracle
+from resolvent.problem.oracle import Oracle, PartyMemory, remembering
 from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.subproblem import Subproblem
@@ -27,6 +34,7 @@ class _EnvelopeDescent(NamedTuple):
     w: Vector  # w_k
     theta: Vector  # the last proximal point
     center: Vector  # w_k before the last step
+    memory: dict[str, PartyMemory]  # of the solver and the oracle
     key: Array  # key of the next solve
     steps: Float[Array, ""]  # gradient steps of the solver so far
 
@@ -65,17 +73,19 @@ class PFedMe(AggregatingMethod):
     def party(self, state: Vector, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
         def descend(i: Array, carry: _EnvelopeDescent) -> _EnvelopeDescent:
-            w, theta, _, key, total = carry
+            w, theta, _, memory, key, total = carry
             work = jnp.clip(effort * self.steps - i, 0, 1).astype(effort.dtype)
-            theta, steps = self.solver(Subproblem(oracle, w, self.lam), theta, key, work)
+            near = Subproblem(remembering(oracle, memory), w, self.lam)
+            theta, info = local_work(self.solver, near, theta, key, work)
             # The key changes after the solve, so that the first solve draws FedProx's minibatches.
-            return _EnvelopeDescent(tree.lerp(w, theta, self.eta * self.lam), theta, w, substep_key(key, 1),
-                                    total + steps.astype(total.dtype))
+            return _EnvelopeDescent(tree.lerp(w, theta, self.eta * self.lam), theta, w, info["memory"],
+                                    substep_key(key, 1), total + info["steps"].astype(total.dtype))
 
-        start = _EnvelopeDescent(shared, shared, shared, key, jnp.zeros((), tree.dtype(shared)))
-        w, theta, center, _, total = jax.lax.fori_loop(0, scale_budget(self.steps, effort), descend, start)
+        memory = {"": memory_before(self.solver, Subproblem(oracle, shared, self.lam), shared)}
+        start = _EnvelopeDescent(shared, shared, shared, memory, key, jnp.zeros((), tree.dtype(shared)))
+        w, theta, center, memory, _, total = jax.lax.fori_loop(0, scale_budget(self.steps, effort), descend, start)
         inexactness = inexactness_if_recorded(Subproblem(oracle, center, self.lam), theta, shared)
-        return theta, w, {"model": theta, "steps": total, **inexactness}
+        return theta, w, {"model": theta, "steps": total, "memory": memory, **inexactness}
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
@@ -133,9 +143,16 @@ class _JointObjective(Oracle):
         return _ModelPair(self.inner.grad(w.shared), self._personal(w.shared).grad(w.personal))
 
     @override
-    def batch_grad(self, w: _ModelPair, positions: Int[Array, " B"], mask: Bool[Array, " B"]) -> _ModelPair:
-        return _ModelPair(self.inner.batch_grad(w.shared, positions, mask),
-                          self._personal(w.shared).batch_grad(w.personal, positions, mask))
+    def init_memory(self, w: _ModelPair) -> _ModelPair:
+        return _ModelPair(self.inner.init_memory(w.shared), self.inner.init_memory(w.personal))
+
+    @override
+    def batch_grad(self, w: _ModelPair, positions: Int[Array, " B"], mask: Bool[Array, " B"],
+                   memory: Any = ()) -> tuple[_ModelPair, Any]:
+        of_shared, of_personal = memory or ((), ())
+        shared, of_shared = self.inner.batch_grad(w.shared, positions, mask, of_shared)
+        personal, of_personal = self._personal(w.shared).batch_grad(w.personal, positions, mask, of_personal)
+        return _ModelPair(shared, personal), memory and _ModelPair(of_shared, of_personal)
 
 
 class APFL(AggregatingMethod):
@@ -170,13 +187,27 @@ class APFL(AggregatingMethod):
         slope = tree.full_dot(tree.sub(v, shared), oracle.grad(tree.lerp(shared, v, alpha)))
         alpha = jnp.clip(alpha - self.alpha_rate * slope, 0, 1).astype(alpha.dtype)
         start = _ModelPair(shared, v)
-        joint = Subproblem(_JointObjective(oracle.samples, oracle, alpha, recording=oracle.recording), start)
-        (w, v), info = local_work(self.solver, joint, start, key, effort)
-        return APFLPartyState(v, alpha), w, info | {"model": tree.lerp(w, v, alpha)}
+        joint = _JointObjective(oracle.samples, oracle, alpha, memory=_joined(oracle.memory),
+                                recording=oracle.recording)
+        (w, v), info = local_work(self.solver, Subproblem(joint, start), start, key, effort)
+        return APFLPartyState(v, alpha), w, info | {"model": tree.lerp(w, v, alpha),
+                                                    "memory": _divided(info["memory"])}
 
     @override
     def personal_model(self, state: APFLPartyState, message: Vector, oracle: Oracle) -> Vector:
-        return tree.lerp(message, state.model, state.alpha)
+        return oracle.model_after(tree.lerp(message, state.model, state.alpha), _MIXTURE)
+
+
+_MIXTURE = "mixture"  # name of the memory of the gradients at m_k; that of the gradients at w_k has the name ""
+
+
+def _joined(memory: dict[str, PartyMemory]) -> dict[str, PartyMemory]:
+    """The memory of the joint objective from those of its two gradients."""
+    return {"": PartyMemory(_ModelPair(memory[""].oracle, memory[_MIXTURE].oracle))} if memory else {}
+
+
+def _divided(memory: dict[str, PartyMemory]) -> dict[str, PartyMemory]:
+    return {"": PartyMemory(memory[""].oracle.shared), _MIXTURE: PartyMemory(memory[""].oracle.personal)}
 
 
 class L2GDState(NamedTuple):

@@ -34,6 +34,11 @@ def params_of(w: Any) -> Vector:
     return w.params if isinstance(w, ParamsAndState) else w
 
 
+def with_params(w: Any, params: Vector) -> Any:
+    """The model with other parameters, and with its own state if it has one."""
+    return w._replace(params=params) if isinstance(w, ParamsAndState) else params
+
+
 class StatefulModel(FunctionModel):
     """A model with a state, from two functions.
 

@@ -24,7 +24,7 @@ from typing_extensions import override
 from resolvent.math import tree
 from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle
+from resolvent.problem.oracle import NO_MEMORY, Oracle, PartyMemory
 from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.solvers.solver import GradientSolver, ProximalStep, proximal_step
 from resolvent.problem.subproblem import Subproblem
@@ -90,7 +90,7 @@ class DPSGD(GradientSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         count = scale_budget(self.steps, effort)
         of_steps = jax.random.fold_in(key, _STEPS)
 

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -85,7 +86,7 @@ class LBFGS(LocalSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         w, _, steps = lbfgs(subproblem.value, subproblem.grad, start, steps=scale_budget(self.steps, effort),
                             tolerance=self.tolerance, history_size=self.history_size, cost=subproblem.oracle.samples)
         return w, steps.astype(jnp.int32), memory

@@ -10,6 +10,7 @@ from typing_extensions import override
 from resolvent.math import newton
 from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
+from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.solvers.minibatches import scale_budget
 from resolvent.problem.solvers.solver import LocalSolver
 from resolvent.problem.subproblem import Subproblem
@@ -38,7 +39,7 @@ class Newton(LocalSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         first, restore = ravel_pytree(start)
         center = ravel_pytree(subproblem.center)[0]
         linear = 0.0 if subproblem.linear is None else ravel_pytree(subproblem.linear)[0]

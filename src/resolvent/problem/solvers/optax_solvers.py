@@ -17,7 +17,7 @@ from resolvent.arguments import checked
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import PartyMemory
+from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, over_minibatches
@@ -116,7 +116,7 @@ class OptaxSolver(MinibatchSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         solver = self.at(jnp.array(0))
         optimizer = solver.optimizer.build()
 

@@ -20,7 +20,7 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import PartyMemory
+from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, over_minibatches, scale_budget
@@ -43,7 +43,7 @@ class LocalSolver(CheckedArguments, eqx.Module):
 
     @abstractmethod
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         """Work on the subproblem.
 
         Args:
@@ -183,7 +183,7 @@ class SGD(GradientSolver, MinibatchSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         learning_rate = self.at(jnp.array(0)).learning_rate
 
         def step(iterate: _Iterate, subproblem: Subproblem, positions: Int[Array, " B"],
@@ -229,7 +229,7 @@ class GD(GradientSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         total = self.count_steps(subproblem.oracle.samples, effort)
 
         def step(_: Array, w: Vector) -> Vector:
@@ -253,7 +253,7 @@ class ClosedForm(LocalSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         exact = subproblem.oracle.proximal_point(subproblem.center, subproblem.weight, subproblem.linear)
         w = jax.tree.map(lambda solution, leaf: jnp.where(effort > 0, solution.astype(leaf.dtype), leaf), exact, start)
         return w, (effort > 0).astype(jnp.int32), memory

@@ -9,6 +9,7 @@ from typing_extensions import override
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.solvers.batches import Batches, Shuffled
 from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, over_minibatches
 from resolvent.problem.solvers.solver import GradientSolver, MinibatchSolver, ProximalStep, proximal_step
@@ -63,7 +64,7 @@ class SVRG(GradientSolver, MinibatchSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Int[Array, ""], PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
         if subproblem.oracle.has_random_layers:
             raise InputError("SVRG needs a model without random layers, such as dropout: use SGD")
         full = subproblem.smooth(start)

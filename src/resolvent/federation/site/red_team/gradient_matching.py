@@ -36,6 +36,7 @@ from resolvent.math.codecs import Wire
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.losses import WeightedLabels
+from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.sample_oracle import SampleOracle
 from resolvent.problem.solvers import GD, SGD, LocalSolver
 from resolvent.problem.solvers.solver import proximal_step
@@ -59,7 +60,7 @@ class Unrolled(LocalSolver):
 
     @override
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-                 memory: PartyMemory = PartyMemory()) -> tuple[Vector, Array, PartyMemory]:
+                 memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Array, PartyMemory]:
         solver = self.solver.at(jnp.array(0))
         samples = subproblem.oracle.samples
 
