@@ -87,7 +87,7 @@ def test_lbfgs_solves_proximal_quadratics_as_the_closed_form_does():
             return solver(rv.problems.Subproblem(problem.oracle(k), c, 0.4, q), w, KEY, effort)
         return jax.jit(jax.vmap(of_party))(jnp.arange(4), centre, linear, start, efforts)
 
-    (w, steps), (exact, _) = solved(rv.solvers.LBFGS(steps=100, tolerance=1e-10)), solved(rv.solvers.ClosedForm())
+    (w, steps, _), (exact, _, _) = solved(rv.solvers.LBFGS(steps=100, tolerance=1e-10)), solved(rv.solvers.ClosedForm())
     np.testing.assert_allclose(w, exact, atol=1e-9)
     assert (np.asarray(steps[:3]) < 40).all()
     assert int(steps[3]) == 0
