@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
+from resolvent.simulator.engine import evaluate
 from resolvent.simulator.engine import rounds as simulator
-from resolvent.simulator.record import evaluate
 from resolvent.simulator.states import Federation
 
 SEED = jnp.array(3)

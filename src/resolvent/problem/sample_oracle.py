@@ -149,7 +149,7 @@ class SampleOracle(Oracle):
             return value, after
 
         gradient, after = model.rewritten(jax.grad(mean, has_aux=True))(w)
-        # A constant, such as the flag of BatchNorm in the mode ``ema``, leaves the rewritten program as a number of Python.
+        # A constant, such as the flag of BatchNorm in the mode ``ema``, leaves a rewritten program as a Python number.
         return tree.axpy(model.l2, w, gradient), tree.cast(jax.tree.map(jnp.asarray, after), memory)
 
     @override
