@@ -112,7 +112,7 @@ MUTANTS = {
     "rows of parties' states": Mutant(
         "simulator/engine/compiled_rounds.py", "leaf.at[home.targets(slots, len(leaf))].set(row, unique_indices=True)",
         "leaf.at[home.targets(slots, len(leaf))].add(row, unique_indices=True)",
-        "algorithms/test_contract.py::test_contract[local-check_python_loop]"),
+        "algorithms/test_contract.py::test_contract[ca2fl-check_python_loop]"),
 }
 
 

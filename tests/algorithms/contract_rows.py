@@ -150,13 +150,17 @@ def properties(algorithm):
             ("steps without replies", algorithm.steps_without_replies)}
 
 
-def covering(built, features, seen=frozenset()):
-    """Names of algorithms, of fewest parts if possible, that together have all features."""
-    chosen, seen = [], {*seen}
+def covering(built, features, given=frozenset()):
+    """Names of algorithms, of fewest parts if possible, that together have all features that are not given."""
+    chosen, seen = [], {*given}
     for name in sorted(built, key=lambda name: len([*parts(built[name])])):
         if new := {*features(built[name])} - seen:
             seen |= new
             chosen.append(name)
+    for name in [*chosen]:  # a later one may have all that an earlier one was chosen for
+        others = given.union(*(features(built[other]) for other in chosen if other != name))
+        if {*features(built[name])} <= others:
+            chosen.remove(name)
     return chosen
 
 

@@ -54,6 +54,7 @@ def test_an_outlier_reaches_its_own_optimum_and_the_others_agree(preset):
     assert np.abs(models[:5] - 1).max() < 0.25
 
 
+@pytest.mark.when_changed
 def test_without_abstention_an_outlier_is_pulled_to_the_mean():
     assert end(rv.fedavg_plus(SOLVER, sigma=(1 / 0.95 - 1) / 0.1))[5] > -36  # the default sigma, as a number
 

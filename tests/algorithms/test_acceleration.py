@@ -203,6 +203,7 @@ def test_inner_products_are_those_of_the_weighted_space():
     np.testing.assert_allclose(advance, np.einsum("k,ikd,kd->i", w, t - u[1], t[1] - u[1]), atol=1e-12)
 
 
+@pytest.mark.when_changed
 def test_the_relative_cutoff_bounds_the_weights():
     """Nearly equal residuals cancel only by huge weights: |pi| <= 1 / (cutoff sqrt(m)) for residuals of one length."""
     r = np.ones(3) + 1e-4 * np.eye(3)

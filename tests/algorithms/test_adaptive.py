@@ -65,6 +65,7 @@ def mean_loss(problem, parties, w):
     return np.mean([w @ h[k] @ w / 2 - g[k] @ w for k in parties])
 
 
+@pytest.mark.when_changed
 def test_a_run_is_fedprox_with_the_mu_of_the_round():
     """The closed form of every round by NumPy, with mu from the rule in plain Python. mu both grows and falls."""
     problem, patience = quadratic(), 2

@@ -210,6 +210,7 @@ def test_decoded_replies_are_checked_again():
     assert "is not finite" in reason_to_refuse(wire, jax.eval_shape(codec.encode, x, jax.random.key(0)))
 
 
+@pytest.mark.when_changed
 def test_compressed_reply_that_is_not_finite_changes_neither_the_server_nor_the_party():
     """Party 1 replies with one NaN among four entries; RandK sends one of them."""
     problem = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(4)] * 3), jnp.ones((3, 4)))

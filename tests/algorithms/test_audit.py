@@ -110,6 +110,7 @@ def gaussian_epsilon(noise_multiplier):
     return epsilon
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("knows_the_seed", [True, False])
 def test_noise_from_a_known_seed_is_refuted(knows_the_seed):
     """An auditor who knows the seed of the noise subtracts it."""

@@ -103,6 +103,7 @@ def test_tables_functions_and_periods_of_membership():
     np.testing.assert_array_equal(np.sum(alive_in(grows, 4, 6), axis=1), [2, 1, 2, 3, 2, 2])
 
 
+@pytest.mark.when_changed
 def test_nested_availabilities_are_independent():
     """With one key for both, a party that one chain turns on would be turned on by the other as well."""
     inner = rv.participation.AvailabilityFunction(half)

@@ -133,6 +133,7 @@ def test_mifa_with_all_parties_is_fedavg():
     np.testing.assert_allclose(varp.model, fedavg, rtol=1e-5)
 
 
+@pytest.mark.when_changed
 def test_the_weights_of_fedau_are_recorded():
     record = record_rounds(rv.fedau(SOLVER), problem(), independent(), rounds=3, record=("omega",)).record
     assert np.asarray(record.party["omega"]).shape == (3, 4)

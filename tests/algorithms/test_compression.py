@@ -141,6 +141,7 @@ def test_ef21_bc_is_exact():
                                atol=1e-10)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("method", [rv.fedavg, rv.feddane], ids=lambda method: method.__name__)
 def test_server_and_parties_agree_on_what_was_received(method):
     """For a random codec and one or several phases, whichever parties are absent, late or refused."""

@@ -22,6 +22,7 @@ def work(algorithm, effort, state=SHARED, shared=SHARED):
     return state, reply, float(info["steps"])
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("effort", "steps"), [(1.0, 20), (0.5, 10), (0.05, 1), (0.0, 0)])
 def test_pfedme_shortens_its_steps_on_the_envelope(effort, steps):
     """A straggler does what a party with fewer envelope steps does."""

@@ -95,6 +95,7 @@ def test_corollary_c_square_is_fedavg_plus():
         np.testing.assert_allclose(w, centre - (1 + DELTA) / (SIGMA * DELTA) * grads, atol=1e-8)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("aggregator", [
     rv.aggregators.Mean(),
     rv.aggregators.CoordinateMedian(),

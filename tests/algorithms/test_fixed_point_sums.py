@@ -29,6 +29,7 @@ METHODS = {
 LATE = rv.participation.Stragglers(rv.participation.Uniform(4), share=0.5)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", METHODS)
 def test_the_trajectory_is_the_methods_up_to_rounding(name):
     is_private = name == "private parties"

@@ -80,6 +80,7 @@ def test_disagreement_reaches_its_limit_at_the_same_rate(edges):
     assert (gaps[60] / gaps[40]) ** (1 / 20) == pytest.approx(second, rel=0.02)
 
 
+@pytest.mark.when_changed
 @GRAPHS
 def test_gradient_descent_on_a_graph_ends_at_its_biased_point(edges):
     """u = W (u - s (H u - g)), a linear system; it is not the optimum, and its mean is not either."""

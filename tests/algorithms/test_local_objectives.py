@@ -201,6 +201,7 @@ def gradients_of(oracle, w, everything):
     return jax.jit(lambda w: (oracle.grad(w), oracle.batch_grad(w, everything, everything >= 0)[0]))(w)
 
 
+@pytest.mark.when_changed
 def test_value_gradient_and_minibatches_are_of_one_function():
     problem = network()
     w, everything, gradients = problem.init(jax.random.key(5)), jnp.arange(SIZES[2]), []

@@ -40,6 +40,7 @@ def local_gradient(algorithm, k, w):
     return jax.flatten_util.ravel_pytree(jax.tree.map(lambda a, b: (a - b) / 0.1, w, reply))[0]
 
 
+@pytest.mark.when_changed
 def test_perfedavgs_direction_is_the_gradient_of_its_objective():
     """Against differences of f_k(w - alpha grad f_k(w)); HF's error is of order delta^2; FO has no Hessian term."""
     alpha, k, w = 0.8, 2, {"weight": jnp.cos(jnp.arange(9.0)).reshape(3, 3), "bias": jnp.array([0.3, -1.0, 0.5])}

@@ -67,6 +67,7 @@ def rounds_from(algorithm, point, rounds):
     return points
 
 
+@pytest.mark.when_changed
 def test_smoothness_and_convexity_constants():
     """mu_a |x-y| <= |grad(x) - grad(y)| <= L_a |x-y|, with the gradient that a round of DGD steps along."""
     mixed, rng = Mixed(ALPHA), np.random.default_rng(0)
@@ -100,6 +101,7 @@ def test_dgd_has_the_linear_rate_in_every_iteration(alpha):
     assert mixed.error(points[-1]) < 1e-3 * mixed.error(points[0])
 
 
+@pytest.mark.when_changed
 def test_dgds_rate_with_different_alphas():
     mixed = Mixed(ALPHA)
     algorithm = rv.dgd(EXACT, learning_rate=1 / mixed.l_a, alpha=ALPHA, repeats=1)
@@ -225,6 +227,7 @@ def test_alpha_1_is_the_inner_algorithm(inner):
     equal([s.parties.inner for s in mixed], [s.parties for s in plain])
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("alpha", [0.3, 0.0, 0.8])
 def test_variance_of_the_personal_models(alpha):
     """V(T_1(x), ..., T_n(x)) = (1-alpha)^2 V(x_1, ..., x_n) for any x."""

@@ -152,6 +152,7 @@ def test_min_max_is_as_far_away_as_the_honest_updates_are_from_each_other():
     assert direction[0] > 0
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("aggregator", [rv.aggregators.Mean(), rv.aggregators.CoordinateMedian()],
                          ids=["mean", "median"])
 def test_the_adaptive_attack_moves_its_aggregator_at_least_as_far_as_ipm_and_alie(aggregator):

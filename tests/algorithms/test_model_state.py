@@ -226,6 +226,7 @@ def test_methods_with_several_models_run_with_statistics(name):
     assert np.any(mean != 0)
 
 
+@pytest.mark.when_changed
 def test_the_state_is_no_parameter_of_a_proximal_term_a_codec_or_l2():
     of_all = problem()
     w = of_all.init(jax.random.key(0))
@@ -239,6 +240,7 @@ def test_the_state_is_no_parameter_of_a_proximal_term_a_codec_or_l2():
     assert jax.tree.structure(reply.inner.decoded()) == jax.tree.structure(w.params)
 
 
+@pytest.mark.when_changed
 def test_models_without_a_state_are_run_as_before():
     algorithm = rv.fedavg(SGD)
     assert with_memory(algorithm, classification()) is algorithm

@@ -42,6 +42,7 @@ def clipped_sum(solver, rows, key):
     return solver._clipped_sum(oracle_of(rows), jnp.zeros(rows.shape[1]), key)
 
 
+@pytest.mark.when_changed
 def test_without_clipping_and_noise_and_with_all_samples_it_is_gradient_descent():
     problem = classification()
     private = rv.fedprox(DPSGD(0.2, **NO_NOISE, batch_size=100, steps=3, block=4), mu=0.3)

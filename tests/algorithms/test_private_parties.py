@@ -133,6 +133,7 @@ def test_the_number_of_short_updates_has_its_noise_from_the_parties_too(kind, re
     assert np.std(logs) == pytest.approx(8.0 / 4, rel=5 / math.sqrt(2 * 300))
 
 
+@pytest.mark.when_changed
 def test_a_party_sends_no_count_without_noise():
     """b_k leaves a party that adds noise only with noise, and not at all without a quantile."""
     for quantile, expected in ((None, {0.0}), (0.5, None)):

@@ -61,6 +61,7 @@ def test_server_optimizers_step_along_fedavgs_pseudo_gradient(name):
         equal(states[t + 1].server.inner, jax.tree.unflatten(structure, leaves))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("make", [rv.fedadam, rv.fedavgm, rv.reptile, rv.fedyogi])
 def test_model_at_rest_stays_at_rest(make):
     """All parties have the same minimiser, and the model is there: no bit of it changes."""

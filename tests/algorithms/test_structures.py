@@ -42,6 +42,7 @@ def test_personal_layers_by_a_plain_loop():
     equal(personal, {"weight": np.stack([weight] * 6), "bias": np.stack(biases)})
 
 
+@pytest.mark.when_changed
 def test_personal_layers_with_absent_parties_keeps_their_layers_and_does_not_use_them():
     problem, participation = classification(), rv.participation.Uniform(2)
     states = trajectory(PersonalLayers(rv.fedavg(SOLVER), ["bias"]), problem, 4, participation)

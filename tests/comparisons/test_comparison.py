@@ -179,6 +179,7 @@ def test_methods_meet_the_same_cohorts_and_first_models(comparison):
         pd.testing.assert_frame_equal(of_method(of_metric, "FedProx 0"), of_method(of_metric, "alone"), **alike)
 
 
+@pytest.mark.when_changed
 def test_stragglers_are_the_same_and_matter(comparison, finished):
     """Half of the cohort does part of its work; if it is dropped, the models differ."""
     dropped = compare_file(ExperimentFile.load(str(finished.yaml), [

@@ -109,6 +109,7 @@ def test_the_readings_of_a_run_do_not_leave_diverged_parties_out():
     assert result.scores().iloc[-1].isna().tolist() == [False, True, False]
 
 
+@pytest.mark.when_changed
 def test_rows_for_which_the_outputs_overflow_are_refused():
     fitted = rv.simulate(rv.fedavg(rv.SGD(0.1)), rv.models.logistic(3, 2), CLASSES, rounds=1, progress=False).fitted()
     rows = np.array([[0, 0, 0], [3e38, 0, 0]], np.float32)

@@ -137,6 +137,7 @@ def test_a_required_setting_is_missing(source):
     assert "algorithms.mine.mu: missing" in refused(source, "algorithms.mine=" + source + ":algorithm")
 
 
+@pytest.mark.when_changed
 def test_own_parts_run_and_their_models_predict(tmp_path, monkeypatch):
     """The model is built again from the experiment file of the run."""
     monkeypatch.chdir(tmp_path)

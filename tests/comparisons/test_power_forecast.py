@@ -33,6 +33,7 @@ def test_the_formula():
     assert forecast(Interval(0.2, 0.1, 0.3), 0.01, 200, 0, 0.1) is None
 
 
+@pytest.mark.when_changed
 def test_sites_with_few_rows_are_not_sent_for_many_times_the_rows_that_a_gain_needs():
     """14 test rows, of which 1 or 2 differ: the interval is twice as wide as the gain varies, its square 4 times."""
     rng, rows, gained, lost = np.random.default_rng(0), 14, 0.075, 0.025

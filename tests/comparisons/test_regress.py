@@ -213,6 +213,7 @@ def test_random_intercept_of_normal_labels_is_the_mixed_model(patients):
     assert fit.p < 0.01
 
 
+@pytest.mark.when_changed
 def test_command_and_page(patients, tmp_path, call):
     patients.drop(columns="y").to_csv(tmp_path / "visits.csv", index=False)
     formula = ("--formula", "ill ~ age + ward")

@@ -273,6 +273,7 @@ def test_sorted_gains_rise_and_have_their_method_s_colour():
         assert len(heights) >= 2
 
 
+@pytest.mark.when_changed
 def test_without_local_training_there_are_no_gains_but_still_the_notes(reports):
     text, summary = read(reports["without local training"])
     assert "Gains and losses" not in text

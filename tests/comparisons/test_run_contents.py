@@ -158,6 +158,7 @@ def test_models_can_be_read_without_this_library(finished):
                 np.testing.assert_array_equal(value, result.server_model[leaf])
 
 
+@pytest.mark.when_changed
 def test_running_the_written_experiment_gives_the_same(finished, call, tmp_path):
     outcome = call("run", finished.folder / "experiment.yaml", "--out", "again", cwd=tmp_path)
     assert outcome.code == 0

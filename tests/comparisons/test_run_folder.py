@@ -113,6 +113,7 @@ def test_overwriting_replaces_old_and_unfinished_runs(plain, tmp_path):
     assert (tmp_path / "out" / "summary.json").is_file()
 
 
+@pytest.mark.when_changed
 def test_failing_report_leaves_an_unfinished_run(plain, tmp_path, monkeypatch):
     def fail(folder):
         raise OSError("no space left")
@@ -215,6 +216,7 @@ def test_a_kill_while_checkpoints_are_removed_leaves_a_complete_run(plain, tmp_p
     assert not (out / "checkpoints").exists()
 
 
+@pytest.mark.when_changed
 def test_default_folders_are_numbered(plain, tmp_path):
     runs = tmp_path / "runs"
     assert run_experiment(plain)[0] == Path("runs/small")

@@ -116,6 +116,7 @@ def test_baseline_is_the_majority_class_of_the_training_rows(comparison):
             (test == np.argmax(np.bincount(train))).mean())
 
 
+@pytest.mark.when_changed
 def test_an_interrupted_run_continues_with_every_seed(comparison, tmp_path):
     def stop(label, done, total):
         if label == "FedAvg, seed 1" and done == total:

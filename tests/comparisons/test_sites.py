@@ -342,6 +342,7 @@ def test_a_diverged_method_is_worse_and_training_alone_that_diverged_is_no_refer
                                "best mean over the sites (squared error 0.5).")
 
 
+@pytest.mark.when_changed
 def test_a_site_without_large_losses_by_chance_does_not_count_more_than_the_others():
     """Rare large losses: where few rows have none, gain and variance are small, which pulled every advice to alone."""
     probabilities = []
@@ -365,6 +366,7 @@ def test_means_are_plain_and_weighted_by_rows():
     assert means.plain_gains["A"].value == pytest.approx(0.5)
 
 
+@pytest.mark.when_changed
 def test_a_null_comparison_is_not_distinguishable():
     """Six equal methods at 60 sites: about 5 % of the gains, and few decisions, are distinguishable from zero."""
     rng = np.random.default_rng(0)

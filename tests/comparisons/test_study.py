@@ -54,6 +54,7 @@ def study(runs):
     return rv.Study({name: comparison for name, (comparison, _) in runs.items()})
 
 
+@pytest.mark.when_changed
 def test_an_independent_script_computes_the_same_numbers_from_the_folders(runs, tmp_path):
     """The folder is written from the run folders, and checked by a program that imports nothing of the library."""
     folders = {name: folder for name, (_, folder) in runs.items()}

@@ -20,6 +20,7 @@ def read_authors_file(real_data, name):
     return [(np.array(x), np.array(y)) for x, y in samples.values()]
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("name", "settings"), [
     ("iid", {"iid": True}), ("0_0", {"alpha": 0.0, "beta": 0.0}), ("0.5_0.5", {"alpha": 0.5, "beta": 0.5}),
     ("1_1", {"alpha": 1.0, "beta": 1.0})])

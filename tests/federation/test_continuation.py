@@ -444,6 +444,7 @@ def test_the_lead_on_the_servers_machine_is_informed_for_whom_it_waits(federatio
         "storing its models of Scaffold", "its models and its judgement")]
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("often")
 @nightly.parametrize("engine", ["nvflare", "flower"])
 def test_the_lead_is_informed_which_sites_are_missing(engine, federation, monkeypatch, capsys):

@@ -100,6 +100,7 @@ REGRESSIONS = {
 }
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "cox" else pytest.mark.nightly)
                                   for name in REGRESSIONS])
 def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, name):
@@ -313,6 +314,7 @@ def test_what_secure_sums_of_a_regression_cannot_do_is_said_at_once(tmp_path):
     assert "at least 4 sites" in hospitals.serve()["message"]
 
 
+@pytest.mark.when_changed
 def test_a_step_that_is_too_long_for_the_integers_is_halved(tmp_path):
     """Finite numbers beyond the range of the integers count as failed: exp(200) is finite and larger than 2^120."""
     newton = FederatedNewton(largest=2.0**120)

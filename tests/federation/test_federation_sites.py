@@ -46,6 +46,7 @@ def judged(tmp_path_factory):
     return consortium, Comparison.of(compare_file(ExperimentFile.parse(text, "pooled.yaml", "pooled")))
 
 
+@pytest.mark.when_changed
 def test_a_site_judges_the_methods_as_a_simulation_does(judged):
     """Scores, gains and intervals of both sites; the lead has those of the site that lets them out.
 
@@ -244,6 +245,7 @@ class RestartedServer(ChangedSession):
         return JobState("RUNNING", False) if job == "job 1" else JobState("FINISHED:COMPLETED", True)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("kind", "name"), [
     pytest.param(IdleSession, "berlin", marks=pytest.mark.nightly), (RestartedServer, "server")])
 def test_a_job_that_a_participant_has_lost_is_started_again(kind, name, tmp_path, monkeypatch):

@@ -70,6 +70,7 @@ class FollowsRate(SharedModelMethod):
         return message[0]
 
 
+@pytest.mark.when_changed
 def test_all_functions_follow_the_schedule_of_a_learning_rate(tmp_path):
     solver = rv.solvers.GD(0.05, steps=3, schedule=rv.schedules.Cosine(rounds=ROUNDS))
     with jax.enable_x64(True):

@@ -87,6 +87,7 @@ def test_a_server_with_sums_over_the_parties_keeps_its_parties(algorithm, tmp_pa
         assert run_until(parts, FOUNDERS).record.round == 2
 
 
+@pytest.mark.when_changed
 def test_a_party_that_leaves_within_a_round_does_not_stop_it(tmp_path):
     """It leaves between the two phases of FedDANE: the round ends with the others. A simulation cannot repeat it."""
     with Federation(rv.feddane(GD), quadratic(), tmp_path, rounds=2) as parts:

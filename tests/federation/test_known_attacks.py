@@ -252,6 +252,7 @@ def test_names_and_free_text_stay_at_the_site(data, min_cell, tmp_path):
     assert refused["column"] in ("name", "notes")
 
 
+@pytest.mark.when_changed
 def test_a_model_that_can_memorise_the_rows_leaves_with_noise_only(tmp_path):
     """An update of a network with a hidden layer, of 72 training rows."""
     target = Target(tmp_path)

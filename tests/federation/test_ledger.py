@@ -33,6 +33,7 @@ def add(ledger, run, number):
     ledger.append("reply", run=run, round=number, phase=0, message="x", payload="p")
 
 
+@pytest.mark.when_changed
 def test_rounds_of_all_experiments_count_and_a_killed_run_counts_once(tmp_path):
     """The second run is refused before anything about the table leaves the site."""
     consortium = Consortium(tmp_path, {"berlin": {"limits": replace(LIMITS, max_total_rounds=5)}}, text=ONE_METHOD)

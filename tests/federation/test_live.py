@@ -78,6 +78,7 @@ def test_the_record_of_a_live_run_is_repeated_in_the_simulator(algorithm, tmp_pa
         assert_close(parts.party_states(result.record), state.parties, 1e-11)
 
 
+@pytest.mark.when_changed
 def test_a_run_that_a_simulation_cannot_repeat_is_refused(tmp_path):
     """A party that answers one phase of a round and not the next."""
     with Federation(rv.feddane(GD), quadratic(), tmp_path, rounds=1, rules=RoundRules(quorum=2, retries=0)) as parts:

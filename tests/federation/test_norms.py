@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import jax
 import numpy as np
+import pytest
 
 import nightly
 import resolvent as rv
@@ -58,6 +59,7 @@ def huge_replies(handle):
     return answer
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("method", ["fedavg", "{name: NormLimit, inner: fedavg, multiple: null}"],
                      others=nightly.WHEN_CHANGED)
 def test_the_lead_reads_which_site_sent_a_huge_reply(tmp_path, method):

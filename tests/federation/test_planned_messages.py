@@ -161,6 +161,7 @@ def test_efforts_that_do_not_depend_on_what_the_site_cannot_know_are_checked(par
                 plan.check_work(1, 0, 1, key, effort)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_a_site_that_has_lost_its_folder_does_not_use_a_key_twice(rounds, tmp_path):
     """The ledger remembers the payload of each key, the scores that were sent, and the last round."""

@@ -64,6 +64,7 @@ def test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server(tmp_
         assert np.sqrt(np.mean(np.square(errors))) > 0.5  # the noise of the server, and the guess
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("noise", ["server", "parties"])
 def test_reports_have_nothing_of_a_single_update(tmp_path, noise):
     """The lead gets the reports. Without noise the length of an update would be in them, and a refusal shows its party.

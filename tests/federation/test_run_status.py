@@ -21,6 +21,7 @@ def served(tmp_path_factory):
     return consortium, statuses
 
 
+@pytest.mark.when_changed
 def test_the_status_counts_what_the_run_has_reported(served):
     consortium, statuses = served
     status = read_status(consortium.folder / "server" / STATUS_FILE)

@@ -56,6 +56,7 @@ def test_an_experiment_beyond_the_limits_is_refused_at_the_site(case, tmp_path):
         assert not (tmp_path / "site 0" / "sent.jsonl").exists()
 
 
+@pytest.mark.when_changed
 def test_an_experiment_within_the_limits_runs_and_scores_stay(tmp_path):
     allowed = limits(algorithms=("algorithm",), solvers=("GD",), max_rounds=3, max_total_rounds=3, max_local_steps=7,
                      min_rows=7, scores=False)

@@ -59,6 +59,7 @@ def test_centre_of_l1_does_not_break_down(far, dtype):
     assert np.all(w <= honest.max(axis=0) + t + 1e-5)
 
 
+@pytest.mark.when_changed
 @far_away
 @both_precisions
 @pytest.mark.parametrize("t", [1e-6, 0.1])

@@ -17,6 +17,7 @@ from centre_cases import (
     mean,
 )
 
+import nightly
 from resolvent.math.penalties import L2Norm, PerLayer, SquaredL2
 
 
@@ -37,8 +38,7 @@ every_centre = pytest.mark.parametrize("name", CENTRES)
 every_centre = pytest.mark.parametrize("name", CENTRES)
 
 
-@every_centre
-@pytest.mark.parametrize("seed", range(3))
+@nightly.diagonal(("name", "seed"), CENTRES, range(3))
 def test_centres_are_equivariant(name, seed):
     """A(w - p) = w - A(p) (eq. 28); the order of the points and the scale of the weights change nothing."""
     points, a = gaussian(seed), CENTRES[name]

@@ -1,5 +1,7 @@
 """Centres from sums: they are those of the direct form, by steps that a plain loop repeats, with bounded influence."""
 
+from itertools import product
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -53,7 +55,7 @@ def distance(a, b):
     return float(tree.norm(tree.sub(a, b)))
 
 
-@nightly.diagonal(("name", "t"), PENALTIES, [0.5, 3.0])
+@nightly.parametrize(("t", "name"), [*product([0.5, 3.0], PENALTIES)], per_commit=2, others=nightly.WHEN_CHANGED)
 def test_many_steps_give_the_direct_centre(name, t):
     cloud, start = points(), {key: jnp.zeros(shape) for key, shape in SIZES.items()}
     direct, _ = centres.moreau_centre(cloud, jnp.asarray(WEIGHTS), PENALTIES[name], t, tolerance=1e-15,
@@ -93,7 +95,9 @@ def test_half_of_the_weight_on_either_side_is_a_median():
     assert residual == 0
 
 
-@nightly.diagonal(("search", "size"), [MoreauSearch(L2Norm(), 0.5), MoreauSearch(L1(), 0.5), SignSearch()], [1e3, 1e30])
+@nightly.parametrize(("search", "size"), [
+    (SignSearch(), 1e30), (MoreauSearch(L2Norm(), 0.5), 1e3), (MoreauSearch(L1(), 0.5), 1e3), (SignSearch(), 1e3),
+    (MoreauSearch(L2Norm(), 0.5), 1e30), (MoreauSearch(L1(), 0.5), 1e30)], per_commit=2, others=nightly.WHEN_CHANGED)
 def test_a_point_moves_every_step_by_its_weight_at_most(search, size):
     """Its part of the mean reply is at most its weight in norm (of the pull) or in each entry (of votes)."""
     cloud = points(dtype=np.float32)

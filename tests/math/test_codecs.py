@@ -39,7 +39,7 @@ def all_outcomes(codec, x):
     (rv.codecs.TopK(k=3), 3 * (32 + 4), 3 * (64 + 4)),
     (rv.codecs.QSGD(levels=1), 32 + 10 * 2, 64 + 10 * 2),
     (rv.codecs.QSGD(levels=3), 32 + 10 * 3, 64 + 10 * 3),
-], ids=str, per_commit=5)
+], ids=str, per_commit=5, others=nightly.WHEN_CHANGED)
 def test_bits_are_exact(codec, single, double):
     with jax.enable_x64(True):
         for dtype, expected in ((jnp.float32, single), (jnp.float64, double)):

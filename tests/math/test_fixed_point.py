@@ -20,8 +20,7 @@ def integers(words):
     return [sum(int(word) << 32 * i for i, word in enumerate(row)) for row in words.reshape(-1, words.shape[-1])]
 
 
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("bits", [32, 64])
+@nightly.diagonal(("bits", "double"), [32, 64], [True, False])
 @settings(max_examples=nightly.examples(60), deadline=None)
 @given(st.lists(st.floats(-1000, 1000, width=32, exclude_min=True, exclude_max=True), min_size=3, max_size=3))
 def test_a_sum_is_exact(bits, double, numbers):
@@ -63,6 +62,7 @@ def test_the_range(value, expected):
     assert bool(is_in_range(jnp.array([0.0, value]), 8.0)) is expected
 
 
+@pytest.mark.when_changed
 @settings(max_examples=nightly.examples(60), deadline=None)
 @given(st.lists(st.floats(-2.0**99, 2.0**99), min_size=3, max_size=3), st.integers(-80, 0))
 def test_sums_of_several_limbs_are_exact_over_a_large_range(numbers, exponent):

@@ -89,6 +89,7 @@ def test_andersons_inner_products_and_combinations_agree_with_float64(dtype):
     np.testing.assert_allclose(exact(history.combine(pi)), expected.combine(pi), rtol=rounding(dtype), atol=1e-3)
 
 
+@pytest.mark.when_changed
 @each_half
 def test_qsgd_of_a_vector_whose_norm_exceeds_the_largest_float16(dtype):
     x = jnp.asarray(np.random.default_rng(3).normal(size=500) * 9000, dtype)

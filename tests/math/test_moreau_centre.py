@@ -158,10 +158,9 @@ def test_stops_where_float32_cannot_move_any_more():
     np.testing.assert_allclose(w, np.median(points, axis=0), atol=2e-6)
 
 
-@pytest.mark.parametrize("penalty", ALL_PENALTIES, ids=lambda p: type(p).__name__)
-@pytest.mark.parametrize("weights", [np.ones(COUNT), np.ones(COUNT, np.float32), np.ones(COUNT, np.int64)],
-                         ids=lambda w: w.dtype.name)
-def test_float32_points_have_a_float32_centre(penalty, weights):
+@nightly.diagonal(("penalty", "dtype"), ALL_PENALTIES, [np.float64, np.float32, np.int64])
+def test_float32_points_have_a_float32_centre(penalty, dtype):
+    weights = np.ones(COUNT, dtype)
     """Whatever the dtypes of weights, t and the penalty's own numbers."""
     points = jnp.zeros((COUNT, DIM), jnp.float32)
     points = in_layers(points) if penalty is SPLIT else points

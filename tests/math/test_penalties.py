@@ -124,6 +124,7 @@ IN_THE_PLANE = {
     "Quadratic": (Quadratic(SINGULAR), quadratic_twin(SINGULAR))}
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("name", IN_THE_PLANE)
 @pytest.mark.parametrize(("x", "t"), POINTS)
 def test_prox_is_what_a_general_minimiser_finds(name, x, t):

@@ -83,6 +83,7 @@ def test_a_further_measurement_says_who_is_a_stranger():
     assert shown.strange[-1] > 0.9 > 0.5 > doubted.strange[-1]
 
 
+@pytest.mark.when_changed
 def test_the_grid_agrees_with_draws_from_the_prior():
     """Two million draws of everything that is integrated, weighted by their likelihood."""
     rng, number = np.random.default_rng(0), 2_000_000

@@ -11,6 +11,7 @@ from resolvent.errors import InputError
 SIZES = {"parties": 3, "samples": 8, "features": 4, "heterogeneity": 0.3}
 
 
+@pytest.mark.when_changed
 def test_minibatches_average_to_the_gradient_of_the_quadratic():
     with jax.enable_x64(True):
         quadratic, problem = (rv.problems.least_squares(**SIZES, minibatches=m) for m in (False, True))

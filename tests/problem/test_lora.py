@@ -76,6 +76,7 @@ def test_the_mean_of_products_is_the_nearest_matrix_of_the_rank():
         np.testing.assert_allclose(error, np.linalg.norm(s[2:]) / np.linalg.norm(s), rtol=1e-10)
 
 
+@pytest.mark.when_changed
 def test_means_of_factors_are_wrong_and_both_remedies_are_right():
     """The mean of the weights against the weights of the aggregate: FFA-LoRA is exact, LowRankMean the nearest."""
     with jax.enable_x64(True):
@@ -149,6 +150,7 @@ rounds: 1
 """
 
 
+@pytest.mark.when_changed
 def test_an_experiment_file_adapts_a_model_whose_weights_are_in_a_file(tmp_path):
     network = rv.models.mlp(64, 10, width=16)
     weights = network.init(jax.random.key(7))

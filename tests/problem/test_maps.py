@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.problem.maps import Composed, GradientStep, Mixture, through
 
@@ -37,7 +38,8 @@ def numeric(f, w, h=1e-5):
                               for e in jnp.eye(flat.size)]))
 
 
-@pytest.mark.parametrize("make", [lambda: Mixture(0.3, point(1)), lambda: GradientStep(0.7)], ids=["mixture", "step"])
+@nightly.parametrize("make", [lambda: GradientStep(0.7), lambda: Mixture(0.3, point(1))], ids=["step", "mixture"],
+                     others=nightly.WHEN_CHANGED)
 def test_the_gradient_is_that_of_the_value(make):
     oracle = through(problem().oracle(jnp.array(1)), make())
     w = point(2)

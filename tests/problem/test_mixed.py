@@ -41,6 +41,7 @@ def flat(w):
     return np.concatenate([np.ravel(w["weight"]), np.ravel(w["bias"])])
 
 
+@pytest.mark.when_changed
 def test_a_mixture_of_quadratics_is_what_the_oracles_say():
     plain, mix = least_squares(**SQUARES), least_squares(**SQUARES, alpha=ALPHA)
     rng = np.random.default_rng(0)

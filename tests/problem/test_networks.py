@@ -109,6 +109,7 @@ def test_lstm_is_equinoxs_cell_in_a_plain_loop():
         np.testing.assert_allclose(got, want, atol=1e-6)
 
 
+@pytest.mark.when_changed
 def test_glove_vectors_are_read_and_stay_fixed(tmp_path):
     file = tmp_path / "glove.txt"
     file.write_text("the 1 2 3\ncat -1 0.5 4e-1\nelse 9 9 9\n")

@@ -96,6 +96,7 @@ MODELS = {
 }
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("kind", MODELS, others=nightly.WHEN_CHANGED)
 def test_dropout_of_wrapped_modules(kind):
     model, x = MODELS[kind](), jnp.ones((50, 4))

@@ -148,6 +148,7 @@ def pair_data_of_one_seed():
     return rv.FederatedData.from_arrays([rng.normal(size=(n, 2, 4)) for n in (7, 12)])
 
 
+@pytest.mark.when_changed
 def test_a_reconstruction_needs_no_labels():
     x = [RNG.normal(size=(6, 2, 2)) for _ in range(2)]
     model = rv.models.from_functions(lambda key: 0.1 * jax.random.normal(key, (4, 4)),

@@ -91,6 +91,7 @@ def test_runs_and_fitted_models_of_several_labels():
     assert {"exact_match", "multi_label_f1"} <= set(result.metrics["metric"].astype(str))
 
 
+@pytest.mark.when_changed
 def test_runs_and_fitted_models_of_sequences_and_vectors():
     y = [np.where(np.arange(4) < 3, RNG.integers(0, 5, (20, 4)), -1) for _ in range(2)]
     result, data = run("token_cross_entropy", y, (4, 5), [rv.metrics.Perplexity(), rv.metrics.TokenAccuracy()])

@@ -151,6 +151,7 @@ def test_one_party_makes_the_steps_of_fedavg():
         np.testing.assert_allclose(after.inner, run_rounds(rv.fedavg(SOLVER), single, rounds=9).server, rtol=1e-6)
 
 
+@pytest.mark.when_changed
 def test_jobs_have_their_law():
     """Medians of the lognormal seconds, the number of failures, and equal chances in a lane."""
     participation = rv.participation.Arrivals(3.0, concurrency=2, jitter=0.5, failure=0.25)

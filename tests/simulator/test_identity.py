@@ -186,6 +186,7 @@ def test_comments_and_layout_do_not_matter(half, tmp_path):
     assert run(same, tmp_path).digest == run(module_of(SOURCE, half)).digest
 
 
+@pytest.mark.when_changed
 def test_a_complete_run_of_other_code_is_not_shown(tmp_path):
     run(module_of(SOURCE, tmp_path), tmp_path)
     with pytest.raises(rv.InputError, match="has been edited since"):

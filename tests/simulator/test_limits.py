@@ -23,6 +23,7 @@ def test_huge_batches_are_the_whole_party(method):
     assert np.allclose(huge["weight"], whole["weight"], atol=1e-6)
 
 
+@pytest.mark.when_changed
 def test_huge_evaluation_interval_evaluates_at_the_end():
     metrics = run(rv.local(rv.SGD(0.1)), evaluate_every=10**9).metrics
     assert sorted(set(metrics[metrics["metric"] == "loss"]["round"])) == [0, 2]

@@ -63,6 +63,7 @@ def test_a_named_number_is_recorded_for_each_party_and_round(settings):
     assert metrics.loc["present", "value"].tolist() == [2] * 4
 
 
+@pytest.mark.when_changed
 def test_own_numbers_are_drawn():
     _, axes = new_figure()
     result = simulate(["first"])

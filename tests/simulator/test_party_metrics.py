@@ -68,6 +68,7 @@ def test_metrics_change_neither_the_models_nor_the_other_measurements(data, resu
     assert rows.equals(plain.metrics)
 
 
+@pytest.mark.when_changed
 def test_diverged_model_has_nan_at_the_parties_for_which_the_metric_is_defined(data):
     result = rv.simulate(rv.local(rv.solvers.GD(0.1, steps=1)),
                          rv.models.from_functions(lambda key: jnp.zeros(2), lambda w, x: x @ w + jnp.nan,

@@ -110,6 +110,7 @@ def test_bytes_count_messages_and_replies():
     assert simulate(pull).facts["bytes"] == {"down": 18 * (model + 4), "up": 18 * model}  # gamma_k is sent as well
 
 
+@pytest.mark.when_changed
 def test_cohorts_and_stragglers_are_common_to_all_methods(plus):
     cohorts = [result.metrics.query("metric == 'steps'")[["round", "party", "value"]]
                for result in (simulate(rv.local(SOLVER), diagnostics=("steps",)), plus)]

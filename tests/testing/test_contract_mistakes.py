@@ -90,6 +90,7 @@ class Storing(WeightedMean):
         return replies.mean(), {}
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("make", "message"), [
     (PythonIf, r"check_\w+: test_contract_mistakes.py:\d+: in server, .*Python's if.*use jnp\.where"),
     (Storing, r"in server, .*an algorithm does not change: return what the next round needs as a part of the state")])

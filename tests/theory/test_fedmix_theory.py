@@ -23,6 +23,7 @@ def quadratic():
     return np.einsum("kni,knj->kij", a, a) / 6 + 0.1 * np.eye(DIMENSION), rng.normal(size=(PARTIES, DIMENSION))
 
 
+@pytest.mark.when_changed
 def test_h_gradient_steps_end_at_a_matrix_average_of_the_start_and_the_own_optimum():
     """x_i^H = (I - J^H) x_i + J^H x_0 with J = I - gamma A_i, whose eigenvalues are in [0, 1) for gamma <= 1/L_i."""
     h, g = quadratic()

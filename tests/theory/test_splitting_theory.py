@@ -175,6 +175,7 @@ def test_theorem_4_the_regularised_objective_is_within_eta_m_squared_over_2():
             assert name != "linear" or gaps.min() > 0.99 * eta * m**2 / 2
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("eta", [0.5, 3.0])
 @pytest.mark.parametrize("weakest", [0.4, 0.0])
 def test_theorem_5_a_contracting_reflector_bounds_the_strong_convexity(weakest, eta):

@@ -63,6 +63,7 @@ def test_useful_work_beside_plain_lanes():
     assert share["queue"] > 1.2 * share["sorted lanes"] > 4 * share["all lanes"]
 
 
+@pytest.mark.when_changed
 def test_a_queued_loop_is_differentiated_and_batched_as_a_plain_one():
     """Values and derivatives, with constants for each lane, a shared constant, and an outer axis."""
     counts, rates = jnp.asarray(COUNTS[:6]), jnp.linspace(2.0, 3.0, 6)

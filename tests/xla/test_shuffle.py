@@ -39,6 +39,7 @@ def test_all_orders_are_equally_likely(n):
     assert statistic < chi2.ppf(1 - 1e-6, len(number) - 1)
 
 
+@pytest.mark.when_changed
 def test_pairs_are_uniform_in_a_larger_one():
     """The positions of the first two of 16 entries: all 240 ordered pairs are equally likely."""
     draws = 48_000

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 from xla_cpu_rewrites import operands, rewrite
@@ -13,6 +14,7 @@ def convolve(x, w):
     return lax.conv_general_dilated(x, w, (1, 1), "SAME")
 
 
+@pytest.mark.when_changed
 def test_a_residual_network(monkeypatch):
     with jax.enable_x64(True):
         random = np.random.default_rng(0)

@@ -46,6 +46,7 @@ def gradients_of_rows(step, w):
     return list(row_updates.row_gradients(jax.make_jaxpr(step)(w).jaxpr))
 
 
+@pytest.mark.when_changed
 @settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from([0.0, 0.3]), st.sampled_from([0.0, 0.5]), st.sampled_from([0.0, 2.0]))
 def test_a_step_is_that_of_the_whole_table(params, decay, weight, linear):

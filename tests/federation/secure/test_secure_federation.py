@@ -47,6 +47,7 @@ def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_p
     assert all(report.counted == (0, 1, 2, 3, 4) and not report.absent for report in reports)
 
 
+@pytest.mark.when_changed
 def test_absent_sites_are_left_out_or_the_phase_has_no_effect(recorder, tmp_path):
     algorithm, problem = FixedPointSums(rv.fedavg(GD)), quadratic(double=False)
     recorder.lost = {"party 1": {("work", 0)}, "party 2": {("reveal", 1)},

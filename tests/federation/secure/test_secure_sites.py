@@ -51,6 +51,7 @@ def test_models_are_those_of_the_simulation(text, tmp_path):
             assert (text == PRIVATE) == (np.abs(personal[name] - shared[name]).max() > 1e-3)
 
 
+@pytest.mark.when_changed
 def test_a_site_requires_secure_sums(tmp_path):
     files = {"berlin": {"limits": replace(LIMITS, secure_sums=True)}}
     (tmp_path / "plain").mkdir()
