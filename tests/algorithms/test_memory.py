@@ -260,6 +260,7 @@ def test_methods_that_lose_a_memory_are_refused(combinator, message):
         rv.simulate(combinator(rv.fedavg(adam(True))), Drift.make(), rounds=1, progress=False)
 
 
+@pytest.mark.when_changed
 def test_implicit_steps_of_sgd_and_the_moments_of_adam():
     """kappa (w + update(g)) + (1 - kappa) c; with plain SGD it is the implicit step of rv.SGD."""
     problem = rv.problems.QuadraticProblem.least_squares(np.eye(2)[None] * 1.3, np.ones((1, 2)))

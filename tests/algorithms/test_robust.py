@@ -202,6 +202,7 @@ def test_centred_clipping_converges_to_the_moreau_centre_of_the_l2_norm():
     np.testing.assert_allclose(flatten(centre), flatten(expected), atol=1e-10)
 
 
+@pytest.mark.when_changed
 def test_clipping_without_a_centre_starts_at_the_coordinate_median():
     points, weights, _ = draw(6)
     median = aggregate(rv.aggregators.CoordinateMedian(), points, weights)

@@ -150,6 +150,7 @@ def comparison(finished):
     return compare_file(ExperimentFile.load(str(finished.yaml)))
 
 
+@pytest.mark.when_changed
 def test_methods_share_one_copy_of_the_samples(comparison):
     """With one copy for each method, a search of a hundred methods on MNIST would exceed the memory."""
     assert len({id(result.problem) for result in comparison.results.values()}) == 1

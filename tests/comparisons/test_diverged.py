@@ -89,6 +89,7 @@ def test_a_loaded_model_is_refused_by_every_use(diverged, tmp_path):
             use(rows)
 
 
+@pytest.mark.when_changed
 def test_the_readings_of_a_run_do_not_leave_diverged_parties_out():
     """The mean over the other parties would be the score of a run that did not diverge."""
     data = rv.datasets.digits(parties=3, classes_per_party=5, test=0.3, seed=0)

@@ -137,6 +137,7 @@ def test_a_fold_does_not_read_its_test_rows():
     assert first.fold_choices[0] == second.fold_choices[0]
 
 
+@pytest.mark.when_changed
 def test_calibrations_and_explanations_read_every_row_with_the_model_of_its_fold(tmp_path):
     """Their scores before a calibration are those of the comparison, in memory and from the folder of the run."""
     comparison = compared(decide_by="log_loss", seeds=2)

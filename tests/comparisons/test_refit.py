@@ -147,13 +147,17 @@ def test_a_method_that_chooses_by_validation_rows_keeps_them():
     assert trained.encoding == all_rows().encoding
 
 
-def test_what_cannot_be_refitted_is_refused(run, call, tmp_path):
+def test_private_models_are_not_refitted():
     private = rv.solvers.DPSGD(0.1, batch_size=5, steps=2)
     with pytest.raises(rv.InputError, match="FedAvg is differentially private"):
         check_can_be_refitted("FedAvg", rv.fedavg(private))
     with pytest.raises(rv.InputError, match="server is differentially private"):
         check_can_be_refitted("server", rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.1)), clip=1.0,
                                                                       noise_multiplier=1.0, cohort=2))
+
+
+@pytest.mark.when_changed
+def test_what_cannot_be_refitted_is_refused(run, call, tmp_path):
     data = rv.datasets.synthetic(parties=2, features=3)
     comparison = rv.compare({"alone": rv.local(rv.SGD(0.1))}, rv.models.linear(3), data, rounds=1, progress=False,
                             out=tmp_path / "program")

@@ -227,6 +227,7 @@ def test_default_folders_are_numbered(plain, tmp_path):
     assert {p.name for p in runs.iterdir()} == {"small", "small-2", "small-3.partial", "small-4"}
 
 
+@pytest.mark.when_changed
 def test_resume_without_a_folder_takes_the_last_of_that_name(plain, tmp_path, fails_midway):
     with pytest.raises(RuntimeError):
         run_experiment(plain, Path("runs/small-7"))

@@ -188,6 +188,7 @@ def test_runs_are_compared_on_the_same_rows(folder, call):
     assert "test_rows.parquet is damaged" in call("compare", "runs/mine", "runs/damaged", cwd=folder).err
 
 
+@pytest.mark.when_changed
 def test_runs_with_other_rows_are_not_compared(folder, call):
     other = call("run", "mine.yaml", "--set", "seed=1", "--out", "runs/other", cwd=folder)
     assert other.code == 0, other.err

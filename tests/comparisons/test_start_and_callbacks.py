@@ -21,6 +21,7 @@ class Called(Exception):
     pass
 
 
+@pytest.mark.when_changed
 def test_simulate_gets_the_callbacks_and_the_trained_model(tmp_path, monkeypatch):
     data = rv.datasets.digits(parties=2, classes_per_party=10)
     first = rv.simulate(rv.fedavg(rv.SGD(0.1)), rv.models.logistic(64, 10), data, rounds=1, progress=False)

@@ -27,9 +27,10 @@ def modules_with_examples():
             if ">>>" in spec.loader.get_source(spec.name)}
 
 
-# Modules whose examples run for more than one second.
+# Modules whose examples take more than half a second of CPU time.
 SLOW = {f"resolvent.{name}" for name in (
-    "testing.contract", "testing.codecs", "testing.solvers", "testing.aggregators",
+    "testing.contract", "testing.codecs", "testing.solvers", "testing.aggregators", "testing.penalties",
+    "testing.participations", "simulator.engine.schedulers", "math.gaussian_noise",
     "predict.fitted",
     "problem.models.model", "problem.models.structured_losses", "predict.importance", "problem.solvers.batches",
     "comparisons.after.estimators", "comparisons.runs.compare", "comparisons.runs.comparison",

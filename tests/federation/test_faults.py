@@ -334,6 +334,7 @@ def operations(folder):
     return kill.count
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_kill_at_any_operation_of_a_store_changes_nothing(step, undisturbed, tmp_path):
     """All processes are killed, and all go on from their folders."""

@@ -130,6 +130,7 @@ class LostRecord(Federation):
             run_until(self, names)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("second", [("site 4", *FOUNDERS[1:]), FOUNDERS[1:]], ids=["leaves and joins", "leaves"],
                      others=nightly.WHEN_CHANGED)
 def test_members_that_change_the_work_of_a_round_that_was_sent_begin_a_round_later(second, tmp_path):

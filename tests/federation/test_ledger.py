@@ -175,7 +175,8 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
 
 @nightly.parametrize(("name", "allowed"), [
     ("max_total_replies", 5), ("max_lead_jobs", 1), ("max_total_epsilon", 100.0), ("max_lead_rounds", 5),
-    ("max_total_jobs", 1), ("max_total_scores", 3), ("max_lead_replies", 5), ("max_lead_scores", 3)], per_commit=3)
+    ("max_total_jobs", 1), ("max_total_scores", 3), ("max_lead_replies", 5), ("max_lead_scores", 3)],
+    per_commit=2, others=nightly.WHEN_CHANGED)
 def test_budgets_of_a_table_and_of_a_lead(name, allowed, tmp_path):
     """A second run of the same lead is beyond the budget; one of another lead is within that of a lead."""
     consortium = Consortium(tmp_path, text=ONE_METHOD)

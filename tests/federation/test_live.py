@@ -294,6 +294,7 @@ def test_late_replies_of_an_asynchronous_server_count_and_are_repeated_in_the_si
         assert_close(of_network, of_simulation, 1e-6)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("algorithm", "participation", "reason"), [
     (rv.fedasync(GD), rv.participation.Uniform(2), "need participation Full, got Uniform"),
     (rv.combinators.Compressed(rv.fedbuff(GD, buffer=2), rv.codecs.TopK(1), step=0.0), None,

@@ -24,6 +24,7 @@ from hypothesis.extra.numpy import arrays
 from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
+import nightly
 import resolvent as rv
 from resolvent.math import centres
 from resolvent.math.penalties import L2Norm, PerLayer
@@ -121,7 +122,7 @@ def test_coordinate_median_with_integer_weights_is_that_of_repeated_points(point
         np.testing.assert_array_equal(coordinate_median(points, weights * scale), expected)
 
 
-@pytest.mark.parametrize("count", [10, 1000, 3002, 20000])
+@nightly.parametrize("count", [3002, 10, 1000, 20000], others=nightly.WHEN_CHANGED)
 def test_coordinate_median_in_float32_still_sees_the_middle_of_many(count):
     """Sums of many small weights have rounding, and the midpoint is where they are exactly one half."""
     points = np.random.default_rng(count).permutation(count).astype(np.float32)[:, None]

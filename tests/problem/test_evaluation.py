@@ -89,6 +89,7 @@ def test_parties_without_samples_in_any_split_have_no_means():
     assert np.isnan(score[:, 1:]).all()
 
 
+@pytest.mark.when_changed
 def test_a_problem_of_another_kind_is_asked_party_by_party():
     rng = np.random.default_rng(0)
     problem = rv.problems.QuadraticProblem.least_squares(rng.normal(size=(3, 5, 2)), rng.normal(size=(3, 5)))

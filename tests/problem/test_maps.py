@@ -57,6 +57,7 @@ def test_first_order_leaves_the_hessian_out():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), actual, oracle.grad(ahead))
 
 
+@pytest.mark.when_changed
 def test_a_quadratic_through_a_mixture_is_a_quadratic():
     rng = np.random.default_rng(1)
     a, b = jnp.asarray(rng.normal(size=(1, 6, 3))), jnp.asarray(rng.normal(size=(1, 6)))

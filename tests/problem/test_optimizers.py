@@ -24,6 +24,7 @@ def solve(solver):
     return solver(sub, jnp.zeros(2), jax.random.key(0), jnp.array(1.0))[0]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("make", [
     lambda rate: rv.solvers.adam(rate, steps=3), lambda rate: rv.solvers.momentum(rate, steps=3),
     lambda rate: rv.solvers.optax_solver("adamw", rate, settings={"weight_decay": rate, "nesterov": True}, steps=3),

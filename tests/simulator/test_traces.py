@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.algorithm import SharedModelMethod, local_work
 from resolvent.algorithms.combinators.persistent_memory import prepare
@@ -40,8 +41,8 @@ class NeedsHessian(Own):
         return state, w + 0 * oracle.hessian[0], info
 
 
-@pytest.mark.parametrize("solver", [rv.solvers.GD(0.1), rv.solvers.OptaxSolver(optax.adam(0.1), steps=2, keep=True)],
-                         ids=["without a memory", "with a memory"])
+@nightly.parametrize("solver", [rv.solvers.OptaxSolver(optax.adam(0.1), steps=2, keep=True), rv.solvers.GD(0.1)],
+                     ids=["with a memory", "without a memory"], others=nightly.WHEN_CHANGED)
 def test_a_run_traces_a_party_function_twice(solver, monkeypatch):
     """Without a validation sample, with bytes, memory and evaluation: all of them read one description."""
     traces, party = [], ModelAggregation.party

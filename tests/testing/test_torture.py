@@ -18,6 +18,7 @@ def test_methods_with_states_pass():
     assert 0 <= torture(rv.scaffold(GD), PROBLEM, rounds=4, cases=6) <= 3
 
 
+@pytest.mark.when_changed
 def test_a_metric_that_counts_its_calls_is_found():
     data, calls = rv.datasets.digits(parties=2), itertools.count()
     metric = rv.metrics.from_function(lambda labels, predictions: float(next(calls)), name="calls")

@@ -83,6 +83,7 @@ def test_a_queued_loop_is_differentiated_and_batched_as_a_plain_one():
     np.testing.assert_allclose(alone, plain[0][0, 1], rtol=2e-4)
 
 
+@pytest.mark.when_changed
 def test_loops_that_end_by_themselves_and_prepared_ones():
     """Newton's square root until it converges, and sums whose terms are prepared in blocks."""
     numbers = jnp.array([2.0, 1e6, 1.0, 49.0, 1e-3])

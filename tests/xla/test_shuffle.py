@@ -27,6 +27,7 @@ def test_it_is_a_permutation(seed, n):
     assert sorted(np.asarray(draw(seed, n))[:n]) == list(range(n))
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
 def test_all_orders_are_equally_likely(n):
     """A chi-square test over all n! orders; a uniform shuffle fails with probability 1e-6."""

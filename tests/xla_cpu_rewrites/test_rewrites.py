@@ -16,7 +16,8 @@ from xla_cpu_rewrites import rewrite, versions
 from xla_cpu_rewrites.convolutions import winograd
 from xla_cpu_rewrites.proof import obstacle_to_rewriting
 
-SWEEP = settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+SWEEP = settings(max_examples=nightly.examples(20), deadline=None, derandomize=True,
+                 suppress_health_check=list(HealthCheck))
 
 
 def draw_array(seed, shape, dtype):
@@ -86,7 +87,7 @@ def test_convolutions(case, dtype):
 
 
 @pytest.mark.when_changed
-@settings(SWEEP, max_examples=8)
+@settings(SWEEP, max_examples=nightly.examples(8))
 @given(convolutions(), st.sampled_from([np.float64, np.float32, np.float16, jnp.bfloat16]))
 def test_convolutions_of_several_parties_in_a_loop(case, dtype):
     """Under ``vmap`` of both operands, in a scan, with gradients; half precision stays XLA's own."""
@@ -112,7 +113,7 @@ def test_convolutions_of_several_parties_in_a_loop(case, dtype):
                                    atol=tolerance * np.abs(a).max(initial=1))
 
 
-@settings(SWEEP, max_examples=10)
+@settings(SWEEP, max_examples=nightly.examples(10))
 @given(st.lists(st.integers(1, 6), min_size=3, max_size=5), st.integers(0, 31),
        st.sampled_from([jnp.sum, jnp.max, jnp.min, jnp.mean]), st.sampled_from([np.float64, np.float32, np.float16]))
 def test_reductions(shape, chosen, reduce, dtype):

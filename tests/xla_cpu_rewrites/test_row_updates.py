@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import nightly
 from xla_cpu_rewrites import rewrite, row_updates
 from xla_cpu_rewrites.row_updates import update_rows
 
@@ -108,7 +109,7 @@ STAYS = {
         lambda w: jax.tree.map(lambda v, g: jnp.tanh(v - g), w, gradient_of(w)), lambda w: w)}
 
 
-@pytest.mark.parametrize("case", STAYS)
+@nightly.parametrize("case", STAYS, others=nightly.WHEN_CHANGED)
 def test_what_needs_the_whole_gradient_stays(params, case):
     step, state = STAYS[case]
     with jax.enable_x64(True):

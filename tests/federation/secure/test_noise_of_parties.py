@@ -124,7 +124,7 @@ def test_epsilon_is_that_of_central_noise():
     assert all_others.secure_server == all_others.known_cohorts == spread.server
 
 
-@pytest.mark.parametrize("colluding", [1, 3])
+@nightly.parametrize("colluding", [3, 1], others=nightly.WHEN_CHANGED)
 def test_sites_that_subtract_their_own_noise_leave_what_epsilon_counts(colluding, recorder):
     """All updates are zero, so the model is noise. Sites know what they have sent, and the models, as every site does.
 

@@ -144,7 +144,7 @@ def test_no_two_answers_have_the_same_mask(first, recorder, tmp_path):
     assert not any(answer.arrays for answer in asked)
 
 
-@pytest.mark.parametrize("knows_plan", [True, False])
+@nightly.parametrize("knows_plan", [True, False], others=nightly.WHEN_CHANGED)
 def test_a_server_that_leaves_a_site_out_has_its_reply_unless_the_sites_know_the_plan(knows_plan, recorder, tmp_path):
     """Every sum has all asked sites. In round 2 the server asks fewer, for the first model with another last bit.
 
