@@ -15,6 +15,9 @@ CORE = ["math", "data", "tables", "problem", "torch", "algorithms", "differentia
 ROOMS = [INDEPENDENT, *CORE, "federation", "cli"]
 # Of federation: sites do not import the server, and nothing but the lead knows an engine.
 FLOORS = [{"protocol"}, {"secure"}, {"server", "site"}, {"engines"}, {"lead"}]
+# Of the simulator: what is moved to a device knows no run, and a plan is read by those who check, measure and run it.
+SIMULATOR_FLOORS = [{"mesh"}, {"states"}, {"engine"}, {"storage"}, {"record"}, {"user_errors"}, {"task"}, {"plan"},
+                    {"measurements"}, {"checkpoint"}, {"placement"}, {"run", "together"}]
 ROOT = Path(resolvent.__file__).parent
 PACKAGE = ROOT.with_name("xla_cpu_rewrites")
 REPOSITORY = Path(__file__).parents[1]
@@ -101,19 +104,26 @@ def test_the_library_uses_few_modules_of_the_rewrites():
         "", "programs", "small_call", "versions"}
 
 
-def floor_of(folder):
-    return next(i for i, floor in enumerate(FLOORS) if folder in floor)
+def imports_of_upper_floors(room, floors):
+    """Each import of a folder or file of a room that does not point to a lower floor, or into the folder itself."""
+    floor_of = {name: i for i, floor in enumerate(floors) for name in floor}
+    for path in (ROOT / room).rglob("*.py"):
+        own = path.relative_to(ROOT / room).with_suffix("").parts[0]
+        for node in imports_of(path):
+            if own != "__init__" and isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                    f"resolvent.{room}."):
+                other = node.module.split(".")[2]
+                if own != other and floor_of[other] >= floor_of[own]:
+                    yield f"{path.relative_to(ROOT)} imports from {other}"
 
 
-def test_folders_of_the_federation_import_lower_floors_only():
-    wrong = []
-    for path in (ROOT / "federation").rglob("*/*.py"):
-        folder = path.relative_to(ROOT / "federation").parts[0]
-        others = [node.module.split(".")[2] for node in imports_of(path) if isinstance(node, ast.ImportFrom)
-                  and node.module and node.module.startswith("resolvent.federation.")]
-        wrong += [f"{path.relative_to(ROOT)} imports from {other}/" for other in others
-                  if folder != other and floor_of(other) >= floor_of(folder)]
-    assert wrong == []
+@pytest.mark.parametrize(("room", "floors"), [("federation", FLOORS), ("simulator", SIMULATOR_FLOORS)])
+def test_folders_of_a_room_import_lower_floors_only(room, floors):
+    assert list(imports_of_upper_floors(room, floors)) == []
+
+
+def test_the_check_sees_an_import_of_an_upper_floor():
+    assert any("imports from mesh" in wrong for wrong in imports_of_upper_floors("simulator", SIMULATOR_FLOORS[::-1]))
 
 
 def test_mathematics_has_no_federated_word():

@@ -7,7 +7,7 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.simulator.checkpoint import checkpoints
-from resolvent.simulator.engine.pace import Pace
+from resolvent.simulator.record.stopwatch import Pace
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
 SOLVER = rv.SGD(0.1, batch_size=16, epochs=2)

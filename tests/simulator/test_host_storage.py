@@ -14,7 +14,7 @@ import nightly
 import resolvent as rv
 from resolvent.math import tree
 from resolvent.problem.learning import LearningProblem
-from resolvent.simulator import memory
+from resolvent.simulator import placement
 from resolvent.simulator.engine.rounds import compiled_programs
 from resolvent.simulator.storage import host_chunks
 from resolvent.simulator.storage.host_states import compute_first_rows
@@ -277,9 +277,9 @@ def test_memory_is_chosen_by_size_and_impossible_choices_are_refused(packed, mon
     in_memory, _ = packed
     task = Task(MODEL, in_memory, None)
     party = task.prepare(ALGORITHMS["Fed+"], "Fed+").description.party
-    assert memory.fits_device(task.gatherer, party)
-    monkeypatch.setattr(memory.os, "sysconf", lambda name: 100)  # a machine of 10 kB
-    assert not memory.fits_device(task.gatherer, party)
+    assert placement.fits_device(task.gatherer, party)
+    monkeypatch.setattr(placement.os, "sysconf", lambda name: 100)  # a machine of 10 kB
+    assert not placement.fits_device(task.gatherer, party)
     with pytest.raises(rv.InputError, match=r"memory='disk'.* must be 'auto', 'device' or 'host'"):
         run(ALGORITHMS["Fed+"], in_memory, memory="disk")
     with pytest.raises(rv.InputError, match="evaluate_parties=38 must lie in 1 to 37"):

@@ -6,7 +6,7 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.errors import InputError
-from resolvent.simulator import memory
+from resolvent.simulator import placement
 
 DATA = rv.datasets.fedprox_synthetic(parties=3)
 MODEL = rv.models.logistic(60, 10)
@@ -37,7 +37,7 @@ def test_model_that_cannot_fit_is_refused_with_its_size(memory):
 
 
 def test_states_that_cannot_fit_are_counted(monkeypatch):
-    monkeypatch.setattr(memory, "_memory_limit", lambda: 20_000)
+    monkeypatch.setattr(placement, "_memory_limit", lambda: 20_000)
     run(rv.fedavg(rv.SGD(0.1)), memory="device")  # 2 models on the server, a working copy and 3 replies: 14,640 bytes
     with pytest.raises(InputError, match=r"the states of the 3 parties 7\.32 kB"):
         run(rv.ditto(rv.SGD(0.1)), memory="device")

@@ -6,7 +6,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.problem.sample_oracle import SampleOracle
-from resolvent.simulator.evaluation_plan import choose_evaluated_parties, plan_evaluation
+from resolvent.simulator.plan import choose_evaluated_parties, plan_evaluation
 
 DATA = rv.datasets.digits(parties=4, classes_per_party=4, outliers=1, seed=3)
 MODEL = rv.models.logistic(64, 10)

@@ -3,26 +3,107 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
+import numpy as np
+from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.asynchronous import check_concurrency
+from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
-from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Arrivals, Full, Participation
 from resolvent.differential_privacy import PrivacyAccount, PrivacyBudget
-from resolvent.errors import InputError
+from resolvent.errors import InputError, nearest, quote
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.engine.schedulers import SchedulerChoice, Sharded
-from resolvent.simulator.evaluation_plan import EvaluationPlan, recorded_names
-from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
+from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES, RECORDED, Diagnostic
 from resolvent.simulator.record.events import OnEvaluation
 from resolvent.simulator.record.party_metrics import PartyMetrics
+from resolvent.simulator.record.systems import VirtualClock
+from resolvent.simulator.states import Rounds
 from resolvent.simulator.task import Task, check_held_out, check_sizes
+
+# Metrics of a party and a round that are no diagnostics: info with such a name is not recorded.
+_NAMES_OF_METRICS = ("loss", "global_loss", "epsilon", "refused", "memory")
+_MIN_EVALUATIONS, _MAX_EVALUATIONS = 5, 20  # by default
+_MAX_EVALUATED_ON_HOST = 1000  # parties, by default
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationPlan:
+    """When, on which parties and how models are evaluated.
+
+    Attributes:
+        parties: [M] ids of the evaluated parties, ascending.
+        diagnostics: what is measured in addition to losses and scores.
+        clock: measures simulated seconds and bytes of each round, or None.
+        metrics: computes metrics in addition to losses and scores, or None.
+    """
+
+    every: int
+    parties: NDArray[np.int32]
+    diagnostics: tuple[str, ...]
+    clock: VirtualClock | None
+    metrics: PartyMetrics | None = None
+
+
+def recorded_names(evaluation: EvaluationPlan) -> tuple[str, ...]:
+    """The names of the parties' numbers that each round records, in alphabetical order."""
+    custom = set(evaluation.diagnostics).difference(get_args(Diagnostic))
+    names = RECORDED.intersection(evaluation.diagnostics) | custom | (
+        set() if evaluation.clock is None else {"steps"})
+    return tuple(sorted(names))
+
+
+def plan_evaluation(algorithm: Algorithm, *, rounds: int, cohort: int, every: int | None, parties: NDArray[np.int32],
+                    diagnostics: Sequence[str], clock: VirtualClock | None, metrics: PartyMetrics | None = None,
+                    info: Sequence[str] = (), pools_data: bool = False) -> EvaluationPlan:
+    """Check the arguments of ``simulate`` about evaluation, and complete them.
+
+    By default there are 20 evaluations; fewer, but at least 5, when the cohort is small: an evaluation reads the
+    samples of all evaluated parties, a round those of its cohort. The algorithm has no influence on the number, so that
+    all methods of a comparison are evaluated after the same rounds.
+
+    Args:
+        every: rounds between evaluations, or None.
+        parties: [M] ids of the evaluated parties.
+        clock: the virtual clock, or None.
+        metrics: computes metrics in addition to losses and scores, or None.
+        info: names of the numbers that the algorithm's parties return, see ``Description``.
+        pools_data: whether one party has all data: diagnostics of single parties are then left out.
+    """
+    built_in, custom = get_args(Diagnostic), [
+        name for name in (*info, "update_norm") if name not in _NAMES_OF_METRICS]
+    for diagnostic in diagnostics:
+        if diagnostic not in (allowed := [*dict.fromkeys((*built_in, *custom))]):
+            raise InputError(
+                f"diagnostics: there is no diagnostic {quote(diagnostic)}{nearest(diagnostic, allowed)} Use any of "
+                f"{list(built_in)}, or of the numbers in the info of {type(innermost(algorithm)).__name__}'s parties: "
+                f"{[name for name in allowed if name not in built_in]}. Numbers of the server are always recorded")
+    if every is None:
+        evaluations = max(_MIN_EVALUATIONS, min(_MAX_EVALUATIONS, rounds * cohort // len(parties)))
+        every = max(1, rounds // evaluations)
+    elif every < 1:
+        raise InputError(f"evaluate_every={every} must be at least 1")
+    if pools_data:
+        diagnostics, clock = [name for name in diagnostics if name in READS_ALL_PARTIES], None
+    return EvaluationPlan(every, parties, tuple(diagnostics), clock, metrics)
+
+
+def choose_evaluated_parties(requested: int | None, parties: int, seed: int, memory: str) -> NDArray[np.int32]:
+    """The ids of the parties whose models are evaluated, ascending; a subset is drawn from the seed."""
+    if requested is not None and not 1 <= requested <= parties:
+        raise InputError(f"evaluate_parties={requested} must lie in 1 to {parties}, the number of parties")
+    default = min(parties, _MAX_EVALUATED_ON_HOST) if memory == "host" else parties
+    count = default if requested is None else requested
+    if count == parties:
+        return np.arange(parties, dtype=np.int32)
+    generator = np.random.default_rng([seed, _MAX_EVALUATED_ON_HOST])
+    return np.sort(generator.choice(parties, count, replace=False, shuffle=False)).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -93,11 +174,6 @@ class Plan:
                              "measure in one process, and name the scheduler that it chooses")
 
     @property
-    def pools_data(self) -> bool:
-        """Whether one party has the samples of all: there are no cohorts, messages and measurements of parties."""
-        return uses_pooled_data(self.algorithm)
-
-    @property
     def divides_parties(self) -> bool:
         """Whether each process has the data and states of its own parties only.
 
@@ -105,24 +181,25 @@ class Plan:
         that read the samples of all parties, if there are fewer parties than devices, and with a scheduler that
         distributes the cohort itself.
         """
-        return (jax.process_count() > 1 and self.task.data is not None and not self.pools_data
+        return (jax.process_count() > 1 and self.task.data is not None and not self.task.pools_data
                 and not isinstance(self.scheduler, Sharded) and self.task.parties >= jax.device_count()
                 and not READS_ALL_PARTIES.intersection(self.evaluation.diagnostics))
 
     @property
     def training_participation(self) -> Participation:
         """The participation of the rounds: that of one party if the data are pooled."""
-        return Full() if self.pools_data else self.participation
-
-    @property
-    def training_parties(self) -> int:
-        """The number of parties of the rounds: 1 if the data are pooled."""
-        return 1 if self.pools_data else self.task.parties
+        return Full() if self.task.pools_data else self.participation
 
     @property
     def cohort_size(self) -> int:
         """C, the number of parties that work in a round."""
-        return self.training_participation.capacity(self.training_parties)
+        return self.training_participation.capacity(len(self.task.training_sizes))
+
+    @property
+    def of_rounds(self) -> Rounds:
+        """What those read who hold the data and the states."""
+        return Rounds(self.algorithm, self.training_participation, self.seed, self.rounds, self.evaluation.every,
+                      self.evaluation.parties)
 
     @property
     def recorded(self) -> tuple[str, ...]:

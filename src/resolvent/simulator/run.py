@@ -31,13 +31,17 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
 from resolvent.simulator.checkpoint.identity import forget_programs_of_edited_code
-from resolvent.simulator.engine.pace import Pace
 from resolvent.simulator.engine.schedulers import SchedulerChoice
-from resolvent.simulator.evaluation_plan import choose_evaluated_parties, plan_evaluation
-from resolvent.simulator.memory import MemoryChoice, choose_memory
+from resolvent.simulator.measurements import Measurements
 from resolvent.simulator.mesh import detect_lost_process, is_writer
-from resolvent.simulator.placement import Placement, place
-from resolvent.simulator.plan import CheckpointPlan, Plan, plan_metrics
+from resolvent.simulator.placement import MemoryChoice, Placement, choose_memory, place
+from resolvent.simulator.plan import (
+    CheckpointPlan,
+    Plan,
+    choose_evaluated_parties,
+    plan_evaluation,
+    plan_metrics,
+)
 from resolvent.simulator.record.events import (
     EvaluationEvent,
     OnEvaluation,
@@ -46,12 +50,11 @@ from resolvent.simulator.record.events import (
     copy_arrays,
     read_only,
 )
-from resolvent.simulator.record.measurements import Measurements
 from resolvent.simulator.record.notebook_progress import live_curve
 from resolvent.simulator.record.progress import Progress, progress_bar
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.run_readings import RunReadings
-from resolvent.simulator.record.stopwatch import stopwatch
+from resolvent.simulator.record.stopwatch import Pace, stopwatch
 from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.states import Federation
 from resolvent.simulator.storage.parties_view import CollectedModels
@@ -151,6 +154,7 @@ def simulate(
     if start is not None:
         algorithm = WarmStart(algorithm, _parameters(start))
     algorithm, description = prepared = task.prepare(algorithm, name)
+    task = task.of_algorithm(algorithm)
     place_of_states = choose_memory(memory, prepared, task, name)
     participation = Full() if participation is None else participation
     spent = None if privacy is None or not isinstance(start, RunReadings) else _spent(start, task)
@@ -159,7 +163,8 @@ def simulate(
         plan_evaluation(
             algorithm, rounds=rounds, cohort=participation.capacity(task.parties), every=evaluate_every,
             parties=choose_evaluated_parties(evaluate_parties, task.parties, seed, place_of_states),
-            diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task), info=description.info),
+            diagnostics=diagnostics, clock=clock, metrics=plan_metrics(metrics, task), info=description.info,
+            pools_data=task.pools_data),
         CheckpointPlan(None if checkpoint is None else Path(checkpoint), resume), as_callbacks(on_evaluation), privacy,
         spent)
     with detect_lost_process(), _lock_of(plan.checkpoint.folder):

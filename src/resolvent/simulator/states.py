@@ -3,9 +3,12 @@
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
+from numpy.typing import NDArray
 
-from resolvent.algorithms.algorithm import PartyState, ServerState
+from resolvent.algorithms.algorithm import Algorithm, PartyState, ServerState
+from resolvent.algorithms.participation import Participation
 
 
 class Federation(eqx.Module):
@@ -17,6 +20,25 @@ class Federation(eqx.Module):
 
     server: ServerState
     parties: PartyState
+
+
+class Rounds(NamedTuple):
+    """The rounds of a run: what those who hold its data and states read of its plan.
+
+    Attributes:
+        participation: draws the cohorts.
+        seed: seed of all random numbers.
+        total: number of rounds.
+        every: rounds between evaluations.
+        evaluated: [M] ids of the evaluated parties, ascending.
+    """
+
+    algorithm: Algorithm
+    participation: Participation
+    seed: int
+    total: int
+    every: int
+    evaluated: NDArray[np.int32]
 
 
 class RoundRecord(eqx.Module):

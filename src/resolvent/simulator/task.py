@@ -1,7 +1,7 @@
 """What is learned in a run: a model on federated data, or a problem of its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.persistent_memory import Prepared, prepare
+from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.description import Description
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
@@ -33,11 +34,18 @@ class Task:
         model: the model, or None if there is a problem.
         data: the parties' samples, or None if there is a problem.
         problem: the objectives of all parties, or None if they are made from the model and the data.
+        pools_data: whether one party has the training samples of all, while models are evaluated on those of each:
+            there are no cohorts, messages and measurements of parties.
     """
 
     model: Model | None
     data: FederatedData | None
     problem: Problem | None
+    pools_data: bool = False
+
+    def of_algorithm(self, algorithm: Algorithm) -> "Task":
+        """The task as an algorithm trains on it: with ``PooledData``, one party has the samples of all."""
+        return replace(self, pools_data=uses_pooled_data(algorithm))
 
     @classmethod
     def from_arguments(cls, model: Model | Problem, data: FederatedData | None) -> "Task":
@@ -82,6 +90,16 @@ class Task:
         assert self.model is not None
         assert self.data is not None
         return LearningProblem(self.model, self.data)
+
+    def problems(self) -> tuple[Problem, Problem]:
+        """The problem of the rounds, and the one on which models are evaluated."""
+        whole = self.whole_problem()
+        return whole.pooled() if self.pools_data else whole, whole
+
+    @property
+    def training_sizes(self) -> NDArray[np.integer]:
+        """The number of training samples of each party of the rounds."""
+        return self.sizes.sum(keepdims=True) if self.pools_data else self.sizes
 
     @property
     def parties(self) -> int:

@@ -26,10 +26,9 @@ from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 from resolvent.simulator.engine.cohorts import DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import run_chunk
 from resolvent.simulator.engine.schedulers import Lanes, Scheduler, Sequential
-from resolvent.simulator.evaluation_plan import plan_evaluation
+from resolvent.simulator.measurements import Measurements
 from resolvent.simulator.placement import place
-from resolvent.simulator.plan import CheckpointPlan, Plan, plan_metrics
-from resolvent.simulator.record.measurements import Measurements
+from resolvent.simulator.plan import CheckpointPlan, Plan, plan_evaluation, plan_metrics
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
 from resolvent.simulator.states import Chunk, Federation
@@ -111,12 +110,13 @@ def _plans(algorithms: Sequence[Algorithm], model: Model | Problem, data: Federa
     """The plan of each run. All of them share one problem, so that the samples are on the device once."""
     task = Task.from_arguments(model, data)
     prepared = [task.prepare(algorithm, name) for algorithm in algorithms]
-    task = replace(task, problem=task.whole_problem())
+    task = replace(task, problem=task.whole_problem()).of_algorithm(algorithms[0])
     participation = Full() if participation is None else participation
     scheduler: Scheduler = Sequential() if jax.default_backend() == "cpu" else Lanes()
     evaluation = plan_evaluation(
         algorithms[0], rounds=rounds, cohort=participation.capacity(task.parties), every=every,
-        parties=np.arange(task.parties, dtype=np.int32), diagnostics=(), clock=None, metrics=metrics)
+        parties=np.arange(task.parties, dtype=np.int32), diagnostics=(), clock=None, metrics=metrics,
+        pools_data=task.pools_data)
     return [Plan(name, algorithm, description, task, participation, rounds, seed, scheduler, "device", evaluation,
                  CheckpointPlan(None, False)) for algorithm, description in prepared]
 

@@ -25,7 +25,7 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.problem.solvers import SGD
 from resolvent.simulator.engine.schedulers import SchedulerChoice
-from resolvent.simulator.memory import MemoryChoice
+from resolvent.simulator.placement import MemoryChoice
 from resolvent.simulator.record.events import OnEvaluation, as_callbacks
 from resolvent.simulator.record.progress import progress_bars
 from resolvent.simulator.record.systems import VirtualClock

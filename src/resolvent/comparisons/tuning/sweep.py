@@ -20,7 +20,7 @@ from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.simulator.engine.schedulers import SchedulerChoice
-from resolvent.simulator.memory import MemoryChoice
+from resolvent.simulator.placement import MemoryChoice
 from resolvent.simulator.record.progress import Progress, progress_bar
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.systems import VirtualClock

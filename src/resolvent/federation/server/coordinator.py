@@ -76,7 +76,7 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.simulator.checkpoint.identity import versions_of_code
 from resolvent.simulator.checkpoint.own_code import digest_of_code
-from resolvent.simulator.evaluation_plan import plan_evaluation
+from resolvent.simulator.plan import plan_evaluation
 from resolvent.simulator.task import check_sizes
 
 __all__ = ["Coordinator"]

@@ -23,7 +23,7 @@ from resolvent.algorithms.participation.draws import draw_cohort
 from resolvent.algorithms.round import working_parties
 from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
-from resolvent.simulator.evaluation_plan import plan_evaluation
+from resolvent.simulator.plan import plan_evaluation
 
 _TOLERANCE = 1e-6  # of an effort, which is a number of 32 bits
 

@@ -11,9 +11,9 @@ from resolvent.data.files.atomic_files import finish_before_interruption
 from resolvent.errors import InputError
 from resolvent.simulator.checkpoint.checkpoint_files import Checkpoint
 from resolvent.simulator.checkpoint.identity import identity_of
+from resolvent.simulator.measurements import Measurements
 from resolvent.simulator.mesh import from_writer, gather_over_processes
 from resolvent.simulator.plan import Plan
-from resolvent.simulator.record.measurements import Measurements
 from resolvent.simulator.storage.storage import Storage
 from resolvent.simulator.storage.tree_files import join_blocks
 

@@ -8,12 +8,12 @@ from enum import Enum
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.array_files import PackedArray
 from resolvent.data.files.own_rows import OwnRows
+from resolvent.simulator.storage.tree_files import digest_of_array
 
 
 def fingerprint_of(part: Any) -> str:
@@ -102,11 +102,3 @@ def _is_function(x: Any) -> bool:
 
 def _name_of(x: Any) -> str:
     return f"{getattr(x, '__module__', '')}.{getattr(x, '__qualname__', '')}"
-
-
-def digest_of_array(x: Any) -> str:
-    """The dtype, the shape and the SHA-256 of the numbers of an array."""
-    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        x = jax.random.key_data(x)
-    array = np.ascontiguousarray(x)
-    return f"{array.dtype} {array.shape} {hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()}"

@@ -9,12 +9,10 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from resolvent.data.federated import FederatedData
 from resolvent.math import tree
-from resolvent.problem.models.model import Model
 from resolvent.problem.subset import Gatherer, PartySubset
 from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts, check_cohorts
-from resolvent.simulator.plan import Plan
+from resolvent.simulator.states import Rounds
 from resolvent.simulator.storage.host_states import HostStates, StoredRows
 
 _CHUNK_BYTES = 2**28  # bytes of one chunk's data and states; the memory in use is about four times as much
@@ -55,24 +53,25 @@ class HostChunks:
         capacity: the maximum number of rounds in a chunk, so that its data and states take at most 256 MiB.
     """
 
-    def __init__(self, plan: Plan, gatherer: Gatherer, states: HostStates, worker: ThreadPoolExecutor) -> None:
-        self._plan, self._gatherer, self._states, self._worker = plan, gatherer, states, worker
-        parties, cohort = len(gatherer.data), plan.cohort_size
+    def __init__(self, rounds: Rounds, gatherer: Gatherer, states: HostStates, worker: ThreadPoolExecutor) -> None:
+        self._rounds, self._gatherer, self._states, self._worker = rounds, gatherer, states, worker
+        parties = len(gatherer.data)
+        cohort = rounds.participation.capacity(parties)
         bytes_per_party = gatherer.bytes_of(1, _SPLITS) + tree.size_in_bytes(states.shapes) + 1
-        max_rounds = min(plan.evaluation.every, plan.rounds)
+        max_rounds = min(rounds.every, rounds.total)
         self.capacity = int(np.clip(_CHUNK_BYTES // (cohort * bytes_per_party), 1, max_rounds))
         self._slots, self._parties = min(parties, self.capacity * cohort), parties
-        self._draw = CohortDraws(plan.participation, jnp.asarray(gatherer.data.sizes()), plan.seed, self.capacity)
+        self._draw = CohortDraws(rounds.participation, jnp.asarray(gatherer.data.sizes()), rounds.seed, self.capacity)
 
     def begin(self, start: int, limit: int) -> PendingChunk:
         """Draw the cohorts of the chunk that begins with round ``start``, and let the thread gather their parties.
 
         The chunk has at most ``limit`` rounds, and ends at the next evaluation or at the end of the run.
         """
-        every = self._plan.evaluation.every
-        rounds = min(self.capacity, limit, every - start % every, self._plan.rounds - start)
+        every = self._rounds.every
+        rounds = min(self.capacity, limit, every - start % every, self._rounds.total - start)
         cohorts = self._draw(start, rounds)
-        check_cohorts(cohorts, start, rounds, self._plan.participation, self._parties)
+        check_cohorts(cohorts, start, rounds, self._rounds.participation, self._parties)
         ids = np.unique(np.asarray(cohorts.rounds.index)[:rounds]).astype(np.int32)
         return PendingChunk(start, rounds, cohorts, ids, self._worker.submit(self._gather, ids))
 
@@ -84,9 +83,9 @@ class HostChunks:
         return GatheredChunk(problem, stored._replace(rows=rows))
 
 
-def gather_parties(model: Model, data: FederatedData, ids: NDArray[np.int32]) -> PartySubset:
+def gather_parties(gatherer: Gatherer, ids: NDArray[np.int32]) -> PartySubset:
     """The problem of these parties, on the device."""
-    return to_device(Gatherer(model, data)(ids, len(ids)))
+    return to_device(gatherer(ids, len(ids)))
 
 
 def to_device(problem: PartySubset) -> PartySubset:

@@ -6,6 +6,7 @@ states of the chunk before it and gathers what the next one needs.
 
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,8 +26,7 @@ from resolvent.problem.subset import Gatherer, PartySubset
 from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner
 from resolvent.simulator.engine.evaluate import personal_models
 from resolvent.simulator.mesh import local_view, replicate, replicate_constants
-from resolvent.simulator.plan import Plan
-from resolvent.simulator.states import Chunk, Federation
+from resolvent.simulator.states import Chunk, Federation, Rounds
 from resolvent.simulator.storage.host_chunks import HostChunks, gather_parties, replace_rows, to_device
 from resolvent.simulator.storage.host_states import HostStates
 from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
@@ -43,26 +43,29 @@ class HostStorage(Storage, PartiesView):
 
     problem: PartySubset
 
-    def __init__(self, plan: Plan) -> None:
-        """Compute the first state of the server, and begin to gather the first chunk."""
-        assert plan.task.model is not None
-        assert plan.task.data is not None
-        self._plan, self._model, self._data = plan, plan.task.model, plan.task.data
-        gatherer = Gatherer(self._model, self._data)
-        self._states = HostStates(plan.algorithm, plan.description.party, len(self._data), plan.seed,
-                                  plan.checkpoint.rows_folder)
-        self._evaluated = plan.evaluation.parties
+    def __init__(self, rounds: Rounds, gatherer: Gatherer, party: PyTree[jax.ShapeDtypeStruct],
+                 folder: Path | None) -> None:
+        """Compute the first state of the server, and begin to gather the first chunk.
+
+        Args:
+            gatherer: gathers the data of parties.
+            party: the shapes of a party's state.
+            folder: the folder of the parties' states; None: a temporary one.
+        """
+        self._count, self._gatherer = rounds.total, gatherer
+        self._states = HostStates(rounds.algorithm, party, len(gatherer.data), rounds.seed, folder)
+        self._evaluated = rounds.evaluated
         # One thread, so that what it writes is on the disk before it reads for a later chunk.
         self._worker = ThreadPoolExecutor(1, "resolvent-memory")
-        self._chunks = HostChunks(plan, gatherer, self._states, self._worker)
+        self._chunks = HostChunks(rounds, gatherer, self._states, self._worker)
         self.capacity = self._chunks.capacity
-        self.problem = gather_parties(self._model, self._data, self._evaluated)
+        self.problem = gather_parties(gatherer, self._evaluated)
         self._writes: list[Future[None]] = []
         self._last_rows: tuple[NDArray[np.int32], PyTree[Any]] | None = None
         self._cohort_problem: PartySubset | None = None
         self._next = self._chunks.begin(0, 1)
-        self._server: ServerState = _initial_server(plan.algorithm, gatherer.template, self._next.cohorts.shares,
-                                                    jnp.array(plan.seed))
+        self._server: ServerState = _initial_server(rounds.algorithm, gatherer.template, self._next.cohorts.shares,
+                                                    jnp.array(rounds.seed))
 
     @override
     def first_inputs(self) -> ChunkInputs:
@@ -79,7 +82,7 @@ class HostStorage(Storage, PartiesView):
         gathered = pending.gathered.result()
         if self._last_rows is not None:  # they were not yet written when the thread read the rows of this chunk
             replace_rows(pending.ids, gathered.stored, *self._last_rows)
-        if (following := start + pending.rounds) < self._plan.rounds:
+        if (following := start + pending.rounds) < self._count:
             self._next = self._chunks.begin(following, limit)
         self._cohort_problem = to_device(gathered.problem)
         parties = self._states.complete(self._cohort_problem, gathered.stored)
@@ -136,7 +139,7 @@ class HostStorage(Storage, PartiesView):
     def _gather(self, ids: NDArray[np.integer]) -> tuple[PartySubset, Federation]:
         """The problem and the state of these parties, gathered now, on the device."""
         ascending = np.unique(ids).astype(np.int32)
-        problem = gather_parties(self._model, self._data, ascending)
+        problem = gather_parties(self._gatherer, ascending)
         return problem, self._state_of(problem, ascending)
 
     def _rows(self, ids: NDArray[np.integer]) -> PartyState:
@@ -170,7 +173,7 @@ class HostStorage(Storage, PartiesView):
         self._server = state.server
         self._next.gathered.result()
         self._states.restore(state.parties, facts["rows"])
-        if rounds < self._plan.rounds:
+        if rounds < self._count:
             self._next = self._chunks.begin(rounds, 1)
 
     @override

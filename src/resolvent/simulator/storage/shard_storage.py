@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, PartyState
+from resolvent.data.federated import FederatedData
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.models.model import Model
 from resolvent.simulator.engine.cohort_parts import PartyShard, problem_specs
 from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner, initial_state
@@ -32,8 +34,7 @@ from resolvent.simulator.mesh import (
     sum_over_devices,
     sum_over_processes,
 )
-from resolvent.simulator.plan import Plan
-from resolvent.simulator.states import Chunk, Federation, Snapshot
+from resolvent.simulator.states import Chunk, Federation, Rounds, Snapshot
 from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
 from resolvent.simulator.storage.shards import ShardLayout, place_shards
 from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, call_capacity
@@ -51,26 +52,24 @@ class ShardStorage(Storage, PartiesView):
     problem: PartyShard
     is_shared = True
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, rounds: Rounds, model: Model, data: FederatedData) -> None:
         """Read the samples of this process's parties, and compute their first states."""
-        assert plan.task.model is not None
-        assert plan.task.data is not None
-        self.capacity = call_capacity(plan.cohort_size)
-        self._layout = layout = ShardLayout.of_data(plan.task.data, mesh_of())
+        self.capacity = call_capacity(rounds.participation.capacity(len(data)))
+        self._layout = layout = ShardLayout.of_data(data, mesh_of())
         self._devices = local_devices(layout.mesh)
-        problem = place_shards(plan.task.model, plan.task.data, layout)
+        problem = place_shards(model, data, layout)
         # Every process draws the same cohorts.
-        self._draw = CohortDraws(plan.participation, jnp.asarray(plan.task.data.sizes()), plan.seed, self.capacity)
+        self._draw = CohortDraws(rounds.participation, jnp.asarray(data.sizes()), rounds.seed, self.capacity)
         self._first = self._draw(0, 1)
         self._training = problem
-        self._state: Federation = initial_state(plan.algorithm, problem, replicate(self._first.shares, layout.mesh),
-                                                jnp.array(plan.seed), mesh=layout.mesh)
+        self._state: Federation = initial_state(rounds.algorithm, problem, replicate(self._first.shares, layout.mesh),
+                                                jnp.array(rounds.seed), mesh=layout.mesh)
         self._snapshot: Snapshot | None = None
         self._problems = [local_view(problem, i) for i in range(len(self._devices))]
         self.problem = self._problems[0]
-        self._evaluated = [np.flatnonzero(layout.device_of[plan.evaluation.parties] == device)
+        self._evaluated = [np.flatnonzero(layout.device_of[rounds.evaluated] == device)
                            for device in self._devices]
-        self._evaluated_ids = [jnp.asarray(plan.evaluation.parties[at]) for at in self._evaluated]
+        self._evaluated_ids = [jnp.asarray(rounds.evaluated[at]) for at in self._evaluated]
 
     @override
     def first_inputs(self) -> ChunkInputs:

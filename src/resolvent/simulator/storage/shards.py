@@ -20,9 +20,9 @@ from resolvent.data.files.own_rows import keep_parties
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models.model import Model
 from resolvent.problem.subset import Gatherer
-from resolvent.simulator.checkpoint.fingerprint import digest_of_array
 from resolvent.simulator.engine.cohort_parts import PartyShard
 from resolvent.simulator.mesh import concatenate, local_devices, mesh_of, replicate
+from resolvent.simulator.storage.tree_files import digest_of_array
 
 
 class ShardLayout(NamedTuple):

@@ -20,8 +20,7 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner, initial_state
 from resolvent.simulator.mesh import local_view, replicate, replicate_constants
-from resolvent.simulator.plan import Plan
-from resolvent.simulator.states import Chunk, Federation
+from resolvent.simulator.states import Chunk, Federation, Rounds
 from resolvent.simulator.storage.parties_view import PartiesView
 from resolvent.simulator.storage.tree_files import digest
 
@@ -149,15 +148,19 @@ class DeviceStorage(Storage):
         draw: draws the cohorts of a chunk.
     """
 
-    def __init__(self, plan: Plan, problem: Problem, mesh: Mesh | None) -> None:
-        """Compute the first state and copy everything to the devices."""
-        self.problem = problem
-        self.capacity = call_capacity(plan.cohort_size)
-        self._mesh, self._evaluated = mesh, jnp.asarray(plan.evaluation.parties)
-        training = problem.pooled() if plan.pools_data else problem
-        self.draw = CohortDraws(plan.training_participation, training.sizes, plan.seed, self.capacity)
+    def __init__(self, rounds: Rounds, training: Problem, evaluation: Problem, mesh: Mesh | None) -> None:
+        """Compute the first state and copy everything to the devices.
+
+        Args:
+            training: the problem of the rounds.
+            evaluation: the problem on which models are evaluated.
+        """
+        self.problem = evaluation
+        self.capacity = call_capacity(rounds.participation.capacity(training.parties))
+        self._mesh, self._evaluated = mesh, jnp.asarray(rounds.evaluated)
+        self.draw = CohortDraws(rounds.participation, training.sizes, rounds.seed, self.capacity)
         self._first = self.draw(0, 1)
-        self._state: Federation = initial_state(plan.algorithm, training, self._first.shares, jnp.array(plan.seed))
+        self._state: Federation = initial_state(rounds.algorithm, training, self._first.shares, jnp.array(rounds.seed))
         self._training = replicate_constants(training, mesh)
         self._device_state: Federation = replicate(self._state, mesh)
 

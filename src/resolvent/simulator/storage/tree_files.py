@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
@@ -60,6 +61,14 @@ def digest(x: PyTree[Any]) -> str:
         for block in _blocks_of(leaf):
             total.update(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
     return total.hexdigest()
+
+
+def digest_of_array(x: Any) -> str:
+    """The dtype, the shape and the SHA-256 of the numbers of an array."""
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    array = np.ascontiguousarray(x)
+    return f"{array.dtype} {array.shape} {hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()}"
 
 
 def write_tree(path: Path, x: PyTree[Any], note: dict[str, str] | None = None) -> None:

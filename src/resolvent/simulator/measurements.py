@@ -49,7 +49,8 @@ class Measurements:
         self._algorithm, self._evaluation, self._storage, self._problem, self._message = (
             plan.algorithm, plan.evaluation, storage, problem, message)
         self._shares = plan.training_participation.shares(problem.sizes) if isinstance(problem, SolvedProblem) else None
-        self._parties, self._participation = plan.training_parties, type(plan.training_participation).__name__
+        self._parties = len(plan.task.training_sizes)
+        self._participation = type(plan.training_participation).__name__
         self._table = MetricsTable(plan.name)
         self._seconds = {"compile": 0.0, "rounds": 0.0, "evaluation": 0.0}
         self._seconds_per_round: list[float] = []
