@@ -11,6 +11,7 @@ from itertools import combinations
 import jax
 
 import resolvent as rv
+from own_algorithms import OWN
 from resolvent.algorithms.algorithm import Method
 from resolvent.algorithms.combinators.combinator import Combinator
 from resolvent.problem.solvers.optimizers import TracedOptimizer
@@ -164,7 +165,7 @@ def covering(built, features, given=frozenset()):
     return chosen
 
 
-ALL_ROWS = ROWS | COMBINED
+ALL_ROWS = ROWS | COMBINED | OWN
 BUILT = {name: make(example_solver()) for name, make in ALL_ROWS.items()}
 # Compiling takes seconds: a commit checks all clauses on algorithms that have every property that there is, and the
 # clauses that trace on one algorithm of each class. A change of the engine checks every pair of properties, and the

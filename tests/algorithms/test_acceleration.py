@@ -11,7 +11,6 @@ from helpers import classification, equal, limit, personal_models, quadratic, tr
 import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.anderson import HistoryMessage, PartyHistory, Slots
-from resolvent.algorithms.combinators.iterates import server_mean
 from resolvent.math.anderson import Control, History, Rule, mixing_weights
 from resolvent.simulator.engine import rounds as simulator
 
@@ -62,7 +61,7 @@ def test_replacing_the_mean_replaces_u_by_equations_25_and_26():
     algorithm = rv.fedpi(rv.solvers.GD(0.3, steps=2), eta=2.0)
     before, after = (s.server for s in trajectory(algorithm, quadratic(), 4, UNIFORM)[-2:])
     mean = np.arange(4.0)
-    moved = server_mean(algorithm).replace(after, jnp.asarray(mean))
+    moved = algorithm.iterate.mean.replace(after, jnp.asarray(mean))
     np.testing.assert_allclose(moved.u, before.u / 2 + (2 * mean - after.z) / 2, atol=1e-12)
     np.testing.assert_array_equal(moved.mean, mean)
 

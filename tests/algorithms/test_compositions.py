@@ -191,7 +191,7 @@ class EncodedReplies(type(rv.scaffold(SOLVERS["GD"]))):
 def test_errors_about_an_own_algorithm_say_how_to_combine_it():
     algorithm = EncodedReplies(SOLVERS["GD"])
     for build in (rv.combinators.Anderson, rv.combinators.ErgodicAveraging):
-        with pytest.raises(rv.InputError, match=r"Or register the iterate of EncodedReplies with .*server_iterate"):
+        with pytest.raises(rv.InputError, match=r"Or give EncodedReplies the property iterate, see resolvent\.extend"):
             build(algorithm)
     with pytest.raises(rv.InputError, match="those of EncodedReplies are encoded already"):
         describe(rv.combinators.Compressed(algorithm, rv.codecs.TopK(k=1)), jnp.ones(3))

@@ -8,7 +8,6 @@ from helpers import SEED, classification, equal, limit, personal_models, quadrat
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.combinators.iterates import server_iterate
 from resolvent.math.anderson import mixing_weights
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
 from resolvent.simulator.states import Federation
@@ -198,7 +197,7 @@ def test_without_strong_convexity_fedpi_is_stable_where_fedsplit_is_not():
     def last_change(algorithm):
         """The largest change of u in round 401."""
         state = initial_state(algorithm, problem, UNIFORM, SEED)
-        state = Federation(server_iterate(algorithm).replace(state.server, start), state.parties)
+        state = Federation(algorithm.iterate.server.replace(state.server, start), state.parties)
         before = run_rounds(algorithm, problem, UNIFORM, state=state, seed=SEED, rounds=400)
         after = run_rounds(algorithm, problem, UNIFORM, state=before, seed=SEED, start=400)
         return np.abs(after.server.u - before.server.u).max()

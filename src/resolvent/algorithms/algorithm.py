@@ -13,7 +13,10 @@ from resolvent.algorithms.exchange import (
     DEFAULT_NORM_MULTIPLE,
     AlgorithmFunctions,
     Info,
+    Iterate,
     Message,
+    Part,
+    PartyPart,
     PartyState,
     Phase,
     Replies,
@@ -26,9 +29,10 @@ from resolvent.problem.oracle import Oracle, PartyMemory
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Message", "Method", "OnePhaseMethod", "PartyState", "Phase",
-           "Replies", "Reply", "ServerState", "SharedModelMethod", "algorithm_of_round", "inexactness_if_recorded",
-           "info_of_all", "local_solvers", "local_work", "memory_before", "update_origin"]
+__all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Iterate", "Message", "Method", "OnePhaseMethod", "Part",
+           "PartyPart", "PartyState", "Phase", "Replies", "Reply", "ServerState", "SharedModelMethod",
+           "algorithm_of_round", "inexactness_if_recorded", "info_of_all", "local_solvers", "local_work",
+           "memory_before", "update_origin"]
 
 _MAX_REPR = 300  # characters
 
@@ -96,6 +100,11 @@ class SharedModelMethod(OnePhaseMethod):
     @override
     def server_model(self, state: Vector) -> Vector:
         return state
+
+    @property
+    @override
+    def iterate(self) -> Iterate:
+        return Iterate()
 
 
 def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],

@@ -92,6 +92,50 @@ class Phase(NamedTuple):
     server: Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
 
 
+class Part(NamedTuple):
+    """How to read and replace a part of the server's state.
+
+    Attributes:
+        read: server state -> the part.
+        replace: (server state, part) -> the same state with another part.
+    """
+
+    read: Callable[[ServerState], Vector] = lambda state: state
+    replace: Callable[[ServerState, Vector], ServerState] = lambda state, part: part
+
+
+class PartyPart(NamedTuple):
+    """How to read and replace a party's part of the iterate, of an algorithm of one phase.
+
+    Attributes:
+        read: (party state, message or closing message) -> the party's part.
+        work: (part, party state, message, oracle, key, effort) -> the party's work from that part.
+        closing_message: server state after the server's step -> what a party needs to know its next part.
+    """
+
+    read: Callable[[PartyState, Message], Vector]
+    work: Callable[[Vector, PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
+    closing_message: Callable[[ServerState], Message]
+
+
+class Iterate(NamedTuple):
+    """The point that a round maps to the next one: what accelerators and server optimizers read and replace.
+
+    Attributes:
+        server: the server's part of the point; None if it has none.
+        is_whole: whether the server's part is the whole point; otherwise the parties hold parts of it.
+        by_party: whether the leaves of the server's part are [N, ...], one part for each party.
+        party: the part that a party holds; None if it holds none, or a combinator has changed the parties' states.
+        mean: P_H(z) of a splitting scheme, from which the next u_k follow; None for other algorithms.
+    """
+
+    server: Part | None = Part()
+    is_whole: bool = True
+    by_party: bool = False
+    party: PartyPart | None = None
+    mean: Part | None = None
+
+
 class AlgorithmFunctions(CheckedArguments, eqx.Module):
     """The functions of a federated algorithm, which a round calls and a trace describes."""
 
@@ -124,6 +168,11 @@ class AlgorithmFunctions(CheckedArguments, eqx.Module):
     def works_without_held_out(self) -> bool:
         """Whether an algorithm that chooses by held-out samples also works if no party has any."""
         return False
+
+    @property
+    def iterate(self) -> Iterate | None:
+        """The point that a round maps to the next one; None if the algorithm has none."""
+        return None
 
     def check(self, parties: int) -> None:
         """Refuse settings that do not fit the number of parties; by default all settings fit.

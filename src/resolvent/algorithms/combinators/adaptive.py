@@ -1,5 +1,6 @@
 """Settings that adapt during a run: FedProx's mu, Fed+'s delta, and parties of Fed+ that abstain."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -9,15 +10,24 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import MoreauCentre, median_threshold
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import (
+    Algorithm,
+    Info,
+    Iterate,
+    Message,
+    PartyState,
+    Replies,
+    Reply,
+    ServerState,
+)
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
     InnerMessage,
     InnerParty,
     InnerServer,
+    iterate_within,
 )
-from resolvent.algorithms.combinators.iterates import PartyIterate, party_iterate, through_combinator, work_from_state
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.fedplus import AnchorMessage, FedPlus, ProxAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
@@ -241,6 +251,11 @@ class RelativeDelta(Combinator):
     def personal_model(self, state: PartyState, message: RelativeDeltaMessage, oracle: Oracle) -> Vector:
         return self.inner.personal_model(state, message.message, oracle)
 
+    @property
+    @override
+    def iterate(self) -> Iterate | None:
+        return _iterate(self, self.inner.iterate, lambda model, point: point)
+
     def _delta(self, replies: Replies, centre: Vector) -> Float[Array, ""]:
         """The multiple of the median distance of the replies from a centre."""
         anchor = self.inner.anchor
@@ -251,13 +266,6 @@ class RelativeDelta(Combinator):
         """The inner algorithm with this delta; that of an anchor must be positive."""
         algorithm: Algorithm = eqx.tree_at(lambda a: (a.anchor.delta, a.aggregator.delta), self.inner, (delta, delta))
         return algorithm
-
-
-@party_iterate.register
-def _(algorithm: RelativeDelta) -> PartyIterate | None:
-    inner = party_iterate(algorithm.inner)  # None for personal splitting, whose parties store more than their part
-    return inner and inner._replace(work=work_from_state(algorithm, lambda model, point: point),
-                                    shared=through_combinator(inner.shared))
 
 
 class AbstentionState(NamedTuple):
@@ -318,6 +326,16 @@ class Abstention(Combinator):
     def personal_model(self, state: AbstentionState, message: Message, oracle: Oracle) -> Vector:
         return self.inner.personal_model(state.inner, message, oracle)
 
+    @property
+    @override
+    def iterate(self) -> Iterate | None:
+        iterate = _iterate(self, self.inner.iterate,
+                           lambda state, point: state._replace(inner=point))
+        if iterate is None or iterate.party is None:
+            return iterate
+        read = iterate.party.read
+        return iterate._replace(party=iterate.party._replace(read=lambda state, message: read(state.inner, message)))
+
 
 def _centre(message: RelativeDeltaMessage | AnchorMessage) -> Vector:
     """w~ in the message to a party."""
@@ -330,14 +348,13 @@ def _with_centre(message: Any, centre: Vector) -> Any:
     return message._replace(centre=centre)
 
 
-@party_iterate.register
-def _(algorithm: Abstention) -> PartyIterate | None:
-    inner = party_iterate(algorithm.inner)
-    if inner is None:
-        return None
-    return PartyIterate(
-        read=lambda state, message: inner.read(state.inner, message),
-        work=work_from_state(algorithm, lambda state, point: state._replace(inner=point)),
-        closing_message=lambda state: inner.closing_message(state.inner),
-        shared=through_combinator(inner.shared),
-    )
+def _iterate(algorithm: Algorithm, inner: Iterate | None,
+             with_model: Callable[[PartyState, Vector], PartyState]) -> Iterate | None:
+    """The iterate of a combinator around Fed+, whose parties work from another model in their state."""
+    own = iterate_within(inner)
+    if own is None or inner is None or inner.party is None:  # personal splitting stores more than a party's part
+        return own
+    closing_message = inner.party.closing_message
+    return own._replace(party=inner.party._replace(
+        work=lambda point, state, *inputs: algorithm.phases[0].party(with_model(state, point), *inputs),
+        closing_message=lambda state: closing_message(state.inner)))

@@ -8,14 +8,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Replies, Reply, ServerState
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerServer, contains, innermost
-from resolvent.algorithms.combinators.iterates import (
-    PartyIterate,
-    ServerIterate,
+from resolvent.algorithms.algorithm import (
+    Info,
+    Message,
+    Part,
+    PartyPart,
+    PartyState,
+    Phase,
+    Replies,
+    Reply,
+    ServerState,
+)
+from resolvent.algorithms.combinators.combinator import (
+    Combinator,
+    CombinatorState,
+    InnerServer,
+    contains,
+    innermost,
     one_phase_iterate,
-    party_iterate,
-    server_mean,
 )
 from resolvent.errors import InputError
 from resolvent.math import tree
@@ -72,28 +82,28 @@ class Anderson(Combinator):
     cutoff: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        one_phase_iterate(self.inner, "Anderson", "splitting(...), fedpi(...) or fedprox(...); if the parties hold the "
-                          "iterate, DecentralisedAnderson")
+        iterate = one_phase_iterate(self.inner, "Anderson", "splitting(...), fedpi(...) or fedprox(...); if the "
+                                    "parties hold the iterate, DecentralisedAnderson")
         if contains(self.inner, Anderson):
             raise InputError("Anderson got an algorithm that is accelerated already: use a larger history_size")
-        if self.on == "mean" and server_mean(self.inner) is None:
+        if self.on == "mean" and iterate.mean is None:
             core = type(innermost(self.inner)).__name__
             raise InputError(f"Anderson(on='mean') needs a splitting scheme, got {core}: its iterate is the shared "
                              "model itself, use on='u'")
 
     @property
-    def _iterate(self) -> ServerIterate:
-        if self.on == "mean":
-            mean = server_mean(self.inner)
-            assert mean is not None
-            return mean
-        return one_phase_iterate(self.inner, "Anderson", "splitting(...)")
+    def _iterate(self) -> Part:
+        iterate = self.inner.iterate
+        part = iterate and (iterate.mean if self.on == "mean" else iterate.server)
+        assert part is not None
+        return part
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> AndersonState:
-        point = self._iterate.read(inner)
+        point, iterate = self._iterate.read(inner), self.inner.iterate
+        by_party = self.on == "u" and iterate is not None and iterate.by_party
         return AndersonState(History.of(point, self.history_size), Control.first(self.history_size, tree.dtype(point)),
-                             jnp.asarray(shares) if self._iterate.by_party else None)
+                             jnp.asarray(shares) if by_party else None)
 
     @override
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
@@ -187,21 +197,29 @@ class DecentralisedAnderson(Combinator):
     replies_models: ClassVar[bool] = False  # the replies of the last phase are inner products
 
     def __check_init__(self) -> None:
-        if party_iterate(self.inner) is None or len(self.inner.phases) != 1:
+        iterate = self.inner.iterate
+        if iterate is None or iterate.party is None or len(self.inner.phases) != 1:
             raise InputError(f"DecentralisedAnderson needs an algorithm whose parties hold the iterate, got "
                              f"{type(self.inner).__name__}: use splitting(..., decentralised=True) or a Fed+ algorithm "
                              "with a sigma over the active parties, or Anderson if the server holds it")
 
     @property
-    def _iterate(self) -> PartyIterate:
-        iterate = party_iterate(self.inner)
+    def _iterate(self) -> PartyPart:
+        iterate = self.inner.iterate
         assert iterate is not None
-        return iterate
+        assert iterate.party is not None
+        return iterate.party
+
+    @property
+    def _shared(self) -> Part:
+        """The server's part of the point, which is empty if it has none."""
+        iterate = self.inner.iterate
+        return (iterate and iterate.server) or Part(lambda state: jnp.zeros(0), lambda state, part: state)
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> ServerHistory:
         slots = Slots(Control.first(self.history_size, tree.dtype(w0)), jnp.full(self.history_size, -1), jnp.array(0))
-        return ServerHistory(History.of(self._iterate.shared.read(inner), self.history_size), slots)
+        return ServerHistory(History.of(self._shared.read(inner), self.history_size), slots)
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyHistory:
@@ -245,7 +263,7 @@ class DecentralisedAnderson(Combinator):
                    key: Array) -> tuple[CombinatorState, Info]:
         after, info = phase.server(state.inner, replies, key)
         history, slots = state.extra
-        row, read = slots.control.row, self._iterate.shared.read
+        row, read = slots.control.row, self._shared.read
         history = history.put(row, read(state.inner), read(after))
         slots = Slots(slots.control, slots.rounds.at[row].set(slots.t), slots.t)
         return CombinatorState(after, ServerHistory(history, slots)), info
@@ -268,7 +286,7 @@ class DecentralisedAnderson(Combinator):
         total: InnerProducts = replies.total(replies.payload)
         rule = Rule(self.safeguard, self.forward, self.cutoff)
         control, undo = slots.control.update(total.gram + gram, total.advance + advance, rule)
-        inner = self._iterate.shared.replace(state.inner, history.combine(control.weights))
+        inner = self._shared.replace(state.inner, history.combine(control.weights))
         info = {"anderson_residual": control.residual, "anderson_undone": undo}
         return CombinatorState(inner, ServerHistory(history, Slots(control, slots.rounds, slots.t + 1))), info
 

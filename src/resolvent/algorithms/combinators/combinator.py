@@ -10,7 +10,9 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import (
     Algorithm,
     Info,
+    Iterate,
     Message,
+    Part,
     PartyState,
     Phase,
     Replies,
@@ -19,6 +21,7 @@ from resolvent.algorithms.algorithm import (
 )
 from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.algorithms.phase_results import party_work, server_work
+from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
@@ -135,6 +138,11 @@ class Combinator(Algorithm):
     def works_without_held_out(self) -> bool:
         return self.inner.works_without_held_out
 
+    @property
+    @override
+    def iterate(self) -> Iterate | None:
+        return iterate_within(self.inner.iterate)
+
     @override
     def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
         return self.message(self.inner.model_message, state, k, 0)
@@ -146,6 +154,33 @@ class Combinator(Algorithm):
     @override
     def server_model(self, state: CombinatorState) -> Vector | None:
         return self.inner.server_model(state.inner)
+
+
+def iterate_within(inner: Iterate | None) -> Iterate | None:
+    """The inner algorithm's iterate, in a combinator's server state."""
+    return inner and inner._replace(server=_within(inner.server), mean=_within(inner.mean), party=None)
+
+
+def _within(part: Part | None) -> Part | None:
+    """A part of the inner algorithm's server state, in a combinator's."""
+    return part and Part(lambda state: part.read(state.inner),
+                         lambda state, new: state._replace(inner=part.replace(state.inner, new)))
+
+
+def one_phase_iterate(algorithm: Algorithm, combinator: str, instead: str) -> Iterate:
+    """The iterate of an algorithm of one phase whose server holds it."""
+    iterate = algorithm.iterate
+    if iterate is None or not iterate.is_whole or len(algorithm.phases) != 1:
+        raise InputError(f"{combinator} needs an algorithm of one phase whose server holds the iterate, got "
+                         f"{type(algorithm).__name__}: use {instead}{advice_for_own(algorithm)}")
+    return iterate
+
+
+def advice_for_own(algorithm: Algorithm) -> str:
+    """The end of an error for an algorithm without an iterate that is not a part of the library; otherwise empty."""
+    kind = type(innermost(algorithm))
+    is_own = not kind.__module__.startswith("resolvent.")
+    return f". Or give {kind.__name__} the property iterate, see resolvent.extend.Iterate" if is_own else ""
 
 
 def layers(algorithm: Algorithm) -> Iterator[Algorithm]:

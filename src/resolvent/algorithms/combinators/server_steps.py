@@ -9,23 +9,17 @@ import optax
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Info, Message, Part, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
     InnerMessage,
     InnerParty,
     InnerServer,
-    innermost,
-)
-from resolvent.algorithms.combinators.iterates import (
-    ServerIterate,
     advice_for_own,
+    innermost,
     one_phase_iterate,
-    server_centre,
-    server_iterate,
 )
-from resolvent.algorithms.methods.splitting import DecentralisedSplitting
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -61,9 +55,13 @@ class ServerOptimizer(Combinator):
         _ = self._iterate
 
     @property
-    def _iterate(self) -> ServerIterate:
-        return server_centre(self.inner) or one_phase_iterate(self.inner, "ServerOptimizer",
-                                                              "fedavg(...), fedprox(...), rfa(...) or fedplus(...)")
+    def _iterate(self) -> Part:
+        iterate = self.inner.iterate
+        if iterate is None or iterate.is_whole or iterate.server is None:
+            iterate = one_phase_iterate(self.inner, "ServerOptimizer",
+                                        "fedavg(...), fedprox(...), rfa(...) or fedplus(...)")
+        assert iterate.server is not None
+        return iterate.server
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Any:
@@ -127,7 +125,8 @@ class ErgodicAveraging(Combinator):
     include_first: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
-        if server_iterate(self.inner) is None and not isinstance(innermost(self.inner), DecentralisedSplitting):
+        iterate = self.inner.iterate
+        if iterate is None or (iterate.server is not None and not iterate.is_whole):
             raise InputError(f"ErgodicAveraging needs an algorithm with one shared model that a round maps to the "
                              f"next, got {type(innermost(self.inner)).__name__}: use fedavg(...), fedprox(...) or "
                              f"splitting(...){advice_for_own(self.inner)}")

@@ -23,7 +23,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
+from resolvent.algorithms.algorithm import Info, Iterate, OnePhaseMethod, PartyPart, Replies, local_work
 from resolvent.algorithms.per_party import check_length, of_party
 from resolvent.arguments import CheckedArguments
 from resolvent.math import tree
@@ -160,3 +160,12 @@ class FedPlus(AnchoredMethod):
     @override
     def personal_model(self, state: Vector, message: AnchorMessage, oracle: Oracle) -> Vector:
         return state
+
+    @property
+    @override
+    def iterate(self) -> Iterate:
+        """Every w_k and the centre."""
+        return Iterate(is_whole=False, party=PartyPart(
+            read=lambda model, message: model,
+            work=lambda point, state, message, oracle, key, effort: self.party(point, message, oracle, key, effort),
+            closing_message=lambda centre: ()))

@@ -20,7 +20,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, local_work
+from resolvent.algorithms.algorithm import (
+    Info,
+    Iterate,
+    OnePhaseMethod,
+    Part,
+    PartyPart,
+    PartyState,
+    Replies,
+    local_work,
+)
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -147,6 +156,19 @@ class Splitting(OnePhaseMethod):
     def server_model(self, state: SplittingState) -> Vector:
         return state.mean
 
+    @property
+    @override
+    def iterate(self) -> Iterate:
+        return Iterate(Part(lambda state: state.u, lambda state, u: state._replace(u=u)), by_party=True,
+                       mean=Part(lambda state: state.mean, self._with_mean))
+
+    def _with_mean(self, state: SplittingState, mean: Vector) -> SplittingState:
+        """The state that (25) and (26) would have led to from another P_H(z). Source: splitting paper, B.8."""
+        _, _, beta, gamma = self.relaxation.at(jnp.maximum(state.t - 1, 0))
+        shift = tree.sub(mean, state.mean)
+        u = jax.vmap(lambda u_k: tree.axpy(beta * gamma, shift, u_k))(state.u)
+        return state._replace(u=u, mean=mean)
+
 
 class DecentralisedMessage(NamedTuple):
     """The server's state in the decentralised form, which is also the message to every party."""
@@ -211,3 +233,13 @@ class DecentralisedSplitting(OnePhaseMethod):
     @override
     def server_model(self, state: DecentralisedMessage) -> Vector:
         return state.mean
+
+    @property
+    @override
+    def iterate(self) -> Iterate:
+        def work(u: Vector, state: PartyIterates, message: DecentralisedMessage, oracle: Oracle, key: Array,
+                 effort: Float[Array, ""]) -> tuple[PartyIterates, Vector, Info]:
+            return self.proximal_step(u, message, oracle, key, effort)
+
+        # The mean follows from the z_k: the server has no part of its own.
+        return Iterate(None, is_whole=False, party=PartyPart(self.relaxed, work, lambda state: state))
