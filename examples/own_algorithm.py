@@ -19,10 +19,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.preprocessing import StandardScaler
 
 import resolvent as rv
-from resolvent.algorithms.algorithm import SharedModelMethod, local_work
-from resolvent.math import tree
-from resolvent.problem.solvers import LocalSolver
-from resolvent.problem.subproblem import Subproblem
+from resolvent.extend import LocalSolver, SharedModelMethod, Subproblem, local_work, tree
 
 ROUNDS = 15
 SEEDS = 5

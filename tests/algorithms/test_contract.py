@@ -19,8 +19,8 @@ TRACED_CLAUSES = [testing.check_models, testing.check_declarations,
 
 # Combinators and methods whose problem, participation or model is not the contract's: the file that has their contract.
 ELSEWHERE = {
-    "FederatedNewton": "../math/test_newton.py", "FixedPointSums": "test_fixed_point_sums.py",
-    "GraphSplitting": "test_graph.py", "SumsOfFit": "../federation/test_federated_regression.py",
+    "FixedPointSums": "test_fixed_point_sums.py",
+    "GraphSplitting": "test_graph.py",
     "ModelState": "test_model_state.py", "NormLimit": "test_admission.py",
     "PrivateParties": "test_private_parties.py", "WarmStart": "../simulator/test_notebook_output.py",
 }
