@@ -23,7 +23,7 @@ RECORDS = {
     "fedprox": rv.fedprox,
     "feddyn": rv.feddyn,
     "fedpi": lambda s: rv.fedpi(s, eta=0.5),
-    "fedgeomed_plus": rv.fedgeomed_plus,
+    "protected_fedplus": rv.protected_fedplus,
     "robust_interpolation": rv.robust_interpolation,
     "ditto": rv.ditto,
     "model_interpolation of fedprox": lambda s: rv.model_interpolation(s, rv.fedprox(s, mu=0.5)),

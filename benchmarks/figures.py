@@ -343,7 +343,7 @@ def gain_and_hold_problems() -> str:
         lowest = [[min(column) for column in zip(*attacked, strict=True)]] if attacked else []
         rows.setdefault(row["problem"], []).extend(map(pair, [none, *lowest]))
     methods = (f"`{name}`: no attack | its lowest under an attack" for name in ("robust_interpolation",
-                                                                               "fedgeomed_plus"))
+                                                                               "protected_fedplus"))
     return table(("", "alone", *" | ".join(methods).split(" | ")),
                  [(problem, *cells) for problem, cells in rows.items()])
 
@@ -351,7 +351,7 @@ def gain_and_hold_problems() -> str:
 def worst_lost() -> float:
     """The most that a worst party loses under any attack."""
     return max(row["worst_lost"] for row in read("gain_and_hold_problems")["rows"]
-               if row["method"] in ("robust_interpolation", "fedgeomed_plus"))
+               if row["method"] in ("robust_interpolation", "protected_fedplus"))
 
 
 def lost_by_equal_models(problem: str, quantile: str) -> float:
@@ -382,13 +382,13 @@ def gains_of_presets() -> str:
 
 
 def defaults_of_fed_plus() -> str:
-    """Fed+ with its defaults where one party's images are inverted."""
-    names = {"fedavg_plus": "FedAvg+", "fedgeomed_plus": "FedGeoMed+", "fedcomed_plus": "FedCoMed+"}
+    """Protected Fed+ where one party's images are inverted."""
+    names = {"protected_fedplus": "L2Norm", "protected_fedplus, L1": "L1", "protected_fedplus, SquaredL2": "SquaredL2"}
     rows = read("preset_defaults")["rows"]
     problems = {"digits": "an outlier", "MNIST-robust": "MNIST robust", "MNIST-personal": "MNIST personal"}
     found = {(row["problem"], row["preset"]): row for row in rows}
     return table(("", "alone", *names.values()), [
-        (title, found[problem, "fedavg_plus"]["alone"], *(found[problem, name]["default"] for name in names))
+        (title, found[problem, "protected_fedplus"]["alone"], *(found[problem, name]["default"] for name in names))
         for title, problem in problems.items()])
 
 

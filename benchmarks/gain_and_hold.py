@@ -29,7 +29,6 @@ import resolvent as rv
 from defences import ADAPTIVE, ATTACKS, attack_on
 from preset_defaults import CASES, Case
 from records import as_json
-from resolvent.algorithms.presets.scale_free import default_sigma
 
 SHARE, SCALED = 0.2, "scaled"
 COLUMNS = ("none", SCALED, *ATTACKS, ADAPTIVE)
@@ -43,10 +42,10 @@ PROBLEMS = CASES | {"convolutions, 1000 test images": CASES["convolutions"]._rep
 METHODS: dict[str, Callable[[Any], rv.Algorithm]] = {
     "alone": rv.local,
     "robust_interpolation": rv.robust_interpolation,
+    "protected_fedplus": rv.protected_fedplus,
     "fedgeomed_plus": rv.fedgeomed_plus,
-    "fedgeomed_plus with a sigma": lambda solver: rv.fedgeomed_plus(solver, sigma=default_sigma(solver, None)),
     "fedgeomed_plus(sigma=0.1, delta=0.1)": lambda solver: rv.fedgeomed_plus(solver, sigma=0.1, delta=0.1),
-    "fedavg_plus": rv.fedavg_plus,
+    "protected_fedplus, SquaredL2": lambda solver: rv.protected_fedplus(solver, rv.penalties.SquaredL2()),
 }
 
 

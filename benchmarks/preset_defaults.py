@@ -27,6 +27,8 @@ from matplotlib.figure import Figure
 
 import resolvent as rv
 from records import as_json, drawing_parser
+from resolvent.algorithms.methods.fedplus import ProxAnchor
+from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.simulator.record.plots import style
 
 Preset = Callable[..., rv.Algorithm]
@@ -105,11 +107,29 @@ def with_choice(preset: Preset) -> Preset:
     return lambda solver: rv.combinators.HeldOutInterpolation(preset(solver), solver, fallback="joint")
 
 
+def protected(penalty: rv.penalties.Penalty) -> Preset:
+    """``protected_fedplus`` by default; with numbers the paper's Fed+, which is what tuning is compared with."""
+    return lambda solver, **numbers: (rv.fedplus(solver, penalty, **numbers) if numbers else
+                                      rv.protected_fedplus(solver, penalty))
+
+
+def chosen_fedpi_plus(solver: Any, **numbers: float) -> rv.Algorithm:
+    """FedPi+ from the centre with a choice of each party by default; with numbers without."""
+    if numbers:
+        return rv.fedpi_plus(solver, rv.penalties.L2Norm(), **numbers)
+    norm = rv.penalties.L2Norm()
+    sigma = (1 / 0.98 - 1) / solver.learning_rate
+    splitting = PersonalSplitting(solver, ProxAnchor(norm, 1.0, is_relative=True),
+                                  rv.aggregators.MoreauCentre(norm, 1.0, is_relative=True), sigma, 2.0, 2.0, 0.5, 1.0)
+    return rv.combinators.HeldOutInterpolation(splitting, solver, fallback="joint")
+
+
 METHODS: dict[str, tuple[Preset, Callable[[float], list[dict[str, Any]]]]] = {
-    "fedavg_plus": (rv.fedavg_plus, lambda rate: PAIRS),
-    "fedgeomed_plus": (rv.fedgeomed_plus, lambda rate: PAIRS),
-    "fedcomed_plus": (rv.fedcomed_plus, lambda rate: [{**pair, "delta": pair["delta"] / 10} for pair in PAIRS]),
-    "fedpi_plus": (lambda solver, **o: rv.fedpi_plus(solver, rv.penalties.L2Norm(), **o), lambda rate: PAIRS),
+    "protected_fedplus": (protected(rv.penalties.L2Norm()), lambda rate: PAIRS),
+    "protected_fedplus, L1": (protected(rv.penalties.L1()), lambda rate: [
+        {**pair, "delta": pair["delta"] / 10} for pair in PAIRS]),
+    "protected_fedplus, SquaredL2": (protected(rv.penalties.SquaredL2()), lambda rate: PAIRS),
+    "fedpi_plus, with a choice": (chosen_fedpi_plus, lambda rate: PAIRS),
     "fedprox": (rv.fedprox, lambda rate: relative(rate, "mu")),
     "ditto": (rv.ditto, lambda rate: relative(rate, "lam")),
     "l2gd": (rv.l2gd, lambda rate: relative(rate, "lam", (0.001, 0.01, 0.05, 0.15))),
@@ -122,7 +142,7 @@ METHODS: dict[str, tuple[Preset, Callable[[float], list[dict[str, Any]]]]] = {
 }
 METHODS |= {f"{name}, with a choice": (with_choice(METHODS[name][0]), lambda rate: [])
             for name in ("ditto", "l2gd", "fedmix", "pfedme")}
-FED_PLUS = ("fedavg_plus", "fedgeomed_plus", "fedcomed_plus", "fedavg",
+FED_PLUS = ("protected_fedplus, SquaredL2", "protected_fedplus", "protected_fedplus, L1", "fedavg",
             "robust_interpolation")  # of the network with convolutions
 
 

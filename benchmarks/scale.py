@@ -38,7 +38,8 @@ from resolvent.simulator.record.plots import COLOURS, style
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 SAMPLES, FEATURES, CLASSES, COHORT, CHUNK = 10, 784, 10, 10, 20
-ALGORITHMS = {"fedavg": rv.fedavg, "fedavg_plus": rv.fedavg_plus}
+ALGORITHMS = {"fedavg": rv.fedavg,
+              "protected_fedplus": lambda solver: rv.protected_fedplus(solver, rv.penalties.SquaredL2())}
 
 
 def parties(count: int) -> Iterator[tuple[Any, Any]]:

@@ -48,7 +48,8 @@ data
 
 # %%
 solver = rv.SGD(0.1, batch_size=20, epochs=1)
-methods = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver), "FedAvg+": rv.fedavg_plus(solver)}
+methods = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver),
+           "robust interpolation": rv.robust_interpolation(solver)}
 model = rv.models.logistic(len(data.features), len(data.classes))
 comparison = rv.compare(methods, model, data, rounds=ROUNDS, seeds=SEEDS)
 comparison
@@ -67,7 +68,7 @@ decisions
 # A fitted model has the encoding of the training table, so it takes new rows as they are.
 
 # %%
-fitted = comparison.results["FedAvg+"].fitted("Essen")
+fitted = comparison.results["robust interpolation"].fitted("Essen")
 new_visits = pd.DataFrame({"age": [41.0, 77.0], "pressure": [118.0, 151.0], "smoker": [False, True]})
 pd.DataFrame(fitted.predict_proba(new_visits), columns=fitted.classes).assign(predicted=fitted.predict(new_visits))
 

@@ -34,6 +34,7 @@ ROWS = {
     "fedplus": lambda s: rv.fedplus(s, LAYERS, lam=0.3),
     "fedavg_plus": lambda s: rv.fedavg_plus(s, aggregate="all"),
     "fedgeomed_plus": rv.fedgeomed_plus,
+    "protected_fedplus": rv.protected_fedplus,
     "splitting": lambda s: rv.splitting(s, eta=rv.schedules.InversePower(2.0), alpha=1.5, beta=1.7, gamma=0.8),
     "fedsplit": lambda s: rv.fedsplit(s, eta=0.5, decentralised=True),
     "fedpi": lambda s: rv.combinators.Anderson(rv.fedpi(s, eta=0.5)),
@@ -100,7 +101,7 @@ COMBINED = {
     "Anderson of Fed+": lambda s: rv.combinators.DecentralisedAnderson(rv.fedgeomed_plus(s, sigma=0.5, delta=0.1)),
     "centre from sums": lambda s: rv.combinators.CentreFromSums(rv.fedgeomed_plus(s, sigma=0.5, delta=0.1), steps=3),
     "Anderson of Fed+ with abstention and a relative delta": lambda s: rv.combinators.DecentralisedAnderson(
-        rv.combinators.Abstention(rv.fedgeomed_plus(s, sigma=0.5))),
+        rv.fedplus(s, rv.penalties.L2Norm(), sigma=0.5, abstains=True)),
 }
 
 # preset -> (the preset with the row's static settings, the row that is the same composition)

@@ -116,16 +116,13 @@ def test_with_two_points_a_party_uses_the_local_or_the_joint_model():
     assert (accuracy >= local_accuracy)[np.isfinite(accuracy)].all()
 
 
-def test_fed_plus_without_a_sigma_is_a_choice_around_abstaining_parties_and_momentum_of_the_centre():
-    """With a sigma it is the paper's, and with a solver that keeps a state; a lam that is given stays."""
+def test_protected_fed_plus_is_a_choice_around_abstaining_parties_and_momentum_of_the_centre():
     combine, momentum = rv.combinators, rv.fedavgm(SOLVER).optimizer
-    sigma = rv.fedplus_pull(SOLVER, rv.aggregators.Mean()).sigma
-    for lam, of_papers in ((None, 1.0), (0.2, 0.2)):
-        inner = combine.StaleReplies(combine.Abstention(rv.fedavg_plus(SOLVER, sigma=sigma, lam=of_papers)))
+    plus = rv.fedplus(SOLVER, rv.penalties.L1(), lam=1.0, abstains=True)
+    for aggregate, inner in (("active", plus), ("all", combine.StaleReplies(plus))):
         expected = combine.HeldOutInterpolation(combine.ServerOptimizer(inner, momentum), SOLVER, fallback="joint")
-        assert eqx.tree_equal(rv.fedavg_plus(SOLVER, lam=lam, aggregate="all"), expected)
-    adam = rv.solvers.adam(0.01, keep=True)
-    assert eqx.tree_equal(rv.fedavg_plus(adam), rv.fedavg_plus(adam, sigma=0.1))
+        assert eqx.tree_equal(rv.protected_fedplus(SOLVER, rv.penalties.L1(), aggregate=aggregate), expected)
+    assert eqx.tree_equal(rv.protected_fedplus(), rv.protected_fedplus(rv.SGD(0.1)))
 
 
 def test_the_momentum_of_fed_plus_by_numpy():
@@ -146,11 +143,11 @@ def test_the_momentum_of_fed_plus_by_numpy():
 
 
 @pytest.mark.when_changed
-def test_without_validation_samples_fed_plus_runs_and_a_party_uses_its_joint_model():
+def test_without_validation_samples_protected_fed_plus_runs_and_a_party_uses_its_joint_model():
     problem = problem_with_an_outlier()
-    algorithm = rv.fedgeomed_plus(SOLVER)
+    algorithm = rv.protected_fedplus(SOLVER)
     state = trajectory(algorithm, problem, 3)[-1]
-    models, joint, local = models_of(algorithm, problem, state), state.parties.inner.inner, state.parties.local.value
+    models, joint, local = models_of(algorithm, problem, state), state.parties.inner.model, state.parties.local.value
     equal(tree.rows(models, WITHOUT_VALIDATION), tree.rows(joint, WITHOUT_VALIDATION))
     assert (scores(problem, models)[0] <= scores(problem, local)[0])[np.arange(6) != WITHOUT_VALIDATION].all()
     data = rv.datasets.digits(parties=3, validation=0.0)

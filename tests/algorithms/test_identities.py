@@ -103,7 +103,8 @@ def test_the_run_says_whether_partial_work_counts_and_a_method_can_differ():
 
 @pytest.mark.nightly
 def test_the_moreau_centre_of_a_square_is_the_mean_of_fedavg_plus():
-    general = rv.fedplus(SOLVER, rv.penalties.SquaredL2(), sigma=0.5, delta=0.3)
+    square = rv.penalties.SquaredL2()
+    general = fed_plus(square, rv.aggregators.MoreauCentre(square, 0.3), sigma=0.5, delta=0.3)
     equal(run(general), run(rv.fedavg_plus(SOLVER, sigma=0.5, delta=0.3)))
 
 

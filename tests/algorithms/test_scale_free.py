@@ -20,16 +20,20 @@ SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=
 NORMS = {"L2Norm": rv.penalties.L2Norm(), "L1": rv.penalties.L1()}
 
 
-def built(algorithm):
-    """Fed+ inside of the combinators of its defaults."""
-    return built(algorithm.inner) if isinstance(algorithm, rv.combinators.Combinator) else algorithm
-
-
 @pytest.mark.parametrize("preset", [rv.fedgeomed_plus, rv.fedcomed_plus])
-def test_with_numbers_the_presets_are_the_papers(preset):
+def test_the_presets_are_the_papers_with_a_number_and_by_default(preset):
+    """By default nothing is around Fed+ either: delta is relative, an option of the method."""
     penalty = NORMS["L2Norm" if preset is rv.fedgeomed_plus else "L1"]
     paper = FedPlus(SOLVER, ProxAnchor(penalty, 0.1), MoreauCentre(penalty, 0.1), 0.1, 0.0)
     assert eqx.tree_equal(preset(SOLVER, sigma=0.1, delta=0.1), paper)
+    relative = FedPlus(SOLVER, ProxAnchor(penalty, 1.0, is_relative=True),
+                       MoreauCentre(penalty, 1.0, is_relative=True), (1 / 0.95 - 1) / 0.2, 0.0)
+    assert eqx.tree_equal(preset(SOLVER), relative)
+    assert eqx.tree_equal(rv.fedplus(SOLVER, penalty, delta="spread"), relative)
+    mean = FedPlus(SOLVER, ProxAnchor(rv.penalties.SquaredL2(), 10.0), rv.aggregators.Mean(), relative.sigma, 0.0)
+    for solver in (SOLVER, rv.solvers.DPSGD(0.2, steps=2), rv.solvers.adam(0.01, keep=True)):  # whatever the solver
+        assert jax.tree.structure(rv.fedavg_plus(solver)) == jax.tree.structure(eqx.tree_at(
+            lambda a: a.solver, mean, solver))
     splitting = PersonalSplitting(SOLVER, ProxAnchor(penalty, 0.1), MoreauCentre(penalty, 0.1), 0.1)
     assert eqx.tree_equal(rv.personal_splitting(SOLVER, penalty, sigma=0.1, delta=0.1), splitting)
 
@@ -42,14 +46,14 @@ def test_the_default_sigma_gives_the_recommended_kappa_at_every_learning_rate(so
     for algorithm, kappa in ((rv.fedavg_plus(solver), 0.95), (rv.fedgeomed_plus(solver), 0.95),
                              (rv.fedplus_pull(solver, rv.aggregators.Mean()), 0.95),
                              (rv.fedpi_plus(solver, rv.penalties.L2Norm()), 0.98)):
-        assert 1 / (1 + solver.step_size * built(algorithm).sigma) == pytest.approx(kappa)
+        assert 1 / (1 + solver.step_size * algorithm.sigma) == pytest.approx(kappa)
 
 
 @pytest.mark.parametrize("solver", [rv.solvers.LBFGS(), rv.solvers.ClosedForm(), rv.solvers.adam(0.01),
                                     rv.OptaxSolver(optax.sgd(0.1))], ids=lambda solver: type(solver).__name__)
 def test_a_solver_without_a_step_size_has_the_papers_sigma(solver):
     assert solver.step_size is None
-    assert built(rv.fedavg_plus(solver)).sigma == 0.1
+    assert rv.fedavg_plus(solver).sigma == 0.1
 
 
 @pytest.mark.when_changed
@@ -71,9 +75,9 @@ def test_other_units_of_the_parameters_give_the_same_models(name, build):
 def test_delta_is_the_median_distance_from_the_new_centre():
     problem = classification()
     before, after = trajectory(rv.fedgeomed_plus(SOLVER, sigma=1.0), problem, 2, rv.participation.Full("uniform"))[-2:]
-    distances = [float(tree.norm(tree.sub(tree.rows(after.parties, k), after.server.inner))) for k in range(6)]
-    assert float(after.server.extra) == pytest.approx(np.median(distances))
-    delta, centre = float(before.server.extra), before.server.inner
+    distances = [float(tree.norm(tree.sub(tree.rows(after.parties, k), after.server.centre))) for k in range(6)]
+    assert float(after.server.delta) == pytest.approx(np.median(distances))
+    delta, centre = float(before.server.delta), before.server.centre
     work = rv.fedgeomed_plus(SOLVER, sigma=1.0, delta=delta)
     models = [tree.rows(before.parties, k) for k in range(6)]
     far = np.array([float(tree.norm(tree.sub(model, centre))) for model in models]) > delta
@@ -86,9 +90,9 @@ def test_delta_is_the_median_distance_from_the_new_centre():
 @pytest.mark.nightly
 def test_a_minority_cannot_move_delta_far():
     algorithm, attack = rv.fedgeomed_plus(SOLVER), rv.attacks.Scaled(1e6)
-    honest, attacked = (trajectory(a, classification(), 3, rv.participation.Full("uniform"))[-1].server.inner
+    honest, attacked = (trajectory(a, classification(), 3, rv.participation.Full("uniform"))[-1].server
                         for a in (algorithm, rv.attacked(algorithm, attack, share=0.3)))
-    assert float(attacked.inner.inner.inner.extra) < 10 * float(honest.inner.inner.extra)
+    assert float(attacked.delta) < 10 * float(honest.delta)
 
 
 @pytest.mark.parametrize(("penalty", "threshold"), [
@@ -105,10 +109,11 @@ def test_the_threshold_is_the_smallest_smoothing_that_removes_a_vector(penalty, 
 def test_a_relative_delta_needs_a_norm():
     with pytest.raises(TypeError, match=r"SquaredL2 has no smoothing .* use a norm"):
         rv.penalties.SquaredL2().threshold(jnp.ones(2))
-    for inner in (rv.fedavg(SOLVER), rv.fedavg_plus(SOLVER), rv.fedplus(SOLVER, rv.penalties.SquaredL2()),
-                  rv.fedplus_pull(SOLVER, rv.aggregators.Mean())):
-        with pytest.raises(rv.InputError, match=r"RelativeDelta\(inner=|RelativeDelta needs Fed\+"):
-            rv.combinators.RelativeDelta(inner)
+    for preset in (rv.fedplus, rv.personal_splitting, rv.fedpi_plus):
+        with pytest.raises(rv.InputError, match=r"needs a norm as the penalty, got SquaredL2: give delta as a number"):
+            preset(SOLVER, rv.penalties.SquaredL2(), delta="spread")
+        with pytest.raises(rv.InputError, match=r"delta='spred'.* did you mean 'spread'\?"):
+            preset(SOLVER, rv.penalties.L2Norm(), delta="spred")
 
 
 @pytest.mark.parametrize(("preset", "name"), [(rv.ditto, "lam"), (rv.l2gd, "lam"), (rv.pfedme, "lam")],
@@ -128,12 +133,12 @@ def digits_scores(algorithm):
 
 
 @pytest.mark.nightly  # trains 30 parties four times, for 9 s
-def test_the_default_of_fed_plus_gains_and_holds_against_updates_in_the_opposite_direction():
+def test_protected_fed_plus_gains_and_holds_against_updates_in_the_opposite_direction():
     """With the paper's numbers Fed+ is local training here."""
     solver = rv.SGD(0.05, batch_size=20, epochs=4)
-    attacked = rv.attacked(rv.fedgeomed_plus(solver), rv.attacks.SignFlip(), share=0.0, parties=tuple(range(6)))
+    attacked = rv.attacked(rv.protected_fedplus(solver), rv.attacks.SignFlip(), share=0.0, parties=tuple(range(6)))
     alone, default, paper, under_attack = map(digits_scores, (
-        rv.local(solver), rv.fedgeomed_plus(solver), rv.fedgeomed_plus(solver, sigma=0.1, delta=0.1), attacked))
+        rv.local(solver), rv.protected_fedplus(solver), rv.fedgeomed_plus(solver, sigma=0.1, delta=0.1), attacked))
     assert default.mean() > alone.mean() + 0.1
     assert paper.mean() < alone.mean() + 0.05
     honest = np.arange(6, 30)

@@ -16,16 +16,19 @@ Learning*, Proposition 3.
 """
 
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.algorithm import Info, Iterate, OnePhaseMethod, PartyPart, Replies, local_work
+from resolvent.algorithms.aggregators.aggregator import median_threshold
+from resolvent.algorithms.algorithm import Info, Iterate, OnePhaseMethod, Part, PartyPart, Replies, local_work
 from resolvent.algorithms.per_party import check_length, of_party
 from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.penalties import Penalty
 from resolvent.math.tree import Vector
@@ -52,17 +55,40 @@ class Anchor(CheckedArguments, eqx.Module):
 class ProxAnchor(Anchor):
     """z_k = w~ + theta_k with the personal component theta_k = prox_{delta*phi}(w_k - w~). Source: Fed+ (11).
 
+    A relative delta is a multiple of the spread of the models, which the server measures in every round, and sends:
+
+    .. code-block:: text
+
+        distance_k(w) = the smallest t for which prox_{t phi}(w_k - w) is zero: |w_k - w| for phi = |theta|
+        delta <- multiple * median_k distance_k(w~)             from the new centre w~
+
+    The median is weighted like the aggregate, so that parties with less than half of the weight cannot move it far. If
+    all parameters are multiplied by a number, delta is multiplied by it too. In the first round, in which all models
+    are equal, it is zero. With a multiple of 1, half of the parties are pulled to the centre completely. The centre
+    then is a ``MoreauCentre`` that is relative too.
+
     Attributes:
         penalty: phi of Psi = sigma*delta*phi.
-        delta: smoothing.
+        delta: smoothing, or the multiple.
+        is_relative: whether delta is a multiple of the median distance of the replies from the centre.
+
+    Raises:
+        InputError: ``is_relative`` with a penalty that is not a norm, or norms of layers.
     """
 
     penalty: Penalty
     delta: Annotated[ArrayLike, "(0, inf)"]
+    is_relative: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        if self.is_relative and not self.penalty.has_bounded_pull:
+            raise InputError("a delta that is relative to the spread of the models needs a norm as the penalty, got "
+                             f"{type(self.penalty).__name__}: give delta as a number")
 
     @override
     def __call__(self, centre: Vector, model: Vector, parameter: PyTree[Any]) -> Vector:
-        return tree.axpy(1, self.penalty.prox(tree.sub(model, centre), self.delta), centre)
+        delta = parameter if self.is_relative else self.delta
+        return tree.axpy(1, self.penalty.prox(tree.sub(model, centre), delta), centre)
 
 
 class PullAnchor(Anchor):
@@ -91,7 +117,17 @@ class AnchorMessage(NamedTuple):
     """The server's message to a party."""
 
     centre: Vector  # w~
-    parameter: PyTree[Any]  # the anchor's parameter for this party
+    parameter: PyTree[Any]  # the anchor's parameter for this party, or delta if it is relative
+
+
+class CentreAndDelta(NamedTuple):
+    """The server's state if delta is relative."""
+
+    centre: Vector  # w~
+    delta: Float[Array, ""]
+
+
+ServerCentre: TypeAlias = Vector | CentreAndDelta
 
 
 class AnchoredMethod(OnePhaseMethod):
@@ -120,52 +156,110 @@ class AnchoredMethod(OnePhaseMethod):
         self.anchor.check(parties)
 
     @override
-    def init(self, w0: Vector, shares: Float[Array, " N"]) -> Vector:
-        return w0
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> ServerCentre:
+        is_relative = isinstance(self.anchor, ProxAnchor) and self.anchor.is_relative
+        return CentreAndDelta(w0, jnp.zeros((), tree.dtype(w0))) if is_relative else w0
 
     @override
-    def message(self, state: Vector, k: Int[Array, ""]) -> AnchorMessage:
-        return AnchorMessage(state, self.anchor.parameter(k))
+    def message(self, state: ServerCentre, k: Int[Array, ""]) -> AnchorMessage:
+        if not isinstance(state, CentreAndDelta):
+            return AnchorMessage(state, self.anchor.parameter(k))
+        tiny = jnp.finfo(state.delta.dtype).tiny  # type: ignore[no-untyped-call]
+        return AnchorMessage(state.centre, jnp.maximum(state.delta, tiny))
 
     @override
-    def server_model(self, state: Vector) -> Vector:
-        return state
+    def server(self, state: ServerCentre, replies: Replies, key: Array) -> tuple[ServerCentre, Info]:
+        if not isinstance(state, CentreAndDelta):
+            return self.aggregator(replies, state, key)
+        assert isinstance(self.anchor, ProxAnchor)
+        centre, info = self.aggregator(replies, state.centre, key)
+        delta = median_threshold(self.anchor.penalty, replies, centre, self.anchor.delta).astype(state.delta.dtype)
+        return CentreAndDelta(centre, delta), {**info, "delta": delta}
+
+    @override
+    def server_model(self, state: ServerCentre) -> Vector:
+        return state.centre if isinstance(state, CentreAndDelta) else state
+
+
+class FirstLoss(NamedTuple):
+    """The state of a party that can abstain."""
+
+    model: Vector  # w_k
+    first_loss: Float[Array, ""]  # f_k(w0)
+
+
+PlusState: TypeAlias = Vector | FirstLoss
 
 
 class FedPlus(AnchoredMethod):
     """Fed+, Algorithm 1. A party stores its model w_k, the server stores the centre w~.
 
+    With ``abstains``, a party trains alone, and does not move the centre, in rounds whose centre is worse for it than
+    the first model:
+
+    .. code-block:: text
+
+        party:   f_k(w~) <= f_k(w0):   its work as above; it replies w_k
+                 otherwise:            the same work with its own model as the centre; it replies w~
+
+    A party with inverted images, for example, is never pulled to a centre that fits the other parties, and its own
+    model, which is far away, does not pull the centre: a reply w~ is a vote for no change. The comparison does not
+    depend on the scale of the parameters or of the loss. A loss that is not a number counts as worse. A party evaluates
+    its loss once a round, and stores one number. The rule is this library's own.
+
     Attributes:
         lam: lambda in [0, 1], the start of local work on the line from the party's model (0) to the centre (1).
+        abstains: whether parties abstain from rounds whose centre does not suit them.
+
+    Raises:
+        InputError: ``abstains`` with a solver that adds noise: the comparison would not be private.
     """
 
     lam: Annotated[ArrayLike, "[0, 1]"] = 0.0
+    abstains: bool = eqx.field(static=True, default=False, kw_only=True)
+
+    def __check_init__(self) -> None:
+        if self.abstains and self.solver.adds_noise:
+            raise InputError(f"parties that abstain compare losses on the samples that {type(self.solver).__name__} "
+                             "protects: leave abstains out, or use another solver")
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
-        return w0
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PlusState:
+        return FirstLoss(w0, oracle.value(w0)) if self.abstains else w0
 
     @override
-    def party(self, state: Vector, message: AnchorMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[Vector, Vector, Info]:
-        z = self.anchor(message.centre, state, message.parameter)
-        start = tree.lerp(state, message.centre, self.lam)
-        w, info = local_work(self.solver, Subproblem(oracle, z, self.sigma), start, key, effort)
-        return w, w, info
+    def party(self, state: PlusState, message: AnchorMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PlusState, Vector, Info]:
+        if not isinstance(state, FirstLoss):
+            w, info = self._work(state, message, oracle, key, effort)
+            return w, w, info
+        takes_part = oracle.value(message.centre) <= state.first_loss
+        own = message._replace(centre=tree.where(takes_part, message.centre, state.model))
+        w, info = self._work(state.model, own, oracle, key, effort)
+        return FirstLoss(w, state.first_loss), tree.where(takes_part, w, message.centre), info
+
+    def _work(self, model: Vector, message: AnchorMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Vector, Info]:
+        z = self.anchor(message.centre, model, message.parameter)
+        start = tree.lerp(model, message.centre, self.lam)
+        return local_work(self.solver, Subproblem(oracle, z, self.sigma), start, key, effort)
 
     @override
-    def server(self, state: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, state, key)
-
-    @override
-    def personal_model(self, state: Vector, message: AnchorMessage, oracle: Oracle) -> Vector:
-        return state
+    def personal_model(self, state: PlusState, message: AnchorMessage, oracle: Oracle) -> Vector:
+        return state.model if isinstance(state, FirstLoss) else state
 
     @property
     @override
     def iterate(self) -> Iterate:
         """Every w_k and the centre."""
-        return Iterate(is_whole=False, party=PartyPart(
-            read=lambda model, message: model,
-            work=lambda point, state, message, oracle, key, effort: self.party(point, message, oracle, key, effort),
-            closing_message=lambda centre: ()))
+        def with_centre(state: ServerCentre, centre: Vector) -> ServerCentre:
+            return state._replace(centre=centre) if isinstance(state, CentreAndDelta) else centre
+
+        def work(model: Vector, state: PlusState, message: AnchorMessage, oracle: Oracle, key: Array,
+                 effort: Float[Array, ""]) -> tuple[PlusState, Vector, Info]:
+            own = state._replace(model=model) if isinstance(state, FirstLoss) else model
+            return self.party(own, message, oracle, key, effort)
+
+        return Iterate(Part(self.server_model, with_centre), is_whole=False, party=PartyPart(
+            read=lambda state, message: state.model if isinstance(state, FirstLoss) else state, work=work,
+            closing_message=lambda state: ()))

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Replies, local_work
+from resolvent.algorithms.algorithm import Info, local_work
 from resolvent.algorithms.methods.fedplus import AnchoredMethod, AnchorMessage
 from resolvent.algorithms.methods.splitting import Relaxation
 from resolvent.errors import check_range
@@ -95,10 +95,6 @@ class PersonalSplitting(AnchoredMethod):
         u = tree.lerp(u, tree.lerp(z, a, self.beta), self.gamma)
         w, info = local_work(self.solver, Subproblem(oracle, u, self.sigma), tree.lerp(w, u, self.lam), key, effort)
         return PersonalIterates(u, w), tree.lerp(u, w, self.alpha), info
-
-    @override
-    def server(self, state: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
-        return self.aggregator(replies, key=key)
 
     @override
     def personal_model(self, state: PersonalIterates, message: Any, oracle: Oracle) -> Vector:

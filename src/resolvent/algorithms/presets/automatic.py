@@ -14,7 +14,7 @@ from resolvent.errors import InputError
 from resolvent.math.penalties import L2Norm, Penalty
 from resolvent.problem.solvers import SGD, LocalSolver
 
-__all__ = ["fedplus_auto", "model_interpolation", "robust_interpolation"]
+__all__ = ["fedplus_auto", "model_interpolation", "protected_fedplus", "robust_interpolation"]
 
 _MEDIAN_LENGTHS = 0.3  # delta of robust_interpolation, in median lengths of the parties' updates
 
@@ -146,3 +146,46 @@ def robust_interpolation(solver: LocalSolver | None = None, *, delta: float | No
               MoreauCentre(L2Norm(), delta))
     centre = ModelAggregation(solver=solver, aggregator=median)
     return HeldOutInterpolation(with_server_momentum(aggregate_parties(aggregate, centre)), solver)
+
+
+@checked
+def protected_fedplus(solver: LocalSolver | None = None, penalty: Penalty = L2Norm(), *,  # noqa: B008 - a frozen module
+                      aggregate: Aggregated = "active", tolerance: float = 0.0) -> Algorithm:
+    """Protected Fed+: Fed+ with four additions, with which parties gain in few rounds and keep what they have alone.
+
+    Local work starts at the centre (lam = 1), so that all parties follow it. The centre moves with momentum 0.9, so
+    that few rounds suffice. A party abstains from rounds whose centre is worse for its training samples than the first
+    model was, and mixes its model with one trained alone by its validation samples; these two keep what training alone
+    gives if some parties are malicious.
+
+    Problem: fedplus's for the centre and the models around it; and for each party the best of the mixtures of its model
+    there and its model trained alone.
+    Update: fedplus's, and model_interpolation's around it; w~ <- w~ + v, v <- 0.9 v + (the centre of w_k) - w~.
+    Communication: down 1 model and delta, up 1 model; a party stores two models and a number, and does the local work
+    twice.
+    Defaults: sigma and delta are Fed+'s, see fedplus, so that nothing depends on the scale of the parameters. A party
+    without validation samples uses Fed+'s model. For the solver see robust_interpolation.
+    Use when: nothing is known, and some parties may be malicious; ``robust_interpolation`` is simpler.
+
+    Args:
+        solver: local solver of each party; default: SGD with learning rate 0.1. It must not add noise or keep a state
+            between rounds.
+        penalty: phi of Psi = sigma*delta*phi: L2Norm, L1, or SquaredL2, whose centre is not robust.
+        aggregate: the ``active`` parties of a round, or ``all`` N with the last models of absent parties.
+        tolerance: the relative residual at which the centre's iteration stops; by default the rounding error of the
+            numbers' type.
+
+    Raises:
+        InputError: ``aggregate`` is not known, or the solver adds noise.
+
+    Example:
+        >>> algorithm = rv.protected_fedplus()
+
+    References:
+        Kundu, Yu, Wynter, Lim: Robustness and Personalization in Federated Learning: A Unified Approach via
+        Regularization, 2022, Algorithm 1; Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with
+        Applications to Federated Learning, 2020, model interpolation. The combination is this library's own.
+    """
+    solver = SGD(0.1) if solver is None else solver
+    plus = fedplus(solver, penalty, lam=1.0, abstains=True, aggregate=aggregate, tolerance=tolerance)
+    return HeldOutInterpolation(with_server_momentum(plus), solver, fallback="joint")
