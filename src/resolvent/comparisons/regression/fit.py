@@ -92,6 +92,13 @@ class Fit:
         return self.count - len(self.names)
 
     @property
+    def degrees_of_freedom_of_tests(self) -> int | None:
+        """Of the t statistics: G - 1 with errors clustered by G sites, n - P with a dispersion; None: z statistics."""
+        if self.errors == "clustered":
+            return len(self.model.sites) - 1
+        return self.degrees_of_freedom if self.model.family is not None and self.model.family.has_dispersion else None
+
+    @property
     def log_likelihood(self) -> float:
         """The log-likelihood; for Cox the partial one."""
         if self.model.family is None:
@@ -130,7 +137,8 @@ class Fit:
     def table(self) -> "pd.DataFrame":
         """A row for each parameter: estimate, standard error, z or t, p, interval, and ratio with interval.
 
-        Families with a dispersion have t with n - P degrees of freedom, the others z.
+        Errors clustered by site have t with G - 1 degrees of freedom, as there are G independent parts; families with a
+        dispersion have t with n - P, the others z.
         """
         import pandas as pd
         from scipy import stats
@@ -138,8 +146,9 @@ class Fit:
         error = np.sqrt(np.diag(self.covariance))
         estimates = np.where(self.identification.is_identified, self.estimates, np.nan)
         error = np.where(self.identification.is_identified, error, np.nan)
-        has_t = self.model.family is not None and self.model.family.has_dispersion
-        law = stats.t(self.degrees_of_freedom) if has_t else stats.norm()
+        freedom = self.degrees_of_freedom_of_tests
+        has_t = freedom is not None
+        law = stats.norm() if freedom is None else stats.t(freedom)
         half = law.ppf((1 + self.level) / 2) * error
         with np.errstate(divide="ignore", invalid="ignore"):
             statistic = estimates / error

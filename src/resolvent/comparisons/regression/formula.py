@@ -23,7 +23,26 @@ FUNCTIONS = {"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1
              "abs": np.abs}
 _NODES = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator,
           ast.unaryop, ast.keyword)
-_SURVIVAL = re.compile(r"Surv\(\s*([^(),]+?)\s*,\s*([^(),]+?)\s*\)")
+_INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to write here
+    r"\^": "write ** for a power: I(age**2), or (a + b)**2 for the products of columns",
+    r"\|": "leave the bar out: fit.heterogeneity().random_intercept() fits a random intercept for each site",
+    r"(?<![\w.])\.(?![\w.])": "name the columns, such as ill ~ age + ward: there is no . for all of them",
+    r"\boffset\s*\(": "name the column in a setting: offset='risk' in Python, --offset risk, or offset: risk in a file",
+    r"\b(as\.)?factor\s*\(": "write C(ward) for a category",
+    r"\b(relevel|Treatment|Sum|contr\.\w+)\s*\(": "write the column or C(ward), and name the base level in a setting: "
+    "reference={'ward': 'B'} in Python, --reference ward=B, or reference: {ward: B} in a file",
+    r"\bstrata\s*\(": "leave strata() out: a Cox model has a baseline hazard of its own for each site, whose column "
+    "party= names",
+    r"\bcluster\s*\(": "leave cluster() out, and write errors='clustered' for errors clustered by site",
+    r"\b(np|numpy|math)\.\w+\s*\(": "write the function alone, such as log(age)",
+    r"\bQ\s*\(": "write the name of a column between backticks: `crp (mg)`",
+    r"\bpoly\s*\(": "write the powers, such as age + I(age**2): the polynomials of poly() need the rows of all sites",
+}
+_QUOTED = re.compile(r"`[^`]*`")
+_SIDES = re.compile(r"~(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # not between backticks
+_CALL = re.compile(r"[A-Za-z_]\w*\([^()]*\)")
+_NAME_WITH_DOTS = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)+(?![\w.]|\s*\()")  # such as crp.mg
+_SURVIVAL = re.compile(r"Surv\(\s*(`[^`]+`|[^(),`]+?)\s*,\s*(`[^`]+`|[^(),`]+?)\s*\)")
 
 
 @dataclass(frozen=True)
@@ -84,10 +103,12 @@ def parse_formula(text: str) -> Formula:
         ('age', 'income')
     """
     formulaic = _formulaic()
-    left, separator, right = text.partition("~")
-    if not separator or not left.strip() or not right.strip():
-        raise InputError(f"the formula {quote(text)} needs a label and a right side: write such as "
+    left, *others = _SIDES.split(_in_our_words(text))
+    right = "".join(others)
+    if len(others) != 1 or not left.strip() or not right.strip():
+        raise InputError(f"the formula {quote(text)} needs a label and one right side: write such as "
                          "outcome ~ age + C(ward)")
+    _refuse_powers_of_a_column(right, text)
     try:
         parsed = formulaic.Formula(right.strip())
         terms = list(parsed)
@@ -153,6 +174,27 @@ def check_columns(formula: Formula, columns: Iterable[str], others: Iterable[str
                              f"{quote(formula.text)} as well: differences between sites are what heterogeneity is for")
 
 
+def _in_our_words(text: str) -> str:
+    """The formula with backticks around names with dots, such as crp.mg; refuses what only other programs have."""
+    between = re.split(f"({_QUOTED.pattern})", text)  # every second part is a name in backticks
+    for pattern, advice in _INSTEAD.items():
+        for part in between[::2]:
+            if found := re.search(pattern, part):
+                written = found[0].rstrip("( ") + "()" * found[0].endswith("(")
+                raise InputError(f"{quote(written)} in the formula {quote(text)}: {advice}")
+    return "".join(part if i % 2 else _NAME_WITH_DOTS.sub(r"`\g<0>`", part) for i, part in enumerate(between))
+
+
+def _refuse_powers_of_a_column(right: str, text: str) -> None:
+    """Refuse ``age**2`` outside I(), which is a product of categories: formulas of R and patsy read it as ``age``."""
+    rest, calls = _QUOTED.sub("name", right), 1
+    while calls:
+        rest, calls = _CALL.subn("name", rest)
+    if re.search(r"\w\s*\*\*", rest):
+        raise InputError(f"the formula {quote(text)} has a power outside I(), which means products of columns: write "
+                         "I(age**2)")
+
+
 def _response(left: str) -> Response:
     if survival := _SURVIVAL.fullmatch(left):
         return Response(*(name.strip("`") for name in survival.groups()))
@@ -165,8 +207,8 @@ def _response(left: str) -> Response:
 def _check_factor(expression: str, text: str) -> tuple[list[str], bool]:
     """The columns of a factor, and whether it is a category: ``C(column)``."""
     columns: list[str] = []
-    quoted = re.findall(r"`([^`]+)`", expression)
-    plain = re.sub(r"`[^`]+`", lambda m: f"quoted_{quoted.index(m[0][1:-1])}", expression)
+    quoted = [name[1:-1] for name in _QUOTED.findall(expression)]
+    plain = _QUOTED.sub(lambda m: f"quoted_{quoted.index(m[0][1:-1])}", expression)
     try:
         tree = ast.parse(plain, mode="eval")
     except SyntaxError as error:
