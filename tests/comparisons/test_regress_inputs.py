@@ -1,9 +1,14 @@
 """Regressions of unusual rows and formulas of other programs: the numbers of an independent fit, or a refusal."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
 import statsmodels.formula.api as smf
+from statsmodels.duration.hazard_regression import PHReg
 
 import resolvent as rv
 from resolvent.comparisons.regression.formula import parse_formula
@@ -21,9 +26,9 @@ def visits():
 @pytest.mark.parametrize(("formula", "found", "advice"), [
     ("y ~ I(age^2)", "'^'", "I(age**2)"), ("y ~ (age + sex)^2", "'^'", "write **"),
     ("y ~ x + (1 | site)", "'|'", "random_intercept()"),
-    ("y ~ .", "'.'", "name the columns"), ("y ~ offset(risk) + x", "'offset()'", "--offset risk"),
+    ("y ~ .", "'.'", "name the columns"), ("y ~ offset(risk) + x", "'offset()'", "--set regression.offset=risk"),
     ("y ~ factor(ward)", "'factor()'", "write C(ward)"), ("y ~ as.factor(ward)", "'as.factor()'", "write C(ward)"),
-    ("y ~ relevel(ward, ref='B')", "'relevel()'", "--reference ward=B"),
+    ("y ~ relevel(ward, ref='B')", "'relevel()'", "--set regression.reference.ward=B"),
     ("y ~ C(ward, Treatment(reference='B'))", "'Treatment()'", "reference: {ward: B}"),
     ("Surv(t, e) ~ x + strata(site)", "'strata()'", "for each site"),
     ("y ~ x + cluster(site)", "'cluster()'", "errors='clustered'"),
@@ -58,3 +63,218 @@ def test_clustered_errors_have_t_statistics_with_one_degree_less_than_sites(visi
         cov_type="cluster", cov_kwds={"groups": groups}, use_t=True)
     np.testing.assert_allclose(fit.table["p"], reference.pvalues, rtol=1e-8)
     np.testing.assert_allclose(fit.table[["low", "high"]], reference.conf_int(), rtol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def survivors():
+    rng = np.random.default_rng(8)
+    frame = pd.DataFrame({"site": np.repeat([*"ABC"], 40), "age": rng.normal(60, 9, 120),
+                          "treated": rng.integers(0, 2, 120), "risk": rng.normal(0, 0.7, 120)})
+    time = np.ceil(rng.exponential(30 * np.exp(0.4 * frame["treated"] - frame["risk"])))
+    return frame.assign(days=np.minimum(time, 60), died=(time < 60).astype(int), pressure=np.exp(frame["risk"]),
+                        country=frame["site"].map({"A": "FR", "B": "DE", "C": "FR"}),
+                        height=frame["site"].map({"A": 17.3, "B": 518.1, "C": 112.7}))
+
+
+@pytest.mark.parametrize("settings", [{"offset": "risk"}, {"exposure": "pressure"}])
+def test_cox_with_an_offset_has_a_fixed_coefficient_of_one(survivors, settings):
+    fit = rv.regress(survivors, "Surv(days, died) ~ age + treated", party="site", **settings)
+    model = PHReg(survivors["days"], survivors[["age", "treated"]].astype(float), status=survivors["died"],
+                  strata=survivors["site"], ties="efron", offset=survivors["risk"])
+    assert np.abs(model.score(fit.estimates)).max() < 1e-8
+    np.testing.assert_allclose(np.linalg.inv(-model.hessian(fit.estimates)), fit.covariance, rtol=1e-8)
+    np.testing.assert_allclose(fit.log_likelihood, model.loglike(fit.estimates), rtol=1e-10)
+
+
+def test_columns_that_are_constant_within_sites_have_no_part_in_a_stratified_cox_model(survivors):
+    fit = rv.regress(survivors, "Surv(days, died) ~ age + country + height", party="site")
+    without = rv.regress(survivors, "Surv(days, died) ~ age", party="site")
+    np.testing.assert_allclose(fit.table.loc["age", ["estimate", "standard error", "p"]],
+                               without.table.loc["age", ["estimate", "standard error", "p"]], rtol=1e-10)
+    assert fit.table["estimate"].isna().tolist() == [False, True, True]
+    assert fit.findings[0].startswith("No estimate: 'country[T.FR]', 'height' are constant within every site")
+    assert next(line for line in fit.summary().splitlines() if line.startswith("height")).split()[1:] == ["-"] * 7
+
+
+def test_powers_of_years_are_not_collinear():
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({"year": np.repeat(np.arange(2001, 2022), 4), "site": [*"ABCD"] * 21})
+    frame["y"] = 0.1 * (frame["year"] - 2010.0)**2 + rng.normal(0, 0.05, len(frame))
+    fit = rv.regress(frame, "y ~ year + I(year**2)", party="site")
+    reference = smf.ols("y ~ year + I(year**2)", frame.assign(year=frame["year"] - 2011.0)).fit()
+    np.testing.assert_allclose(fit.deviance, reference.ssr, rtol=1e-8)
+    np.testing.assert_allclose(fit.estimates[2], reference.params.iloc[2], rtol=1e-8)
+    np.testing.assert_allclose(fit.table["standard error"].iloc[2], reference.bse.iloc[2], rtol=1e-4)
+    short = rv.regress(frame[frame["year"] < 2004], "y ~ year + I(year**2)", party="site")
+    assert "need a shift: I((year - 2000)**2)" in short.findings[0]
+
+
+@pytest.mark.parametrize("unit", [1e7, 1e-9])
+def test_labels_in_any_unit_converge(unit):
+    rng = np.random.default_rng(6)
+    frame = pd.DataFrame({"site": [*"AB"] * 20, "x": np.arange(40.0)})
+    frame["y"] = unit * (3 + 0.01 * frame["x"] + rng.normal(0, 1e-6, 40))
+    fit = rv.regress(frame, "y ~ x", party="site", family="gaussian")
+    assert fit.has_converged
+    assert fit.rounds <= 3
+    np.testing.assert_allclose(fit.estimates, smf.ols("y ~ x", frame).fit().params, rtol=1e-8)
+
+
+def test_fits_with_offsets_and_exposures_take_few_rounds():
+    rng = np.random.default_rng(7)
+    frame = pd.DataFrame({"site": [*"ABC"] * 100, "x": rng.normal(size=300), "years": rng.uniform(1e3, 1e5, 300),
+                          "known": rng.normal(40, 3, 300)})
+    frame["deaths"] = rng.poisson(1e-3 * frame["years"] * np.exp(0.3 * frame["x"]))
+    frame["ill"] = (rng.random(300) < 1 / (1 + np.exp(40 - frame["known"] - 0.5 * frame["x"]))).astype(int)
+    for label, added, family, offset in (("deaths", {"exposure": "years"}, "poisson", np.log(frame["years"])),
+                                         ("ill", {"offset": "known"}, "binomial", frame["known"])):
+        fit = rv.regress(frame, f"{label} ~ x", party="site", family=family, **added)
+        law = {"poisson": sm.families.Poisson(), "binomial": sm.families.Binomial()}[family]
+        reference = sm.GLM(frame[label], sm.add_constant(frame["x"]), family=law, offset=offset).fit(tol=1e-14)
+        assert fit.rounds <= 5
+        np.testing.assert_allclose(fit.estimates, reference.params, rtol=1e-8)
+
+
+def test_counts_without_overdispersion_have_the_estimates_of_poisson():
+    frame = pd.DataFrame({"site": [*"AB"] * 15, "x": np.tile(np.arange(5), 6), "n": np.tile([2, 3, 3, 2, 3], 6)})
+    fit = rv.regress(frame, "n ~ x", party="site", family="negative_binomial")
+    poisson = rv.regress(frame, "n ~ x", party="site", family="poisson")
+    assert fit.has_converged
+    assert fit.findings[0].startswith("No overdispersion: ")
+    assert "The Poisson family has the same estimates" in fit.findings[0]
+    np.testing.assert_allclose(fit.table.iloc[:2], poisson.table, rtol=1e-8, atol=1e-9)
+    assert fit.table.loc["log_alpha"].isna().all()
+    np.testing.assert_allclose(fit.log_likelihood, poisson.log_likelihood, rtol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def separated():
+    rng = np.random.default_rng(9)
+    frame = pd.DataFrame({"site": np.repeat([*"ABC"], 40), "age": rng.normal(50, 10, 120).round(1),
+                          "sex": rng.choice(["f", "m"], 120), "ward": rng.choice([*"xyz"], 120)})
+    frame["ill"] = np.where(frame["age"] > 55, "yes", "no")
+    frame["visits"] = np.where(frame["ward"] == "z", 0, rng.poisson(2, 120))
+    frame["died"] = np.where(frame["ward"] == "z", 0, rng.integers(0, 2, 120))
+    return frame.assign(days=np.arange(120) % 17 + 1)
+
+
+@pytest.mark.parametrize(("formula", "family", "separates", "finite"), [
+    ("ill ~ age + sex", "binomial", "'age'", []),
+    ("died ~ age + ward", "binomial", "'ward[T.z]' divide", ["Intercept", "age", "ward[T.y]"]),
+    ("visits ~ age + ward", "poisson", "'ward[T.z]' divide", ["Intercept", "age", "ward[T.y]"]),
+    ("Surv(days, died) ~ age + ward", "cox", "'ward[T.z]' divide", ["age", "ward[T.y]"])])
+def test_separation_is_named_beside_other_columns(separated, formula, family, separates, finite):
+    fit = rv.regress(separated, formula, party="site", family=family)
+    assert fit.findings[0].startswith("Separation: ")
+    assert separates in fit.findings[0]
+    for errors in ("clustered", "robust", "model"):
+        table = fit.with_errors(errors).table
+        assert table.index[table["p"].notna()].tolist() == finite
+        assert table.index[table["estimate"].notna()].tolist() == finite
+    if family in ("binomial", "poisson") and finite:  # the limit: fitted without these rows
+        rows = separated[separated["ward"] != "z"]
+        reference = smf.glm(formula, rows, family=getattr(sm.families, family.title())()).fit(tol=1e-14)
+        np.testing.assert_allclose(table.loc[finite, "estimate"], reference.params[finite], rtol=1e-8)
+        np.testing.assert_allclose(table.loc[finite, "standard error"], reference.bse[finite], rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def births():
+    rng = np.random.default_rng(10)
+    frame = pd.DataFrame({"site": np.repeat([*"ABC"], 20), "age": rng.normal(30, 5, 60),
+                          "smokes": rng.choice(["n", "y"], 60), "weight": rng.normal(3.3, 0.4, 60),
+                          "weeks": rng.uniform(30, 41, 60), "twins": rng.integers(1, 3, 60),
+                          "born": np.where(rng.random(60) < 0.8, "yes", "no")})
+    return frame.assign(status=np.where(frame["born"] == "yes", 2, 1))
+
+
+def without(frame, column, rows, value=np.nan):
+    changed = frame.astype({column: object}) if isinstance(value, str) else frame.copy()
+    changed.loc[rows, column] = value
+    return changed
+
+
+@pytest.mark.parametrize(("change", "formula", "words"), [
+    (lambda f: f.assign(pregnant=np.where(f.index < 50, "x", None)), "weight ~ age + pregnant",
+     r"'pregnant' is 'x' in all rows .*\(10 rows with missing values left out\)"),
+    (lambda f: without(f, "age", f["site"] == "B"), "weight ~ age", "site 'B': 'age' has no value in any row"),
+    (lambda f: without(f, "site", 3, None), "weight ~ age", "'site' names the site, and is missing in 1 row"),
+    (lambda f: without(f, "born", 3, "Yes"), "born ~ age", "'Yes', 'yes' differ only in upper and lower case"),
+    (lambda f: without(f, "smokes", 3, "N "), "weight ~ smokes", "'N ', 'n' differ only in upper and lower"),
+    (lambda f: f[f["born"] == "yes"], "born ~ age", "'born' is 'yes' in all rows .* nothing to explain"),
+    (lambda f: f, "Surv(weeks, status) ~ age", r"not '1', '2': reference=\{'status': '1'\} says that '1' means"),
+    (lambda f: f[f["born"] == "no"], "Surv(weeks, born) ~ age", "no event occurred: 'born' is 'no'"),
+    (lambda f: without(f, "weeks", 0, 0.0), "Surv(weeks, born) ~ age", "1 values that are not positive numbers"),
+    (lambda f: f, "twins ~ age + C(born)", "odds are those of '2' against '1'")])
+def test_rows_that_decide_what_is_fitted_are_named(births, change, formula, words):
+    try:
+        text = rv.regress(change(births), formula, party="site").summary()
+    except rv.InputError as error:
+        text = str(error)
+    assert re.search(words, text), text
+
+
+def test_rows_left_out_are_counted_by_site_and_events_are_said(births):
+    fit = rv.regress(without(births, "age", [0, 1, 59]), "Surv(weeks, born) ~ age", party="site")
+    assert fit.findings[-1] == "3 rows with missing values left out: 2 of A, 1 of C."
+    assert "events, coded 'yes'." in fit.summary()
+    coded = rv.regress(without(births, "age", [0, 1, 59]), "Surv(weeks, status) ~ age", party="site",
+                       reference={"status": 1})
+    assert coded.model.event == "2"
+    np.testing.assert_array_equal(coded.estimates, fit.estimates)
+
+
+@pytest.mark.parametrize(("label", "family", "law"), [
+    ("twins01", "binomial", sm.families.Binomial()), ("twins01", "poisson", sm.families.Poisson())])
+def test_predictions_have_the_intervals_of_the_delta_method(births, label, family, law):
+    frame = births.assign(twins01=births["twins"] - 1)
+    settings = {"exposure": "weeks"} if family == "poisson" else {}
+    fit = rv.regress(frame, f"{label} ~ age + smokes", party="site", family=family, **settings)
+    offset = {"offset": np.log(frame["weeks"])} if settings else {}
+    reference = smf.glm(f"{label} ~ age + smokes", frame, family=law, **offset).fit(tol=1e-14)
+    new = frame.head(9).drop(columns=["site", label])
+    of_new = {name: values.iloc[:9] for name, values in offset.items()}
+    expected = reference.get_prediction(new, **of_new).summary_frame()
+    predicted = fit.predict(without(new, "age", 4))
+    assert np.flatnonzero(predicted.isna().all(axis=1)).tolist() == [4]
+    kept = predicted.index != 4
+    np.testing.assert_allclose(predicted[kept], expected[["mean", "mean_se", "mean_ci_lower", "mean_ci_upper"]][kept],
+                               rtol=1e-8)
+    link = fit.predict(new, scale="link")
+    np.testing.assert_allclose(link["prediction"], reference.get_prediction(new, **of_new).linpred.predicted, rtol=1e-8)
+    with pytest.raises(rv.InputError, match="'smokes' has the level 'pipe', which the regression does not have"):
+        fit.predict(new.assign(smokes="pipe"))
+    with pytest.raises(rv.InputError, match="no column 'age'"):
+        fit.predict(new.drop(columns="age"))
+
+
+def test_probabilities_of_several_classes_have_errors_of_the_delta_method(births):
+    frame = births.assign(grade=np.random.default_rng(1).choice([*"abc"], 60))
+    fit = rv.regress(frame, "grade ~ age", party="site")
+    predicted, step = fit.predict(frame.head(2)), 1e-6
+    np.testing.assert_allclose(predicted[[f"prediction {name}" for name in "abc"]].sum(axis=1), 1, rtol=1e-12)
+    slopes = []
+    for j in range(4):  # the derivative of each probability by each parameter, by differences
+        ends = [replace(fit, estimates=fit.estimates + sign * step * np.eye(4)[j]).predict(frame.head(2))
+                for sign in (1, -1)]
+        slopes.append((ends[0] - ends[1])["prediction b"] / (2 * step))
+    expected = np.sqrt(np.einsum("jn,jk,kn->n", np.array(slopes), fit.covariance, np.array(slopes)))
+    np.testing.assert_allclose(predicted["standard error b"], expected, rtol=1e-5)
+
+
+def test_a_saved_regression_predicts_a_file(births, tmp_path, call):
+    fit = rv.regress(births.assign(site="A"), "weight ~ age + smokes", party="site")
+    fit.save(tmp_path / "fit")
+    new = without(births.head(6), "age", 2)[["age", "smokes"]]
+    new.to_csv(tmp_path / "new.csv", index=False)
+    shown = call("model", "predict", "fit", "new.csv", "--set", "scale=link", cwd=tmp_path)
+    assert shown.code == 0, shown.err
+    assert "1 row with missing values: no prediction" in shown.err
+    predicted = pd.read_csv(tmp_path / "predictions.csv")
+    assert predicted["row"].tolist() == [2, 3, 4, 5, 6, 7]  # lines of the file
+    np.testing.assert_allclose(predicted.drop(columns="row"), fit.predict(new, scale="link"), rtol=1e-12)
+    collinear = replace(fit, estimates=fit.estimates * [1, np.nan, 1])
+    with pytest.raises(rv.InputError, match="no estimate of 'age'"):
+        collinear.predict(births)
+    refused = call("model", "predict", "fit", "new.csv", "--method", "FedAvg", "--overwrite", cwd=tmp_path)
+    assert "is a regression" in refused.err

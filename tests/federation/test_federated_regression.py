@@ -46,6 +46,7 @@ def table(rows=60, seed=0):
     eta = -2 + 0.03 * frame["age"] + 0.5 * (frame["ward"] == "B") - 0.4 * (frame["sex"] == "m")
     frame["ill"] = np.where(rng.random(n) < 1 / (1 + np.exp(-eta)), "yes", "no")
     frame["cost"], frame["visits"] = rng.gamma(2, np.exp(eta) / 2), rng.poisson(np.exp(eta))
+    frame["risk"] = 0.1 * np.log(frame["age"])
     frame["weeks"], frame["died"] = np.ceil(rng.exponential(30, n)), rng.integers(0, 2, n)
     return frame
 
@@ -93,7 +94,7 @@ class Hospitals:
 
 REGRESSIONS = {
     "binomial": {"formula": "ill ~ age + C(grade) + ward:sex", "reference": {"ward": "B"}},
-    "cox": {"formula": "Surv(weeks, died) ~ age + ward"},
+    "cox": {"formula": "Surv(weeks, died) ~ age + ward", "offset": "risk"},
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
     "multinomial": {"formula": "grade ~ age", "family": "multinomial", "heterogeneity": False},

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli.options import Changes, Format, OptionalPath, OptionalText, Rows, Run, Texts, text_format
+from resolvent.cli.options import Changes, Format, OptionalPath, OptionalText, Rows, Run, Texts, chosen, text_format
 from resolvent.cli.output import print_json
 from resolvent.cli.refit import refit
+from resolvent.errors import InputError, count_of
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def predict(
     raw: bool = False,
     set: Changes = (),
 ) -> None:
-    """Predict new rows with a trained model; writes a file with a row for each.
+    """Predict new rows with a trained model or a regression; writes a file with a row for each.
 
     resolvent model predict runs/mine new.csv --site Essen
     resolvent model predict runs/mine new.csv --method FedAvg+ --out mine.csv
@@ -38,8 +39,11 @@ def predict(
     The rows get the encoding of the training rows. Rows that do not fit it are refused, and then no file is written.
     If they have the label, their score is printed. After `resolvent model refit` the model of all rows predicts.
 
+    With the folder of a regression (`resolvent regress ... --out`), each prediction has a standard error by the delta
+    method and an interval. Rows with a missing value have none, and are counted.
+
     Args:
-        run: a run folder, or a folder that Result.save wrote.
+        run: a run folder, a folder that Result.save wrote, or the folder of a regression.
         rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table; for arrays, an .npy file.
         method: a method of the run; may be left out if there is only one, and after `resolvent model refit`: then it
             is the method that the site uses.
@@ -48,11 +52,18 @@ def predict(
         out: the file of the predictions, .csv or .parquet.
         overwrite: replace the file if it exists.
         raw: leave out the calibration and the threshold that `resolvent model calibrate` has stored with the model.
-        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
+        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252; for a regression also
+            scale=link, which predicts linear predictors and not means.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.predictions import predict_file
 
+    if (run / "predictor.json").is_file():
+        if method is not None or site is not None or before_refit or raw:
+            raise InputError(f"{run} is a regression, which has no methods, sites or calibration: leave --method, "
+                             "--site, --before-refit and --raw out")
+        _predict_regression(run, rows, out, set, overwrite=overwrite)
+        return
     predictions = predict_file(run, method, site, rows, out, text_format(set),
                                overwrite=overwrite, before_refit=before_refit, raw=raw)
     for message in predictions.remarks.messages():
@@ -64,6 +75,20 @@ def predict(
     if predictions.provenance:
         terminal.print_line(f"The model: {predictions.provenance}")
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
+
+
+def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple[str, ...], ...], *,
+                        overwrite: bool) -> None:
+    from resolvent.cli import terminal
+    from resolvent.comparisons.regression.predictions import predict_file
+    from resolvent.tables.text_formats import TextFormat
+
+    text = chosen(changes, dict.fromkeys(("separator", "decimal", "encoding", "scale"), str))
+    scale = text.pop("scale", "response")
+    count, incomplete = predict_file(folder, rows, out, TextFormat(**text), scale, overwrite=overwrite)
+    if incomplete:
+        terminal.print_note(f"warning: {count_of(incomplete, 'row')} with missing values: no prediction")
+    terminal.print_path(f"Predictions for {count - incomplete} rows", out)
 
 
 def evaluate(

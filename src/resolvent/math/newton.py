@@ -15,7 +15,7 @@ from resolvent.math import tree
 
 _ARMIJO = 1e-4  # the part of the predicted decrease that a step must reach
 _ROUNDING = 64  # a step may raise the objective by this multiple of its rounding error
-_SINGULAR = 1e-11  # smaller eigenvalues of the scaled Hessian, relative to the largest, count as zero
+_SINGULAR = 4  # eigenvalues of the scaled Hessian below this many rounding errors of the largest count as zero
 _SWEEPS = 1000  # of coordinate descent
 
 
@@ -38,6 +38,7 @@ class NewtonState(NamedTuple):
     Attributes:
         point: [P] the last accepted point.
         value: h there; infinite before the first evaluation.
+        size: the largest absolute value of h at an accepted point.
         direction: [P] Newton's direction there.
         slope: the decrease of h that the quadratic model predicts to first order along the direction, negative.
         step: length of the step whose end is evaluated next.
@@ -47,6 +48,7 @@ class NewtonState(NamedTuple):
 
     point: Float[Array, " P"]
     value: Float[Array, ""]
+    size: Float[Array, ""]
     direction: Float[Array, " P"]
     slope: Float[Array, ""]
     step: Float[Array, ""]
@@ -62,7 +64,7 @@ class NewtonState(NamedTuple):
 def start(w: Float[Array, " P"]) -> NewtonState:
     """The state whose first evaluation is at ``w``."""
     zero = jnp.zeros((), w.dtype)
-    return NewtonState(w, zero + jnp.inf, jnp.zeros_like(w), zero, zero + 1, jnp.array(0), jnp.array(False))
+    return NewtonState(w, zero + jnp.inf, zero, jnp.zeros_like(w), zero, zero + 1, jnp.array(0), jnp.array(False))
 
 
 def advance(state: NewtonState, evaluation: SecondOrder, tolerance: ArrayLike,
@@ -70,11 +72,12 @@ def advance(state: NewtonState, evaluation: SecondOrder, tolerance: ArrayLike,
     """The state after an evaluation of f at ``state.candidate``.
 
     A step is accepted if h falls by a part of the predicted decrease (Armijo); otherwise it is halved. At a point that
-    is not finite, the step is halved as well.
+    is not finite, the step is halved as well. Once the predicted decrease is below the tolerance, the last whole step
+    is taken without an evaluation: near a minimum its error is the square of what is left.
 
     Args:
-        tolerance: the predicted decrease of h at which it has converged, relative to max(1, |h|): for labels in large
-            units the rounding error of h exceeds every fixed tolerance.
+        tolerance: the predicted decrease of h at which it has converged, relative to the largest |h| at an accepted
+            point. Both change with the units of the labels, and so does the rounding error.
         l1: [P] weights of the absolute values; None: zero.
     """
     candidate = state.candidate
@@ -85,8 +88,10 @@ def advance(state: NewtonState, evaluation: SecondOrder, tolerance: ArrayLike,
     is_finite = jnp.isfinite(value) & tree.finite(evaluation)
     is_accepted = is_finite & ((value <= limit) | is_first) & ~state.has_converged
     direction, slope = newton_direction(_without_nan(evaluation), candidate, l1)
-    accepted = NewtonState(candidate, value, direction, slope, jnp.ones_like(state.step), state.evaluations + 1,
-                           -slope <= tolerance * jnp.maximum(1, jnp.abs(value)))
+    size = jnp.maximum(state.size, jnp.abs(value))
+    has_converged = -slope <= tolerance * size
+    accepted = NewtonState(candidate + jnp.where(has_converged, direction, 0), value, size, direction, slope,
+                           jnp.ones_like(state.step), state.evaluations + 1, has_converged)
     refused = state._replace(step=state.step / 2, evaluations=state.evaluations + 1)
     after = jax.tree.map(lambda a, b: jnp.where(is_accepted, a, b), accepted, refused)
     result: NewtonState = jax.tree.map(lambda a, b: jnp.where(state.has_converged, a, b), state, after)
@@ -112,7 +117,7 @@ def newton_direction(evaluation: SecondOrder, w: Float[Array, " P"],
     scale = jnp.where(diagonal > 0, jax.lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1)), 1)
     values, vectors = jnp.linalg.eigh(evaluation.hessian * scale[:, None] * scale[None, :])
     size = jnp.abs(values)
-    is_regular = size > jnp.maximum(_SINGULAR, 4 * precision(size)) * jnp.max(size)
+    is_regular = size > _SINGULAR * precision(size) * jnp.max(size)
     along = vectors.T @ (scale * evaluation.gradient) * jnp.where(is_regular, 1 / jnp.where(is_regular, size, 1), 0)
     d = -scale * (vectors @ along)
     return d, evaluation.gradient @ d

@@ -16,6 +16,8 @@ from resolvent.math.tree import Vector
 from resolvent.regression.families import RowTerms
 from resolvent.regression.objective import FitSums, RegressionOracle, RegressionProblem, padded
 
+_ROUNDING = 1e-12  # features that differ by less, relative to their size, are equal
+
 
 class CoxRegression(RegressionProblem):
     r"""Cox regressions with one baseline hazard per party: f_k = -(log partial likelihood of party k) / n_k.
@@ -24,18 +26,23 @@ class CoxRegression(RegressionProblem):
               - \log\Big(\sum_{j: t_j \ge t_i} e^{x_j'\beta} - \tfrac{l_i}{m_i} \sum_{j \in D_i} e^{x_j'\beta}\Big)
 
     D_i are the events at the time of event i, m_i is their number, and l_i = 0, ..., m_i - 1 is the number of event i
-    among them. Source: Efron, *The efficiency of Cox's likelihood function for censored data*, 1977.
+    among them. With offsets, x'beta is x'beta + offset. Each party's features are centred, which changes no likelihood:
+    a column that is constant within a party is exactly zero there.
+
+    Source: Efron, *The efficiency of Cox's likelihood function for censored data*, 1977.
 
     Args:
         x: [rows, d] features of all parties, one party after the other.
         time: [rows] time of the event or of the end of observation.
         event: [rows] whether the event occurred.
         sizes: [N] number of rows of each party.
+        offsets: [rows] what is added to the log hazard; default: zero.
         l2: weight of the squares of the coefficients; one number, or [d].
         longest: number of rows to which every party is padded; default: of the largest party.
     """
 
     x: Float[Array, "rows d"]
+    offsets: Float[Array, " rows"]
     event: Bool[Array, " rows"]
     last: Int[Array, " rows"]  # the last row of the same party whose time is not smaller, in the party's order
     before: Int[Array, " rows"]  # number of the party's rows with a larger time
@@ -44,16 +51,19 @@ class CoxRegression(RegressionProblem):
     order: Int[Array, " rows"]  # the given number of each row in this order
     longest: int = eqx.field(static=True)
 
-    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, l2: Any = 0.0, longest: int | None = None) -> None:
-        sizes = np.asarray(sizes)
+    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, offsets: Any = None, l2: Any = 0.0,
+                 longest: int | None = None) -> None:
+        sizes, x = np.asarray(sizes), np.asarray(x, float)
         starts = np.cumsum(sizes) - sizes
+        centred = np.concatenate([_centred(x[a:a + n]) for a, n in zip(starts, sizes, strict=True)])
         parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n])
                  for a, n in zip(starts, sizes, strict=True)]
         order = np.concatenate([a + part[0] for a, part in zip(starts, parts, strict=True)])
         self.longest = int(sizes.max()) if longest is None else longest
         self.order = jnp.asarray(order, jnp.int32)
         pad = partial(jnp.pad, pad_width=(0, self.longest))
-        self.x = padded(np.asarray(x, float)[order], self.longest)
+        self.x = padded(centred[order], self.longest)
+        self.offsets = padded(np.zeros(len(x)) if offsets is None else np.asarray(offsets, float)[order], self.longest)
         self.event = pad(jnp.asarray(np.asarray(event, bool)[order]))
         self.last, self.before, self.rank = (pad(jnp.asarray(np.concatenate(column)))
                                              for column in zip(*(part[1:] for part in parts), strict=True))
@@ -63,10 +73,11 @@ class CoxRegression(RegressionProblem):
 
     @override
     def oracle(self, k: Int[Array, ""]) -> "CoxOracle":
-        x, event, last, before, rank = (jax.lax.dynamic_slice_in_dim(array, self.first[k], self.longest)
-                                        for array in (self.x, self.event, self.last, self.before, self.rank))
+        x, offsets, event, last, before, rank = (
+            jax.lax.dynamic_slice_in_dim(array, self.first[k], self.longest)
+            for array in (self.x, self.offsets, self.event, self.last, self.before, self.rank))
         mask = jnp.arange(self.longest) < self.sizes[k]
-        return CoxOracle(self.sizes[k], self.l2, x, event & mask, last, before, rank, mask)
+        return CoxOracle(self.sizes[k], self.l2, x, offsets, event & mask, last, before, rank, mask)
 
     @override
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
@@ -74,6 +85,12 @@ class CoxRegression(RegressionProblem):
         sorted_weights = (risks.hazard * risks.pressure)[:self.order.shape[0]]
         weights: Array = jnp.zeros_like(sorted_weights).at[self.order].set(sorted_weights)
         return weights[:, None]
+
+
+def _centred(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[n, d] the features minus their means; 0 where they are equal, up to the rounding error of their size."""
+    is_constant = np.ptp(x, axis=0) <= _ROUNDING * np.abs(x).max(axis=0)
+    return np.where(is_constant, 0.0, x - x.mean(axis=0))
 
 
 def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_]) -> tuple[NDArray[Any], ...]:
@@ -102,7 +119,8 @@ class CoxOracle(RegressionOracle):
     """One party's negative log partial likelihood, divided by its number of rows.
 
     Attributes:
-        x: [n, d] features, by falling time, padded.
+        x: [n, d] features, by falling time, centred and padded.
+        offsets: [n] what is added to the log hazard.
         event: [n] whether a row is an event.
         last: [n] last row of the risk set of a row's time.
         before: [n] number of rows with a larger time.
@@ -111,6 +129,7 @@ class CoxOracle(RegressionOracle):
     """
 
     x: Float[Array, "n d"]
+    offsets: Float[Array, " n"]
     event: Bool[Array, " n"]
     last: Int[Array, " n"]
     before: Int[Array, " n"]
@@ -137,13 +156,14 @@ class CoxOracle(RegressionOracle):
         scores = self._row_scores(risks)
         zero = jnp.zeros((), self.x.dtype)
         loss = self._loss(risks) / self.samples
+        x = jnp.where(self.mask[:, None], self.x, 0)
         return FitSums(gradient, hessian, hessian, scores.T @ scores / self.samples,
-                       self.samples * jnp.outer(gradient, gradient), self._centred_gram() / self.samples,
+                       self.samples * jnp.outer(gradient, gradient), x.T @ x / self.samples,
                        RowTerms(2 * loss, zero, -loss, zero))
 
     def risks(self, w: Vector) -> _Risks:
         """The sums over the risk sets at ``w``."""
-        log_hazard = jnp.where(self.mask, self.x @ w, 0)
+        log_hazard = jnp.where(self.mask, self.x @ w + self.offsets, 0)
         scale = jnp.max(jnp.where(self.mask, log_hazard, -jnp.inf))
         hazard = jnp.where(self.mask, jnp.exp(log_hazard - scale), 0)
         total = jnp.where(self.event, self._over_risk_set(hazard), 1)
@@ -187,10 +207,3 @@ class CoxOracle(RegressionOracle):
         total = sums[self.last] - jnp.where(has_earlier[:, None], sums[earlier], 0)
         count = counts[self.last] - jnp.where(has_earlier, counts[earlier], 0)
         return total / jnp.maximum(count, 1)[:, None]
-
-    def _centred_gram(self) -> Float[Array, "d d"]:
-        """Outer products of the features around the party's means: a constant has no effect on the likelihood."""
-        x = jnp.where(self.mask[:, None], self.x, 0)
-        mean = x.sum(0) / self.samples
-        centred = jnp.where(self.mask[:, None], x - mean, 0)
-        return centred.T @ centred

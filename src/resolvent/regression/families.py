@@ -7,6 +7,7 @@ depend on the labels alone; derivatives come from automatic differentiation.
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -15,6 +16,9 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, xlogy
 from jaxtyping import Array, Float
 from typing_extensions import override
+
+_MANY = 1e3  # from which 1/alpha on Stirling's series is exact to rounding
+_NO_MEAN = 1e-6  # the mean with which a fit on the logarithm begins if all labels are zero
 
 
 class RowTerms(NamedTuple):
@@ -39,12 +43,14 @@ class Family(eqx.Module):
     Attributes:
         name: its name, as users write it.
         effect: what the exponential of a coefficient is; None: nothing.
+        is_logarithmic: whether the linear predictor is the logarithm of the mean.
         has_dispersion: whether the variance has a factor that is estimated from Pearson's statistic.
         extra: the names of parameters that are not coefficients.
     """
 
     name: ClassVar[str]
     effect: ClassVar[str | None]
+    is_logarithmic: ClassVar[bool] = False
     has_dispersion: ClassVar[bool] = False
     extra: ClassVar[tuple[str, ...]] = ()
 
@@ -62,6 +68,10 @@ class Family(eqx.Module):
         second: Array = jax.hessian(self.loss)(z, y)
         return second
 
+    def mean(self, z: Float[Array, " C"]) -> Float[Array, " K"]:
+        """The mean label of a row; for classes the probability of each, that of the first left out if there are two."""
+        return jnp.exp(z[:1]) if self.is_logarithmic else z[:1]
+
     @abstractmethod
     def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
         """What the row adds to the sums of the fit."""
@@ -72,7 +82,7 @@ class Family(eqx.Module):
 
     def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
         """The linear predictors whose mean label is ``mean``, from which the fit begins."""
-        return jnp.zeros_like(mean)
+        return mean
 
 
 class Gaussian(Family):
@@ -109,9 +119,17 @@ class Binomial(Family):
         return jax.nn.softplus(z[0]) - y * z[0]
 
     @override
+    def mean(self, z: Float[Array, " C"]) -> Float[Array, " K"]:
+        return jax.nn.sigmoid(z)
+
+    @override
     def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
         loss, p = self.loss(z, y), jax.nn.sigmoid(z[0])
         return RowTerms(2 * loss, (y - p)**2 / (p * (1 - p)), -loss, jnp.zeros_like(y))
+
+    @override
+    def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
+        return jnp.log(mean) - jnp.log1p(-mean)
 
 
 class Multinomial(Family):
@@ -136,9 +154,12 @@ class Multinomial(Family):
         return jax.nn.logsumexp(with_first) - with_first[y.astype(int)]
 
     @override
+    def mean(self, z: Float[Array, " C"]) -> Float[Array, " K"]:
+        return jax.nn.softmax(jnp.concatenate([jnp.zeros(1, z.dtype), z]))
+
+    @override
     def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
-        loss = self.loss(z, y)
-        p = jax.nn.softmax(jnp.concatenate([jnp.zeros(1, z.dtype), z]))[y.astype(int)]
+        loss, p = self.loss(z, y), self.mean(z)[y.astype(int)]
         return RowTerms(2 * loss, 1 / p - 1, -loss, jnp.zeros_like(y))
 
 
@@ -147,6 +168,7 @@ class Poisson(Family):
 
     name: ClassVar[str] = "poisson"
     effect: ClassVar[str | None] = "rate ratio"
+    is_logarithmic: ClassVar[bool] = True
 
     @override
     def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
@@ -159,7 +181,7 @@ class Poisson(Family):
 
     @override
     def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
-        return jnp.log(mean)
+        return _log_mean(mean)
 
 
 class NegativeBinomial(Family):
@@ -167,25 +189,35 @@ class NegativeBinomial(Family):
 
     name: ClassVar[str] = "negative_binomial"
     effect: ClassVar[str | None] = "rate ratio"
+    is_logarithmic: ClassVar[bool] = True
     extra: ClassVar[tuple[str, ...]] = ("log_alpha",)
 
     @override
     def loss(self, z: Float[Array, " C"], y: Float[Array, ""]) -> Float[Array, ""]:
-        """The terms that depend on the label alone, log(y!), are left out."""
+        """The terms that depend on the label alone, log(y!), are left out; alpha = 0 has the loss of Poisson.
+
+        The logarithm of Gamma(y + s) / (Gamma(s) s^y) with s = 1/alpha is small next to its parts if s is large.
+        """
         size, log_mean = jnp.exp(-z[1]), z[0]  # 1/alpha
-        log_total = jnp.logaddexp(log_mean, -z[1])  # log(mean + 1/alpha)
-        return gammaln(size) - gammaln(y + size) - y * (log_mean - log_total) + size * (log_total + z[1])
+        near, far = jnp.minimum(size, _MANY), jnp.maximum(size, _MANY)  # where the other branch counts, both are finite
+        exact = gammaln(y + near) - gammaln(near) - y * jnp.log(near)
+        series = ((y + far - 0.5) * jnp.log1p(y / far) - y - y / (12 * far * (y + far))  # Stirling, without size^-5
+                  + (far**-3 - (y + far)**-3) / 360)
+        ratio = jnp.where(size < _MANY, exact, series)
+        log_growth = jax.nn.softplus(log_mean + z[1])  # log(1 + alpha mean)
+        return (y + size) * log_growth - y * log_mean - ratio
 
     @override
     def terms(self, z: Float[Array, " C"], y: Float[Array, ""]) -> RowTerms:
         mean, alpha = jnp.exp(z[0]), jnp.exp(z[1])
         loss = self.loss(z, y)
-        deviance = 2 * (xlogy(y, y / mean) - (y + 1 / alpha) * jnp.log((1 + alpha * y) / (1 + alpha * mean)))
+        growth = jnp.log1p(alpha * (y - mean) / (1 + alpha * mean))
+        deviance = 2 * (xlogy(y, y / mean) - (y + 1 / alpha) * growth)
         return RowTerms(deviance, (y - mean)**2 / (mean + alpha * mean**2), -loss - gammaln(y + 1), jnp.zeros_like(y))
 
     @override
     def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
-        return jnp.log(mean)
+        return _log_mean(mean)
 
 
 class Gamma(Family):
@@ -193,6 +225,7 @@ class Gamma(Family):
 
     name: ClassVar[str] = "gamma"
     effect: ClassVar[str | None] = "ratio of means"
+    is_logarithmic: ClassVar[bool] = True
     has_dispersion: ClassVar[bool] = True
 
     @override
@@ -217,4 +250,12 @@ class Gamma(Family):
 
     @override
     def start(self, mean: Float[Array, " C"]) -> Float[Array, " C"]:
-        return jnp.log(mean)
+        return _log_mean(mean)
+
+
+def _log_mean(mean: Float[Array, " C"]) -> Float[Array, " C"]:
+    return jnp.log(jnp.where(mean > 0, mean, _NO_MEAN))
+
+
+FAMILIES: Mapping[str, type[Family]] = {
+    family.name: family for family in (Gaussian, Binomial, Poisson, NegativeBinomial, Gamma)}

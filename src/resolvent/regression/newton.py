@@ -16,7 +16,7 @@ from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-_TOLERANCE_POWER = 1.5  # of the rounding error; that of the predicted decrease is about its square
+_TOLERANCE_POWER = 0.75  # of the rounding error: after the last step, a decrease of about its square is left
 
 
 class FederatedNewtonState(NamedTuple):
@@ -59,8 +59,8 @@ class FederatedNewton(OnePhaseMethod):
 
     Attributes:
         l1: [P] weights of the absolute values of the parameters, as one vector; None: zero.
-        tolerance: the predicted decrease of the objective at which it has converged and stays, relative to the larger
-            of 1 and the objective; None: the precision to the power 1.5.
+        tolerance: the predicted decrease of the objective at which it takes the last step and stays, relative to the
+            largest objective so far; None: the precision to the power 0.75.
         largest: a number that is not smaller, times the party's number of samples, counts as one that is not finite:
             the range of ``FixedPointSums``. None: every finite number counts.
     """

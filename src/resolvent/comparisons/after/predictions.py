@@ -1,5 +1,6 @@
 """Predictions for the rows of a file, as a file."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,27 +55,36 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
         before_refit: predict with the model of the run, not with the one that was trained again.
         raw: leave out the calibration and the threshold that are stored with the model.
     """
-    if out.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"{shorten(out)} must end in .csv or .parquet: give --out such a name")
-    if out.is_dir() or (out.exists() and not overwrite):
-        raise InputError(f"{out} exists: give --out another name{'' if out.is_dir() else ', or --overwrite'}")
+    check_output(out, overwrite=overwrite)
     fitted = load_fitted(run, method, site, before_refit=before_refit)
     fitted = fitted.raw if raw else fitted
     frame = read_rows(rows, fitted.encoding, text)
     encoded = fitted.encode(frame)
     outputs = fitted.outputs_of(encoded)
     table, scores = _table(fitted, encoded, outputs), _scores(fitted, frame, outputs)
+    write_predictions(out, table, {
+        "run": str(run), "method": fitted.method, "site": fitted.site, "provenance": fitted.provenance,
+        "adjustments": list(fitted.adjustments),
+        "digest_of_run": models_of(run, fitted.method, before_refit=before_refit).digest, "rows": rows})
+    return PredictedFile(encoded.remarks, scores, fitted.provenance, fitted.adjustments)
+
+
+def check_output(out: Path, *, overwrite: bool) -> None:
+    """Refuse a file for predictions that has another ending, or that exists."""
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"{shorten(out)} must end in .csv or .parquet: give --out such a name")
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise InputError(f"{out} exists: give --out another name{'' if out.is_dir() else ', or --overwrite'}")
+
+
+def write_predictions(out: Path, table: "pd.DataFrame", facts: Mapping[str, Any]) -> None:
+    """Write predictions completely or not at all, and beside them what they are of."""
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix.lower() == ".csv":
         write_atomically(out, lambda path: table.to_csv(path, index=False))
     else:
         write_atomically(out, lambda path: table.to_parquet(path, index=False))
-    write_sealed(out.with_name(f"{out.name}.json"), {
-        "run": str(run), "method": fitted.method, "site": fitted.site, "provenance": fitted.provenance,
-        "adjustments": list(fitted.adjustments),
-        "digest_of_run": models_of(run, fitted.method, before_refit=before_refit).digest, "rows": rows,
-        "files": file_digests(out.parent, [out.name])})
-    return PredictedFile(encoded.remarks, scores, fitted.provenance, fitted.adjustments)
+    write_sealed(out.with_name(f"{out.name}.json"), {**facts, "files": file_digests(out.parent, [out.name])})
 
 
 def _table(fitted: Fitted, encoded: EncodedRows, outputs: NDArray[Any]) -> "pd.DataFrame":

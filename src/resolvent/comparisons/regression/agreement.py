@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from resolvent.comparisons.regression.formula import Formula
+from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
-from resolvent.errors import InputError, alternatives, quote, shorten
+from resolvent.errors import InputError, alternatives, count_of, quote, shorten
+from resolvent.regression.families import FAMILIES
+from resolvent.tables.checks.column_checks import spellings
 from resolvent.tables.party_tables import natural_order
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LabelKind = Literal["classes", "integer", "decimal", "time"]
+_NO_EVENT, _EVENT = ("0", "false", "no", "n"), ("1", "true", "yes", "y")
 _CLASS_FAMILIES = ("binomial", "multinomial")
 _FEW_VALUES = 2  # numbers with as many different values can be classes
 
@@ -31,8 +35,10 @@ class RowsReport:
     Attributes:
         left_out: number of rows with a missing value in a column that is used.
         levels: column of categories -> its levels, in their order -> number of rows.
-        classes: class -> number of rows, if the label is or could be one of classes; for times, of ``0`` and ``1``.
+        classes: class -> number of rows, if the label is or could be one of classes; for times, of the event's values.
         total: sum of the label, if it is a number.
+        offset: mean of the offsets, with the logarithms of exposures.
+        log_exposure: logarithm of the mean of their exponentials.
     """
 
     rows: int
@@ -42,6 +48,8 @@ class RowsReport:
     label: LabelKind
     classes: Mapping[str, int]
     total: float
+    offset: float = 0.0
+    log_exposure: float = 0.0
 
     @classmethod
     def from_plain(cls, content: Any) -> "RowsReport":
@@ -53,7 +61,8 @@ class RowsReport:
                       *(count for levels in report.levels.values() for count in levels.values())]
             if not all(type(count) is int and count >= 0 for count in counts):
                 raise ValueError("a count is not a natural number")
-            if report.label not in get_args(LabelKind) or not math.isfinite(float(report.total)) or not report.rows:
+            is_finite = math.isfinite(float(report.total) + float(report.offset) + float(report.log_exposure))
+            if report.label not in get_args(LabelKind) or not is_finite or not report.rows:
                 raise ValueError("the label has no kind or no sum, or there are no rows")
             return report
         except (TypeError, KeyError, ValueError, AttributeError) as error:
@@ -67,9 +76,11 @@ class RowsAgreement:
     Attributes:
         levels: column of categories -> its levels, base first.
         family: the distribution of the label.
-        classes: class -> number of rows of all sites, base first; for times, of ``0`` and ``1``.
+        classes: class -> number of rows of all sites, base first; for times, the event's value second.
         sites: site -> its number of rows.
-        left_out: number of rows with missing values.
+        left_out: site -> its number of rows with missing values, if there are any.
+        offset: the offset that stands for those of all rows: with the logarithm as link that of the mean exposure,
+            otherwise the mean.
     """
 
     levels: Mapping[str, list[str]]
@@ -77,7 +88,8 @@ class RowsAgreement:
     classes: Mapping[str, int]
     mean: float
     sites: Mapping[str, int]
-    left_out: int
+    left_out: Mapping[str, int]
+    offset: float = 0.0
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "RowsAgreement":
@@ -85,8 +97,9 @@ class RowsAgreement:
         try:
             agreement = cls(**{**content, "levels": {str(k): [*map(str, v)] for k, v in content["levels"].items()},
                                "classes": {str(k): int(v) for k, v in content["classes"].items()},
-                               "sites": {str(k): int(v) for k, v in content["sites"].items()}})
-            is_finite = math.isfinite(agreement.mean + agreement.left_out)
+                               "sites": {str(k): int(v) for k, v in content["sites"].items()},
+                               "left_out": {str(k): int(v) for k, v in content["left_out"].items()}})
+            is_finite = math.isfinite(agreement.mean + agreement.offset)
             if agreement.family not in get_args(FamilyName)[1:] or not is_finite:
                 raise ValueError("it has no family, or a number is not finite")
             return agreement
@@ -102,18 +115,27 @@ def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
             levels[name] = _count_levels(frame[name])
         else:
             numbers.append(name)
+    kind, classes, total = _describe_label(frame, formula, settings)
+    offsets = offsets_of(frame, settings)
+    if offsets is None:
+        return RowsReport(len(frame), left_out, levels, tuple(numbers), kind, classes, total)
+    largest = float(offsets.max())
+    return RowsReport(len(frame), left_out, levels, tuple(numbers), kind, classes, total, float(offsets.mean()),
+                      largest + float(np.log(np.exp(offsets - largest).mean())))
+
+
+def _describe_label(frame: "pd.DataFrame", formula: Formula,
+                    settings: RegressionSettings) -> tuple[LabelKind, dict[str, int], float]:
+    """The kind of the label, its classes with their numbers of rows, and its sum."""
     label = frame[formula.response.label]
     if formula.response.event is not None:
-        events = event_flags(frame[formula.response.event])
-        classes = {"0": int((~events).sum()), "1": int(events.sum())}
-        return RowsReport(len(frame), left_out, levels, tuple(numbers), "time", classes, 0.0)
+        return "time", _count_levels(frame[formula.response.event]), 0.0
     if is_category(label) or label.dtype == bool or settings.family in _CLASS_FAMILIES:
-        return RowsReport(len(frame), left_out, levels, tuple(numbers), "classes", _count_levels(label), 0.0)
+        return "classes", _count_levels(label), 0.0
     values = np.asarray(label, np.float64)
     total = float(values.sum()) if np.isfinite(values).all() else 0.0
     could_be_classes = settings.family == "auto" and label.nunique() <= _FEW_VALUES
-    return RowsReport(len(frame), left_out, levels, tuple(numbers), "decimal" if np.any(values % 1) else "integer",
-                      _count_levels(label) if could_be_classes else {}, total)
+    return "decimal" if np.any(values % 1) else "integer", _count_levels(label) if could_be_classes else {}, total
 
 
 def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings: RegressionSettings) -> RowsAgreement:
@@ -122,6 +144,7 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
     Args:
         reports: site -> its report, in the order of the parties.
     """
+    _refuse_spellings(reports, formula)
     levels: dict[str, list[str]] = {}
     for name in formula.variables:
         texts = [site for site, report in reports.items() if name in report.levels]
@@ -131,8 +154,16 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
                              f"write C({name}), or convert it")
         if texts:
             levels[name] = _ordered(name, [report.levels[name] for report in reports.values()], settings)
+            if len(levels[name]) < 2:
+                raise InputError(f"{quote(name)} is {quote(levels[name][0])} in all rows that have values in every "
+                                 f"column of the formula{_without(reports)}, so that it has no coefficient: leave it "
+                                 "out, or fill its missing values in the table")
     kinds = {report.label for report in reports.values()}
     name = formula.response.label
+    seen = {level for report in reports.values() for level in report.classes}
+    if len(seen) == 1 and kinds != {"time"} and all(report.classes for report in reports.values()):
+        raise InputError(f"the label {quote(name)} is {quote(min(seen))} in all rows that have values in every column "
+                         f"of the formula{_without(reports)}: there is nothing to explain")
     if "classes" in kinds and len(kinds) > 1:
         raise InputError(f"the label {quote(name)} has classes at some sites and numbers at others: convert it")
     family = _family(formula, settings, reports)
@@ -144,14 +175,24 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
             raise InputError(f"{quote(name)} has {len(order)} different values, and family={family} needs "
                              + ("2: use multinomial" if len(order) > 2 else "at least 2"))
         classes = {level: counts[level] for level in order}
-    elif family == "cox":
-        classes = {level: counts[level] for level in ("0", "1")}
+    elif formula.response.event is not None:
+        classes = {level: counts[level] for level in _event_values(formula.response.event, counts, settings)}
     _check_references(formula, levels, classes, settings)
     rows = sum(report.rows for report in reports.values())
     mean = (classes[[*classes][1]] / rows if family == "binomial"
             else math.fsum(report.total for report in reports.values()) / rows)
     return RowsAgreement(levels, family, classes, mean, {site: report.rows for site, report in reports.items()},
-                         sum(report.left_out for report in reports.values()))
+                         {site: report.left_out for site, report in reports.items() if report.left_out},
+                         _typical_offset(family, reports, rows))
+
+
+def _typical_offset(family: str, reports: Mapping[str, RowsReport], rows: int) -> float:
+    """The offset with which a model without features has the mean label."""
+    if family in FAMILIES and FAMILIES[family].is_logarithmic:
+        largest = max(report.log_exposure for report in reports.values())
+        return largest + math.log(math.fsum(report.rows * math.exp(report.log_exposure - largest)
+                                            for report in reports.values()) / rows)
+    return math.fsum(report.rows * report.offset for report in reports.values()) / rows
 
 
 def is_category(column: "pd.Series[Any]") -> bool:
@@ -168,15 +209,6 @@ def level_names(column: "pd.Series[Any]") -> "pd.Series[str]":
     if pd.api.types.is_float_dtype(column) and np.isfinite(column).all() and not np.any(column % 1):
         column = column.astype(np.int64)
     return column.astype(str)
-
-
-def event_flags(column: "pd.Series[Any]") -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Whether the event occurred."""
-    values = {str(value).casefold() for value in column.unique()}
-    if not values <= {"0", "1", "0.0", "1.0", "true", "false"}:
-        raise InputError(f"{quote(column.name)} says whether the event occurred, and must have 0 and 1 or true and "
-                         f"false, not {', '.join(quote(v) for v in sorted(values)[:4])}")
-    return np.array([str(value).casefold() in ("1", "1.0", "true") for value in column])
 
 
 def _count_levels(column: "pd.Series[Any]") -> dict[str, int]:
@@ -201,10 +233,46 @@ def _ordered(name: str, counts: list[Mapping[str, int]], settings: RegressionSet
     return joined if base is None else sorted(joined, key=lambda level: level != str(base))
 
 
+def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSettings) -> tuple[str, str]:
+    """The values of rows without and with the event, where they are certain."""
+    values = sorted(counts, key=natural_order)
+    shown = ", ".join(map(quote, values[:4]))
+    base = settings.references.get(name)
+    no_event = [value for value in values if (value.casefold() in _NO_EVENT if base is None else value == str(base))]
+    event = [value for value in values if value not in no_event and (base is not None or value.casefold() in _EVENT)]
+    if len(no_event) + len(event) < len(values) or len(no_event) > 1 or len(event) > 1:
+        ask = (f"reference={{{quote(name)}: {quote(values[0])}}} says that {quote(values[0])} means no event "
+               f"(--set regression.reference.{name}={values[0]})" if len(values) == 2 else "make a column with 0 and 1")
+        raise InputError(f"{quote(name)} says whether the event occurred, and must have 0 and 1, no and yes, or false "
+                         f"and true, not {shown}: {ask}")
+    if not event:
+        raise InputError(f"no event occurred: {quote(name)} is {shown} in all complete rows, and a Cox model compares "
+                         "rows with and without an event")
+    return no_event[0] if no_event else "no event", event[0]
+
+
+def _refuse_spellings(reports: Mapping[str, RowsReport], formula: Formula) -> None:
+    """Refuse names that differ only in upper and lower case or blanks: they are most likely one."""
+    names = {"sites": dict.fromkeys(reports)}
+    for report in reports.values():
+        for column, levels in {**report.levels, formula.response.columns[-1]: report.classes}.items():
+            names.setdefault(f"values of {quote(column)}", {}).update(dict.fromkeys(levels))
+    for title, of_kind in names.items():
+        for finding in spellings(title, [*of_kind]):
+            raise InputError(f"{finding.message}: {finding.advice} in the table")
+
+
+def _without(reports: Mapping[str, RowsReport]) -> str:
+    left_out = sum(report.left_out for report in reports.values())
+    return f" ({count_of(left_out, 'row')} with missing values left out)" if left_out else ""
+
+
 def _check_references(formula: Formula, levels: Mapping[str, list[str]], classes: Mapping[str, int],
                       settings: RegressionSettings) -> None:
     """Refuse base levels that there are not."""
     for name, base in settings.references.items():
+        if name == formula.response.event:
+            continue
         if name not in (*formula.variables, formula.response.label):
             raise InputError(f"reference={{{quote(name)}: ...}} is not in the formula"
                              + alternatives(name, formula.variables))

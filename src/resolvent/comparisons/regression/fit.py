@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.regression.identification import Identification, directions, few_events, identify
+from resolvent.comparisons.regression.identification import (
+    Identification,
+    directions_of,
+    few_events,
+    identify,
+    rows_left_out,
+)
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.comparisons.regression.settings import Errors
 from resolvent.comparisons.regression.site_fits import SiteFits
-from resolvent.errors import InputError, alternatives, check_range, count_of, quote
+from resolvent.errors import InputError, alternatives, check_range, quote
 from resolvent.regression.objective import FitSums
 
 if TYPE_CHECKING:
@@ -113,7 +119,7 @@ class Fit:
     @cached_property
     def identification(self) -> Identification:
         """What the rows cannot tell."""
-        return identify(self.names, np.asarray(self.sums.gram), np.asarray(self.sums.information))
+        return identify(self.model, self.sums)
 
     @cached_property
     def covariance(self) -> NDArray[np.float64]:
@@ -124,7 +130,7 @@ class Fit:
         if self.errors == "model":
             return self.dispersion * inverse
         n, sites = self.count, len(self.model.sites)
-        inverse = directions(np.asarray(self.sums.gram), np.asarray(self.sums.hessian)).inverse
+        inverse = directions_of(self.sums, n, np.asarray(self.sums.hessian)).inverse
         if self.errors == "robust":
             factor = 1.0 if self.model.family is None else n / self.degrees_of_freedom
             return np.asarray(factor * inverse @ np.asarray(self.sums.scores) @ inverse)
@@ -170,9 +176,7 @@ class Fit:
             sentences.append(f"The fit has not converged after {self.rounds} rounds: its numbers are not final.")
         if any(self.penalties):
             sentences.append("Estimates with a penalty are biased on purpose: there are no standard errors.")
-        if self.model.left_out:
-            sentences.append(f"{count_of(self.model.left_out, 'row')} with missing values left out.")
-        return tuple(sentences)
+        return (*sentences, *rows_left_out(self.model))
 
     def with_errors(self, errors: Errors, *, level: float | None = None) -> Self:
         """The same fit with another kind of standard errors, or another level. Nothing is fitted again."""

@@ -8,20 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.agreement import RowsAgreement
-from resolvent.regression.families import (
-    Binomial,
-    Family,
-    Gamma,
-    Gaussian,
-    Multinomial,
-    NegativeBinomial,
-    Poisson,
-)
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.regression.families import FAMILIES, Family, Multinomial
 
-_POSITIVE_START = 1e-6  # the smallest mean label with which a fit on the logarithm begins
 _BLOCK = 2048  # rows that are computed at a time, at most
-_FAMILIES: Mapping[str, type[Family]] = {
-    family.name: family for family in (Gaussian, Binomial, Poisson, NegativeBinomial, Gamma)}
 
 
 @dataclass(frozen=True)
@@ -34,6 +24,11 @@ class RegressionModel:
         classes: the names of the label's classes, base first; () if it has none.
         counts: rows of each class; of a Cox model, rows without and with an event; otherwise ().
         mean: mean label, from which the fit begins.
+        left_out: site -> number of rows with missing values, if there are any.
+        offset: the offset that stands for those of all rows in the first model.
+        event: for times, the value that says that the event occurred.
+        levels: column of categories -> its levels, base first.
+        added: offset and exposure -> the column, if there is one.
     """
 
     formula: str
@@ -44,7 +39,11 @@ class RegressionModel:
     mean: float
     sites: tuple[str, ...]
     site_rows: tuple[int, ...]
-    left_out: int
+    left_out: Mapping[str, int]
+    offset: float
+    event: str
+    levels: Mapping[str, list[str]]
+    added: Mapping[str, str]
 
     @property
     def family(self) -> Family | None:
@@ -53,7 +52,7 @@ class RegressionModel:
             return None
         if self.family_name == "multinomial":
             return Multinomial(len(self.classes))
-        return _FAMILIES[self.family_name]()
+        return FAMILIES[self.family_name]()
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -85,11 +84,15 @@ class RegressionModel:
 
     @property
     def start(self) -> NDArray[np.float64]:
-        """[P] the first parameters: the intercept is that of the mean label."""
+        """[P] the first parameters: with them and the typical offset, the mean label is the observed one."""
         start, family = np.zeros(len(self.names)), self.family
-        if self.has_intercept and family is not None and family.predictors == 1:
-            mean = np.maximum(self.mean, _POSITIVE_START)
-            start[self.columns.index("Intercept")] = np.asarray(family.start(mean))
+        if self.has_intercept and family is not None:
+            first, d = self.columns.index("Intercept"), len(self.columns)
+            if family.predictors > 1:
+                predictors = np.log(np.array(self.counts[1:]) / self.counts[0])
+            else:
+                predictors = np.asarray(family.start(np.array([self.mean])))
+            start[first:d * family.predictors:d] = predictors - self.offset
         return start
 
     @property
@@ -100,17 +103,17 @@ class RegressionModel:
         return np.array([*of_predictor * predictors, *[0.0] * len(self.extra)])
 
     @classmethod
-    def of_agreement(cls, formula: str, columns: Sequence[str], agreement: RowsAgreement, *,
-                     left_out: int | None = None) -> "RegressionModel":
-        """The model on whose rows sites have agreed.
-
-        Args:
-            left_out: number of rows with missing values; default: that of the agreement.
-        """
-        classes = () if agreement.family == "cox" else tuple(agreement.classes)
-        return cls(formula, tuple(columns), agreement.family, classes, tuple(agreement.classes.values()),
-                   agreement.mean, tuple(agreement.sites), tuple(agreement.sites.values()),
-                   agreement.left_out if left_out is None else left_out)
+    def of_agreement(cls, settings: RegressionSettings, columns: Sequence[str],
+                     agreement: RowsAgreement) -> "RegressionModel":
+        """The model on whose rows sites have agreed."""
+        classes, event = tuple(agreement.classes), ""
+        if agreement.family == "cox":
+            classes, event = (), classes[1]
+        roles = {"offset": settings.offset, "exposure": settings.exposure}
+        added = {role: column for role, column in roles.items() if column is not None}
+        return cls(settings.formula, tuple(columns), agreement.family, classes, tuple(agreement.classes.values()),
+                   agreement.mean, tuple(agreement.sites), tuple(agreement.sites.values()), dict(agreement.left_out),
+                   agreement.offset, event, dict(agreement.levels), added)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "RegressionModel":

@@ -8,6 +8,7 @@ import numpy as np
 
 from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.regression.figures import estimates_figure
+from resolvent.comparisons.regression.predictions import FILE
 from resolvent.comparisons.regression.wording import facts_in_words, number, probability, table_rows
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
@@ -15,11 +16,13 @@ from resolvent.errors import InputError
 if TYPE_CHECKING:
     from resolvent.comparisons.regression.fit import Fit
     from resolvent.comparisons.regression.heterogeneity import Heterogeneity
+    from resolvent.comparisons.regression.predictions import Predictor
 
 _FORESTS = 12  # on a page
 
 
-def write_regression(fit: "Fit", differences: "Heterogeneity | None", folder: Path, *, overwrite: bool = False) -> Path:
+def write_regression(fit: "Fit", predictor: "Predictor", differences: "Heterogeneity | None", folder: Path, *,
+                     overwrite: bool = False) -> Path:
     """Write the page and the tables; each file is written whole or not at all.
 
     Returns:
@@ -31,6 +34,7 @@ def write_regression(fit: "Fit", differences: "Heterogeneity | None", folder: Pa
         raise InputError(f"{folder} has files: name another folder, or set overwrite")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "estimates.csv", fit.table.to_csv())
+    write_text(folder / FILE, json.dumps(predictor.to_plain(), indent=1))
     names = list(fit.names)
     write_text(folder / "covariance.csv", pd.DataFrame(fit.covariance, index=names, columns=names).to_csv())
     facts = dict(fit.facts())

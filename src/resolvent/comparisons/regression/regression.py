@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from typing_extensions import override
 
 from resolvent.comparisons.regression.fit import Fit
 from resolvent.comparisons.regression.heterogeneity import Heterogeneity, heterogeneity
+from resolvent.comparisons.regression.predictions import Predictor, Scale
 from resolvent.comparisons.regression.wording import summary
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -26,6 +29,31 @@ class Regression(Fit):
         """Whether, where and by how much the coefficients differ between sites."""
         return heterogeneity(self)
 
+    @property
+    def predictor(self) -> Predictor:
+        """What predictions need, without the rows."""
+        estimates = np.where(self.identification.is_identified, self.estimates, np.nan)
+        return Predictor(self.model, estimates, self.covariance, self.degrees_of_freedom_of_tests, self.level)
+
+    def predict(self, rows: "pd.DataFrame", *, scale: Scale = "response") -> "pd.DataFrame":
+        """Predict new rows: the mean of each with its standard error (delta method) and interval.
+
+        Args:
+            rows: a table with the columns of the right side of the formula, and those of offset and exposure.
+            scale: ``response`` for means, probabilities (for two classes, of the second) and hazard ratios, or ``link``
+                for linear predictors.
+
+        Returns:
+            The columns ``prediction``, ``standard error``, ``low`` and ``high``; empty for rows with missing values.
+
+        Raises:
+            InputError: a column is missing or has another type, a level is new, or a coefficient has no estimate.
+
+        Example:
+            >>> fit.predict(pd.DataFrame({"age": [50, 60], "ward": ["A", "B"]}))  # doctest: +SKIP
+        """
+        return self.predictor.predict(rows, scale)
+
     def summary(self) -> str:
         """The fit as text."""
         return summary(self)
@@ -39,6 +67,8 @@ class Regression(Fit):
     def save(self, folder: Path | str, *, overwrite: bool = False) -> Path:
         """Write ``report.html``, ``estimates.csv``, ``covariance.csv`` and ``regression.json`` into a folder.
 
+        ``resolvent predict`` predicts rows from ``predictor.json`` there.
+
         Returns:
             The path of the report.
 
@@ -49,7 +79,8 @@ class Regression(Fit):
 
         can_differ = len(self.model.sites) > 1 and not any(self.penalties) and (
             self.rows is not None or self.site_fits is not None)
-        return write_regression(self, self.heterogeneity() if can_differ else None, Path(folder), overwrite=overwrite)
+        differences = self.heterogeneity() if can_differ else None
+        return write_regression(self, self.predictor, differences, Path(folder), overwrite=overwrite)
 
     @override
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,13 @@ from resolvent.comparisons.regression.agreement import (
     RowsAgreement,
     agree_on_rows,
     describe_rows,
-    event_flags,
     level_names,
 )
-from resolvent.comparisons.regression.formula import Formula, check_columns, design_of, parse_formula
+from resolvent.comparisons.regression.formula import Design, Formula, check_columns, design_of, parse_formula
+from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import RegressionSettings
-from resolvent.errors import InputError, alternatives, quote
+from resolvent.errors import InputError, alternatives, count_of, quote
 from resolvent.regression.cox import CoxRegression
 from resolvent.regression.objective import RegressionProblem, RowRegression
 from resolvent.tables.party_tables import natural_order
@@ -28,6 +28,7 @@ from resolvent.tables.text_formats import TextFormat
 if TYPE_CHECKING:
     import pandas as pd
 
+_SHOWN = 8  # levels in a message
 _COUNTS = ("poisson", "negative_binomial")
 
 
@@ -61,7 +62,8 @@ class RegressionRows:
         """
         model, penalty = self.model, l2 * self.model.is_penalised
         if model.family is None:
-            return CoxRegression(self.x, self.y, self.event, self.sizes, l2=penalty, longest=max(model.site_rows))
+            return CoxRegression(self.x, self.y, self.event, self.sizes, offsets=self.offsets, l2=penalty,
+                                 longest=max(model.site_rows))
         return RowRegression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, start=model.start,
                              l2=penalty, block=model.block)
 
@@ -71,16 +73,23 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
     """The rows of all sites; rows with a missing value in a column that is used are left out."""
     formula = parse_formula(settings.formula)
     frame = _frame(data, formula, party, settings.added, format)
-    _check_named(frame, party, "party")
+    check_named(frame, party, "party")
+    if without := int(frame[party].isna().sum()):
+        raise InputError(f"{quote(party)} names the site, and is missing in {count_of(without, 'row')}: name the site "
+                         "in the table, or leave these rows out")
     complete = complete_rows(frame, formula, settings, [party])
     owners = complete[party].astype(str)
+    for name, rows in frame.groupby(frame[party].astype(str)):
+        if not owners.eq(name).any():
+            raise InputError(f"site {quote(name)}: {_empty(rows, [*complete])}")
     names = sorted(owners.unique(), key=natural_order)
     order = np.argsort(owners.map({name: k for k, name in enumerate(names)}), kind="stable")
     complete, owners = complete.iloc[order].reset_index(drop=True), owners.iloc[order].reset_index(drop=True)
-    reports = {name: describe_rows(rows, formula, settings, 0) for name, rows in complete.groupby(owners, sort=False)}
+    counts = frame[party].dropna().astype(str).value_counts()
+    reports = {name: describe_rows(rows, formula, settings, int(counts[name]) - len(rows))
+               for name, rows in complete.groupby(owners, sort=False)}
     agreement = agree_on_rows(reports, formula, settings)
-    return encode_rows(complete, formula, settings, agreement, [*agreement.sites.values()],
-                       left_out=len(frame) - len(complete))
+    return encode_rows(complete, formula, settings, agreement, [*agreement.sites.values()])
 
 
 def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings,
@@ -92,45 +101,61 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
     """
     check_columns(formula, frame.columns, others)
     for name in settings.added:
-        _check_named(frame, name, "offset or exposure")
+        check_named(frame, name, "offset or exposure")
     used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.added]))
     complete = frame[used].dropna()
     if complete.empty:
-        raise InputError("no row has values in all columns that are used: " + ", ".join(quote(name) for name in used))
+        raise InputError(_empty(frame, used))
     return complete
 
 
+def _empty(frame: "pd.DataFrame", used: Sequence[str]) -> str:
+    """Why no row of a site can be used."""
+    absent = [name for name in used if frame[name].isna().all()]
+    reason = f"{', '.join(map(quote, absent))} has no value in any row" if absent else (
+        f"no row has values in all columns that are used: {', '.join(map(quote, used))}")
+    return f"{reason}. Leave the column or the site out, or fill missing values in the table"
+
+
 def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, agreement: RowsAgreement,
-                sizes: Sequence[int], *, left_out: int | None = None) -> RegressionRows:
-    """The rows of one or all sites as numbers.
-
-    Args:
-        left_out: number of rows with missing values of all sites; default: that of the agreement.
-    """
-    import pandas as pd
-
+                sizes: Sequence[int]) -> RegressionRows:
+    """The rows of one or all sites as numbers."""
     frame = frame.reset_index(drop=True)
-    for name, levels in agreement.levels.items():
-        frame = frame.assign(**{name: pd.Categorical(_known_levels(frame[name], levels), categories=levels)})
-    names, x = design_of(formula, frame)
-    if agreement.family == "cox" and "Intercept" in names:  # its baseline hazard takes the place of the intercept
-        columns = [j for j, name in enumerate(names) if name != "Intercept"]
-        if not columns:
-            raise InputError(f"the formula {quote(formula.text)} has no column but the intercept, which a Cox model "
-                             "does not have")
-        names, x = tuple(names[j] for j in columns), x[:, columns]
-    model = RegressionModel.of_agreement(formula.text, names, agreement, left_out=left_out)
+    names, x = encode_features(frame, formula, agreement.levels, has_baseline=agreement.family == "cox")
+    model = RegressionModel.of_agreement(settings, names, agreement)
     y: NDArray[np.float64]
     label = frame[formula.response.label]
     if model.classes:
         numbers = {level: float(i) for i, level in enumerate(model.classes)}
         y = np.asarray(_known_levels(label, model.classes).map(numbers), np.float64)
     else:
-        y = _numbers(label, "positive" if agreement.family in ("gamma", "cox") else
+        y = numbers_of(label, "positive" if agreement.family in ("gamma", "cox") else
                      "count" if agreement.family in _COUNTS else "any")
-    event = None if formula.response.event is None else event_flags(frame[formula.response.event])
-    of_rows = {name: np.asarray(frame[name].astype(str), object) for name in agreement.levels}
-    return RegressionRows(model, np.array(sizes), x, y, event, _offsets(frame, settings), of_rows)
+    event = None
+    if formula.response.event is not None:
+        event = np.asarray(_known_levels(frame[formula.response.event], [*agreement.classes]) == model.event, bool)
+    of_rows = {name: np.asarray(level_names(frame[name]), object) for name in agreement.levels}
+    return RegressionRows(model, np.array(sizes), x, y, event, offsets_of(frame, settings), of_rows)
+
+
+def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str, Sequence[str]], *,
+                    has_baseline: bool) -> Design:
+    """The columns of the design of rows without missing values.
+
+    Args:
+        levels: column of categories -> its levels, base first.
+        has_baseline: whether a baseline hazard takes the place of the intercept.
+    """
+    import pandas as pd
+
+    for name, known in levels.items():
+        frame = frame.assign(**{name: pd.Categorical(_known_levels(frame[name], known), categories=[*known])})
+    names, x = design_of(formula, frame)
+    columns = [j for j, name in enumerate(names) if not (has_baseline and name == "Intercept")]
+    if not columns:
+        raise InputError(f"the formula {quote(formula.text)} has no column but the intercept, which a Cox model does "
+                         "not have")
+    return Design(tuple(names[j] for j in columns), x[:, columns])
 
 
 def rows_without_values(model: RegressionModel) -> RegressionRows:
@@ -141,13 +166,23 @@ def rows_without_values(model: RegressionModel) -> RegressionRows:
 
 def _frame(data: "pd.DataFrame | str | Path", formula: Formula, party: str, extra: Sequence[str],
            format: TextFormat) -> "pd.DataFrame":
-    if not isinstance(data, str | Path):
-        return data
     wanted = [party, *formula.response.columns, *formula.variables, *extra]
-    return read_table_file(str(data), format, wanted, [party], lambda name: name in wanted)[0]
+    return read_columns(data, wanted, format, [party]) if isinstance(data, str | Path) else data
 
 
-def _check_named(frame: "pd.DataFrame", name: str, role: str) -> None:
+def read_columns(path: str | Path, wanted: Sequence[str], format: TextFormat,
+                 texts: Sequence[str] = ()) -> "pd.DataFrame":
+    """A file as a table.
+
+    Args:
+        wanted: the columns that are used.
+        texts: those whose values are names.
+    """
+    return read_table_file(str(path), format, wanted, texts, lambda name: name in wanted)[0]
+
+
+def check_named(frame: "pd.DataFrame", name: str, role: str) -> None:
+    """Refuse a table without a column."""
     if name not in frame.columns:
         raise InputError(f"the table has no column {quote(name)} ({role}){alternatives(name, list(frame.columns))}")
 
@@ -155,33 +190,7 @@ def _check_named(frame: "pd.DataFrame", name: str, role: str) -> None:
 def _known_levels(column: "pd.Series[Any]", levels: Sequence[str]) -> "pd.Series[str]":
     names = level_names(column)
     if unknown := {*names.unique()} - {*levels}:
-        raise InputError(f"{quote(column.name)} has the level {quote(min(unknown))}, on which the sites have not "
-                         "agreed")
+        known = ", ".join(map(quote, levels[:_SHOWN])) + ", ..." * (len(levels) > _SHOWN)
+        raise InputError(f"{quote(column.name)} has the level {quote(min(unknown))}, which the regression does not "
+                         f"have: it has {known}")
     return names
-
-
-def _numbers(column: "pd.Series[Any]", kind: Literal["any", "positive", "count"]) -> NDArray[np.float64]:
-    try:
-        numbers = np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{quote(column.name)} has values that are no numbers, such as {quote(column.iloc[0])}: "
-                         "choose another family, or correct the column") from error
-    wrong = ~np.isfinite(numbers)
-    if kind == "positive":
-        wrong |= numbers <= 0
-    elif kind == "count":
-        wrong |= (numbers < 0) | (numbers % 1 != 0)
-    if wrong.any():
-        need = {"any": "finite numbers", "positive": "positive numbers", "count": "counts 0, 1, 2, ..."}[kind]
-        raise InputError(f"{quote(column.name)} has {int(wrong.sum())} values that are not {need}, such as "
-                         f"{quote(float(numbers[wrong][0]))}: correct them, or leave these rows out")
-    return numbers
-
-
-def _offsets(frame: "pd.DataFrame", settings: RegressionSettings) -> NDArray[np.float64] | None:
-    parts = []
-    if settings.offset is not None:
-        parts.append(_numbers(frame[settings.offset], "any"))
-    if settings.exposure is not None:
-        parts.append(np.log(_numbers(frame[settings.exposure], "positive")))
-    return sum(parts[1:], parts[0]) if parts else None

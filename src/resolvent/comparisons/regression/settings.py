@@ -26,7 +26,8 @@ class RegressionSettings:
         exposure: a column whose logarithm is added, such as person-years.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
         heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
-        rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round and never ends.
+        rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round, and ends after
+            about 30.
 
     Raises:
         InputError: a number is out of range, or a name is not known.

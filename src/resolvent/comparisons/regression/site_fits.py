@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.regression.identification import directions
+from resolvent.comparisons.regression.identification import directions_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.regression.objective import FitSums, RegressionProblem
@@ -58,7 +58,7 @@ def join_site_fits(model: RegressionModel, estimates: NDArray[np.float64], means
     determined = np.full(estimates.shape, np.nan)
     errors, ranks = determined.copy(), np.zeros(len(sizes), int)
     for k in range(len(sizes)):
-        parts = directions(totals.gram[k], totals.information[k])
+        parts = directions_of(jax.tree.map(lambda leaf, k=k: leaf[k], totals), int(sizes[k]))
         known, ranks[k] = parts.is_identified, parts.rank
         left = sizes[k] - ranks[k]
         dispersion = totals.terms.pearson[k] / left if has_dispersion and left > 0 else np.nan if has_dispersion else 1

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resolvent.errors import quote
+from resolvent.errors import count_of, quote
 
 if TYPE_CHECKING:
     from resolvent.comparisons.regression.fit import Fit
@@ -29,7 +29,7 @@ def facts_in_words(fit: "Fit") -> list[str]:
     family = "Cox regression, stratified by site, ties by Efron" if model.family is None else f"family {fit.family}"
     sentences = [f"{fit.count} rows of {len(model.sites)} sites; {family}; fitted in {fit.rounds} rounds."]
     if model.family is None:
-        sentences.append(f"{model.counts[1]} events.")
+        sentences.append(f"{count_of(model.counts[1], 'event')}, coded {quote(model.event)}.")
     if model.classes:
         others = ", ".join(quote(name) for name in model.classes[1:])
         sentences.append(f"The odds are those of {others} against {quote(model.classes[0])}.")

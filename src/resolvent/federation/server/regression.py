@@ -105,7 +105,7 @@ def _model(regression: FederatedRegression, agreement: RowsAgreement, answers: d
         raise FederationRefusedError(f"{', '.join(other)} has other columns of the design: install the same version of "
                                      "formulaic at all sites")
     try:
-        model = RegressionModel.of_agreement(regression.settings.formula, first, agreement)
+        model = RegressionModel.of_agreement(regression.settings, first, agreement)
         check_rows(model)
     except InputError as error:
         raise FederationRefusedError(str(error)) from error

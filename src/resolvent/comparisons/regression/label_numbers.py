@@ -1,0 +1,41 @@
+"""Labels, offsets and exposures as numbers; what is none is refused."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.errors import InputError, quote
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def numbers_of(column: "pd.Series[Any]", kind: Literal["any", "positive", "count"]) -> NDArray[np.float64]:
+    """[rows] the values of a column, which must be of this kind."""
+    try:
+        numbers = np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{quote(column.name)} has values that are no numbers, such as {quote(column.iloc[0])}: "
+                         "choose another family, or correct the column") from error
+    wrong = ~np.isfinite(numbers)
+    if kind == "positive":
+        wrong |= numbers <= 0
+    elif kind == "count":
+        wrong |= (numbers < 0) | (numbers % 1 != 0)
+    if wrong.any():
+        need = {"any": "finite numbers", "positive": "positive numbers", "count": "counts 0, 1, 2, ..."}[kind]
+        raise InputError(f"{quote(column.name)} has {int(wrong.sum())} values that are not {need}, such as "
+                         f"{quote(float(numbers[wrong][0]))}: correct them, or leave these rows out")
+    return numbers
+
+
+def offsets_of(frame: "pd.DataFrame", settings: RegressionSettings) -> NDArray[np.float64] | None:
+    """[rows] the offset plus the logarithm of the exposure; None without both."""
+    parts = []
+    if settings.offset is not None:
+        parts.append(numbers_of(frame[settings.offset], "any"))
+    if settings.exposure is not None:
+        parts.append(np.log(numbers_of(frame[settings.exposure], "positive")))
+    return sum(parts[1:], parts[0]) if parts else None

@@ -1,0 +1,178 @@
+"""Predictions of a fitted regression for new rows, with standard errors by the delta method."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.comparisons.regression.formula import parse_formula
+from resolvent.comparisons.regression.label_numbers import offsets_of
+from resolvent.comparisons.regression.model import RegressionModel
+from resolvent.comparisons.regression.rows import check_named, encode_features, read_columns
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.errors import InputError, alternatives, quote
+from resolvent.tables.text_formats import TextFormat
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE = "predictor.json"
+Scale = Literal["response", "link"]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """What predictions need of a regression, without its rows.
+
+    Attributes:
+        estimates: [P] the estimates; NaN for what the rows could not tell.
+        covariance: [P, P] their covariance; NaN without standard errors.
+        freedom: degrees of freedom of the t statistics; None: they are normal.
+        level: level of the intervals.
+    """
+
+    model: RegressionModel
+    estimates: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    freedom: int | None
+    level: float
+
+    def predict(self, frame: "pd.DataFrame", scale: Scale = "response") -> "pd.DataFrame":
+        r"""The predictions for rows, with standard errors and intervals of the mean.
+
+        The linear predictor of a row is x'beta + offset, with the variance x' Cov(beta) x. On the scale of the response
+        the standard error is that of the delta method, and an interval is that of the linear predictor, transformed, so
+        that it stays among possible values; with several classes it is symmetric in the logit of a probability. For Cox
+        the response is the hazard ratio to a row whose columns are zero, at the same site.
+
+        Args:
+            frame: rows with the columns of the right side, and those of offset and exposure.
+            scale: ``response`` for means, probabilities and hazard ratios, ``link`` for linear predictors.
+
+        Returns:
+            A row for each row: ``prediction``, ``standard error``, ``low`` and ``high``, with several classes followed
+            by the name of the class; empty for rows with a missing value.
+        """
+        import pandas as pd
+        from scipy import stats
+
+        if scale not in get_args(Scale):
+            raise InputError(f"scale={quote(scale)} is not known{alternatives(scale, get_args(Scale))}")
+        x, offsets, is_complete = self._encode(frame)
+        family, d = self.model.family, x.shape[1]
+        predictors = 1 if family is None else family.predictors
+        beta = self.estimates[:d * predictors].reshape(predictors, d)
+        covariance = self.covariance[:d * predictors, :d * predictors].reshape(predictors, d, predictors, d)
+        eta = x @ beta.T + offsets[:, None]
+        variance = np.einsum("nj,ajbk,nk->nab", x, covariance, x)
+        law = stats.norm() if self.freedom is None else stats.t(self.freedom)
+        quantile = float(law.ppf((1 + self.level) / 2))
+        half = quantile * np.sqrt(np.einsum("naa->na", variance))
+        names = [f" {name}" for name in self.model.classes[1:]] if predictors > 1 else [""]
+        if scale == "link":
+            values, errors, low, high = eta, half / quantile, eta - half, eta + half
+        else:
+            mean = jnp.exp if family is None else family.mean
+            with jax.enable_x64(True):
+                values, slopes = map(np.asarray, _means(mean, jnp.asarray(eta)))
+                errors = np.sqrt(np.einsum("nka,nab,nkb->nk", slopes, variance, slopes))
+                if predictors == 1:
+                    low, high = (np.asarray(_means(mean, jnp.asarray(end))[0]) for end in (eta - half, eta + half))
+                else:
+                    names = [f" {name}" for name in self.model.classes]
+                    logit = np.log(values) - np.log1p(-values)
+                    width = quantile * errors / (values * (1 - values))
+                    low, high = (1 / (1 + np.exp(-(logit + sign * width))) for sign in (-1, 1))
+        columns = {}
+        for kind, numbers in {"prediction": values, "standard error": errors, "low": low, "high": high}.items():
+            of_rows = np.full((len(frame), len(names)), np.nan)
+            of_rows[is_complete] = numbers
+            columns |= {f"{kind}{name}": of_rows[:, k] for k, name in enumerate(names)}
+        return pd.DataFrame(columns, index=frame.index)
+
+    def _encode(self, frame: "pd.DataFrame") -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """The columns and offsets of the complete rows, and which rows these are."""
+        model, formula = self.model, parse_formula(self.model.formula)
+        unknown = [name for name, value in zip(model.names, self.estimates, strict=True)
+                   if np.isnan(value) and name not in model.extra]
+        if unknown:
+            raise InputError(f"the regression has no estimate of {', '.join(map(quote, unknown))}, so that it predicts "
+                             "nothing: fit it without these columns")
+        for name in self.columns:
+            check_named(frame, name, "of the formula, the offset or the exposure")
+        is_complete = np.asarray(frame[self.columns].notna().all(axis=1), bool)
+        complete = frame[self.columns][is_complete].reset_index(drop=True)
+        names, x = encode_features(complete, formula, model.levels, has_baseline=model.family is None)
+        if names != model.columns:
+            raise InputError(f"the rows have the columns {', '.join(names)}, and the regression has "
+                             f"{', '.join(model.columns)}: give each column the type that it had in the regression")
+        offsets = offsets_of(complete, RegressionSettings(formula=model.formula, **model.added))
+        return x, np.zeros(len(x)) if offsets is None else offsets, is_complete
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that new rows must have."""
+        return [*dict.fromkeys([*parse_formula(self.model.formula).variables, *self.model.added.values()])]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The predictor as values of JSON; NaN is null."""
+        arrays = {"estimates": self.estimates[None], "covariance": self.covariance}
+        return {**asdict(self), **{name: [[None if np.isnan(x) else float(x) for x in row] for row in array]
+                                   for name, array in arrays.items()}}
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor of a folder that ``Regression.save`` wrote.
+
+        Raises:
+            InputError: the folder has none, or it is damaged.
+        """
+        try:
+            content: Mapping[str, Any] = json.loads((folder / FILE).read_text("utf-8"))
+            numbers = {name: np.array(content[name], np.float64) for name in ("estimates", "covariance")}
+            numbers["estimates"] = numbers["estimates"][0]
+            model = RegressionModel.from_plain(content["model"])
+            p = len(model.names)
+            if numbers["estimates"].shape != (p,) or numbers["covariance"].shape != (p, p):
+                raise ValueError("an array has another shape")
+            return cls(**{**content, "model": model, **numbers})
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            raise InputError(f"{folder} has no regression that predicts, or it is damaged ({error}): save it "
+                             "again") from error
+
+
+def predict_file(folder: Path, rows: str, out: Path, text: TextFormat, scale: Scale = "response", *,
+                 overwrite: bool = False) -> tuple[int, int]:
+    """Predict the rows of a file, and write the predictions completely or not at all.
+
+    Args:
+        folder: a folder that ``Regression.save`` wrote.
+        out: the file to write, ``.csv`` or ``.parquet``.
+        overwrite: replace ``out`` if it exists.
+
+    Returns:
+        The number of rows, and of those with missing values, which have no prediction.
+    """
+    from resolvent.comparisons.after.predictions import check_output, write_predictions
+
+    check_output(out, overwrite=overwrite)
+    predictor = Predictor.load(folder)
+    frame = read_columns(rows, predictor.columns, text)
+    table = predictor.predict(frame, scale)
+    table.insert(0, "row", [str(row) for row in frame.index])
+    write_predictions(out, table, {"regression": str(folder), "formula": predictor.model.formula, "scale": scale,
+                                   "level": predictor.level, "rows": rows})
+    return len(table), int(table.iloc[:, 1].isna().sum())
+
+
+@partial(jax.jit, static_argnums=0)
+def _means(mean: Any, eta: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """[n, K] the means, and [n, K, C] their derivatives by the linear predictors."""
+    return jax.vmap(mean)(eta), jax.vmap(jax.jacfwd(mean))(eta)
