@@ -278,3 +278,14 @@ def test_a_saved_regression_predicts_a_file(births, tmp_path, call):
         collinear.predict(births)
     refused = call("model", "predict", "fit", "new.csv", "--method", "FedAvg", "--overwrite", cwd=tmp_path)
     assert "is a regression" in refused.err
+
+
+def test_with_a_ridge_every_coefficient_has_an_estimate(separated):
+    frame = separated.assign(months=12 * separated["age"], one=2.0)
+    fit = rv.regress(frame, "ill ~ age + months", party="site", l2=1e-3)
+    assert fit.table["estimate"].notna().all()
+    assert fit.findings == ("Estimates with a penalty are biased on purpose: there are no standard errors.",)
+    constant = rv.regress(frame, "died ~ age + one", party="site", family="binomial")
+    assert [*constant.table.index[constant.table["estimate"].isna()]] == ["Intercept", "one"]
+    assert constant.findings == (
+        "No estimate: 'one' is constant in all complete rows, as the intercept is. Leave it out.",)

@@ -116,7 +116,7 @@ def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
         else:
             numbers.append(name)
     kind, classes, total = _describe_label(frame, formula, settings)
-    offsets = offsets_of(frame, settings)
+    offsets = offsets_of(frame, settings.added)
     if offsets is None:
         return RowsReport(len(frame), left_out, levels, tuple(numbers), kind, classes, total)
     largest = float(offsets.max())

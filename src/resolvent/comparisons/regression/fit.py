@@ -119,7 +119,7 @@ class Fit:
     @cached_property
     def identification(self) -> Identification:
         """What the rows cannot tell."""
-        return identify(self.model, self.sums)
+        return identify(self.model, self.sums, self.penalties[1])
 
     @cached_property
     def covariance(self) -> NDArray[np.float64]:

@@ -97,17 +97,30 @@ def directions_of(sums: FitSums, rows: int, curvature: NDArray[np.float64] | Non
     return directions(np.asarray(sums.gram), np.asarray(information), np.asarray(sums.gradient), rows)
 
 
-def identify(model: RegressionModel, sums: FitSums) -> Identification:
-    """What can be estimated from all rows, and the sentences that a reader needs; see ``directions``."""
+def identify(model: RegressionModel, sums: FitSums, l2: float = 0.0) -> Identification:
+    """What can be estimated from all rows, and the sentences that a reader needs; see ``directions``.
+
+    Args:
+        l2: weight of half the squares of the coefficients: collinear and separated ones then have estimates.
+    """
     rows, names = sum(model.site_rows), np.array(model.names, object)
+    if l2:
+        gram = sums.gram + rows * l2 * np.diag(model.is_penalised)
+        sums = sums._replace(gram=gram, information=gram, gradient=0 * sums.gradient)
     parts = directions_of(sums, rows)
     has_no_limit = parts.separated & np.isin(names, model.extra)
     constant = _constant(model, np.asarray(sums.gram)) & parts.collinear
     cases = ((parts.absent, _constant_at_sites if model.family is None else _without_rows),
              (constant, _constant_everywhere), (parts.collinear & ~constant, _collinear),
              (parts.separated & ~has_no_limit, _separated), (has_no_limit, _no_overdispersion))
-    sentences = [words([*names[involved]]) for involved, words in cases if involved.any()]
+    sentences = [words([*names[involved]]) for involved, words in cases
+                 if involved.any() and not (words is _collinear and {*names[involved]} <= _intercepts(model))]
     return Identification(parts.is_identified, parts.inverse, tuple(sentences))
+
+
+def _intercepts(model: RegressionModel) -> set[str]:
+    """The names of intercepts: beside a constant column they are not identified either."""
+    return {name for name in model.names if name.endswith("Intercept")}
 
 
 def _constant(model: RegressionModel, gram: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -1,11 +1,11 @@
 """Labels, offsets and exposures as numbers; what is none is refused."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError, quote
 
 if TYPE_CHECKING:
@@ -31,11 +31,15 @@ def numbers_of(column: "pd.Series[Any]", kind: Literal["any", "positive", "count
     return numbers
 
 
-def offsets_of(frame: "pd.DataFrame", settings: RegressionSettings) -> NDArray[np.float64] | None:
-    """[rows] the offset plus the logarithm of the exposure; None without both."""
+def offsets_of(frame: "pd.DataFrame", added: Mapping[str, str]) -> NDArray[np.float64] | None:
+    """[rows] the offset plus the logarithm of the exposure; None without both.
+
+    Args:
+        added: ``offset`` and ``exposure`` -> the column, if there is one.
+    """
     parts = []
-    if settings.offset is not None:
-        parts.append(numbers_of(frame[settings.offset], "any"))
-    if settings.exposure is not None:
-        parts.append(np.log(numbers_of(frame[settings.exposure], "positive")))
+    if "offset" in added:
+        parts.append(numbers_of(frame[added["offset"]], "any"))
+    if "exposure" in added:
+        parts.append(np.log(numbers_of(frame[added["exposure"]], "positive")))
     return sum(parts[1:], parts[0]) if parts else None

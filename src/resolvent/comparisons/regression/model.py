@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,7 +92,7 @@ class RegressionModel:
             if family.predictors > 1:
                 predictors = np.log(np.array(self.counts[1:]) / self.counts[0])
             else:
-                predictors = np.asarray(family.start(np.array([self.mean])))
+                predictors = np.asarray(family.start(jnp.array([self.mean])))
             start[first:d * family.predictors:d] = predictors - self.offset
         return start
 
@@ -106,14 +107,13 @@ class RegressionModel:
     def of_agreement(cls, settings: RegressionSettings, columns: Sequence[str],
                      agreement: RowsAgreement) -> "RegressionModel":
         """The model on whose rows sites have agreed."""
-        classes, event = tuple(agreement.classes), ""
+        classes, event = [*agreement.classes], ""
         if agreement.family == "cox":
-            classes, event = (), classes[1]
-        roles = {"offset": settings.offset, "exposure": settings.exposure}
-        added = {role: column for role, column in roles.items() if column is not None}
-        return cls(settings.formula, tuple(columns), agreement.family, classes, tuple(agreement.classes.values()),
-                   agreement.mean, tuple(agreement.sites), tuple(agreement.sites.values()), dict(agreement.left_out),
-                   agreement.offset, event, dict(agreement.levels), added)
+            classes, event = [], classes[1]
+        return cls(settings.formula, tuple(columns), agreement.family, tuple(classes),
+                   tuple(agreement.classes.values()), agreement.mean, tuple(agreement.sites),
+                   tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
+                   dict(agreement.levels), settings.added)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "RegressionModel":

@@ -16,7 +16,6 @@ from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import check_named, encode_features, read_columns
-from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.tables.text_formats import TextFormat
 
@@ -90,7 +89,7 @@ class Predictor:
                     logit = np.log(values) - np.log1p(-values)
                     width = quantile * errors / (values * (1 - values))
                     low, high = (1 / (1 + np.exp(-(logit + sign * width))) for sign in (-1, 1))
-        columns = {}
+        columns: dict[str, NDArray[np.float64]] = {}
         for kind, numbers in {"prediction": values, "standard error": errors, "low": low, "high": high}.items():
             of_rows = np.full((len(frame), len(names)), np.nan)
             of_rows[is_complete] = numbers
@@ -113,7 +112,7 @@ class Predictor:
         if names != model.columns:
             raise InputError(f"the rows have the columns {', '.join(names)}, and the regression has "
                              f"{', '.join(model.columns)}: give each column the type that it had in the regression")
-        offsets = offsets_of(complete, RegressionSettings(formula=model.formula, **model.added))
+        offsets = offsets_of(complete, model.added)
         return x, np.zeros(len(x)) if offsets is None else offsets, is_complete
 
     @property

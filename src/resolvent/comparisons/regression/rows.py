@@ -32,6 +32,22 @@ _SHOWN = 8  # levels in a message
 _COUNTS = ("poisson", "negative_binomial")
 
 
+class NoCompleteRowError(InputError):
+    """No row of a site has values in all columns that are used.
+
+    Attributes:
+        column: a column that has no value in any row; None if each has some.
+    """
+
+    def __init__(self, frame: "pd.DataFrame", used: Sequence[str], site: str = "") -> None:
+        absent = [name for name in used if frame[name].isna().all()]
+        self.column = absent[0] if absent else None
+        reason = f"{', '.join(map(quote, absent))} has no value in any row" if absent else (
+            f"no row has values in all columns that are used: {', '.join(map(quote, used))}")
+        place = f"site {quote(site)}: " if site else ""
+        super().__init__(f"{place}{reason}. Leave the column or the site out, or fill missing values in the table")
+
+
 @dataclass(frozen=True)
 class RegressionRows:
     """The rows of a regression: those of all sites, one after the other, or those of one site.
@@ -72,7 +88,7 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
               format: TextFormat = TextFormat()) -> RegressionRows:  # noqa: B008
     """The rows of all sites; rows with a missing value in a column that is used are left out."""
     formula = parse_formula(settings.formula)
-    frame = _frame(data, formula, party, settings.added, format)
+    frame = _frame(data, formula, party, [*settings.added.values()], format)
     check_named(frame, party, "party")
     if without := int(frame[party].isna().sum()):
         raise InputError(f"{quote(party)} names the site, and is missing in {count_of(without, 'row')}: name the site "
@@ -81,7 +97,7 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
     owners = complete[party].astype(str)
     for name, rows in frame.groupby(frame[party].astype(str)):
         if not owners.eq(name).any():
-            raise InputError(f"site {quote(name)}: {_empty(rows, [*complete])}")
+            raise NoCompleteRowError(rows, [*complete], str(name))
     names = sorted(owners.unique(), key=natural_order)
     order = np.argsort(owners.map({name: k for k, name in enumerate(names)}), kind="stable")
     complete, owners = complete.iloc[order].reset_index(drop=True), owners.iloc[order].reset_index(drop=True)
@@ -100,21 +116,13 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
         others: further columns, which must not be features.
     """
     check_columns(formula, frame.columns, others)
-    for name in settings.added:
+    for name in settings.added.values():
         check_named(frame, name, "offset or exposure")
-    used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.added]))
+    used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.added.values()]))
     complete = frame[used].dropna()
     if complete.empty:
-        raise InputError(_empty(frame, used))
+        raise NoCompleteRowError(frame, used)
     return complete
-
-
-def _empty(frame: "pd.DataFrame", used: Sequence[str]) -> str:
-    """Why no row of a site can be used."""
-    absent = [name for name in used if frame[name].isna().all()]
-    reason = f"{', '.join(map(quote, absent))} has no value in any row" if absent else (
-        f"no row has values in all columns that are used: {', '.join(map(quote, used))}")
-    return f"{reason}. Leave the column or the site out, or fill missing values in the table"
 
 
 def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, agreement: RowsAgreement,
@@ -135,7 +143,7 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     if formula.response.event is not None:
         event = np.asarray(_known_levels(frame[formula.response.event], [*agreement.classes]) == model.event, bool)
     of_rows = {name: np.asarray(level_names(frame[name]), object) for name in agreement.levels}
-    return RegressionRows(model, np.array(sizes), x, y, event, offsets_of(frame, settings), of_rows)
+    return RegressionRows(model, np.array(sizes), x, y, event, offsets_of(frame, settings.added), of_rows)
 
 
 def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str, Sequence[str]], *,

@@ -55,9 +55,10 @@ class RegressionSettings:
                 raise InputError(f"{name}={quote(value)} is not known{alternatives(value, get_args(kinds))}")
 
     @property
-    def added(self) -> list[str]:
-        """The columns of offset and exposure."""
-        return [name for name in (self.offset, self.exposure) if name is not None]
+    def added(self) -> dict[str, str]:
+        """``offset`` and ``exposure`` -> the column, if there is one."""
+        columns = {"offset": self.offset, "exposure": self.exposure}
+        return {role: column for role, column in columns.items() if column is not None}
 
     @property
     def references(self) -> Mapping[str, Any]:

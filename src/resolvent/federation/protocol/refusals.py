@@ -51,6 +51,8 @@ class RefusalCode(StrEnum):
                                     "it in limits.features")
     TWICE = "column twice", "two columns of the site's table have this name"
     VALUES = "values", "the column has values that cannot be used: correct them at the site, or exclude the column"
+    EMPTY = ("no complete row", "no row of the site has values in all columns that are used: fill in missing values at "
+                                "the site, leave the column out, or run without the site")
     MISSING = ("missing values", "the column has missing values: fill them in, leave the rows out, or set missing: "
                                  "impute")
     RARE = "rare", "a class has fewer rows at the site than its min_cell: leave these rows out, or lower min_cell"

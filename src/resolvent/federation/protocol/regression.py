@@ -68,7 +68,7 @@ class FederatedRegression:
     def table(self) -> TableOptions:
         """The columns that a site's table must have."""
         formula = self.formula
-        columns = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added])
+        columns = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added.values()])
         return TableOptions(self.file.data.party, formula.response.label, features=[*columns])
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, describe_rows
-from resolvent.comparisons.regression.rows import RegressionRows, complete_rows, encode_rows
+from resolvent.comparisons.regression.rows import NoCompleteRowError, RegressionRows, complete_rows, encode_rows
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import quote, shorten
 from resolvent.federation.protocol.files import SiteFile
@@ -59,7 +59,10 @@ class RegressionRun(PlanRun[FederatedRegression]):
         self.version = None if rows is None else rows.version
         check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
-            self._frame = complete_rows(frame.reset_index(drop=True), self._formula, regression.settings)
+            try:
+                self._frame = complete_rows(frame.reset_index(drop=True), self._formula, regression.settings)
+            except NoCompleteRowError as error:
+                raise Refusal(RefusalCode.EMPTY, str(error), column=error.column) from error
             self._report = describe_rows(self._frame, self._formula, regression.settings,
                                          len(frame) - len(self._frame))
         self._used = np.isin(np.arange(len(frame)), self._frame.index)
