@@ -11,7 +11,7 @@ from helpers import SEED, classification, equal, quadratic, trajectory
 
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.algorithms.combinators.adaptive import MuRule
+from resolvent.algorithms.methods.adaptive_mu import MuRule
 from resolvent.simulator.record.diagnostics import dissimilarity, pooled_optimum
 
 UNIFORM = rv.participation.Full("uniform")
@@ -75,12 +75,12 @@ def test_a_run_is_fedprox_with_the_mu_of_the_round():
     w, losses, weights = np.zeros(4), [], []
     for before, after in pairwise(states):
         losses.append(mean_loss(problem, range(6), w))
-        mu = float(before.server.inner.extra.rule.mu)
+        mu = float(before.server.inner.rule.mu)
         weights.append(mu)
         solved = [np.linalg.solve(h[k] + mu * np.eye(4), g[k] + mu * w) for k in range(6)]
         w = w + 1.9 * (np.mean(solved, axis=0) - w)
-        np.testing.assert_allclose(after.server.inner.inner, w, atol=1e-11)
-        np.testing.assert_allclose(after.server.inner.extra.rule.loss, losses[-1], atol=1e-11)
+        np.testing.assert_allclose(after.server.inner.model, w, atol=1e-11)
+        np.testing.assert_allclose(after.server.inner.rule.loss, losses[-1], atol=1e-11)
     np.testing.assert_allclose(weights[1:], mu_after_each_loss(losses, 0.2, 0.3, patience)[:-1], atol=1e-12)
     assert max(weights) > 0.2
     assert (np.diff(weights) < 0).any()
@@ -90,9 +90,9 @@ def test_a_run_is_fedprox_with_the_mu_of_the_round():
 def test_with_mu_zero_and_falling_losses_it_is_fedavg():
     solver = rv.solvers.GD(0.2, steps=3)
     states = trajectory(rv.fedprox_adaptive(solver), classification(), 6)
-    equal([s.server.inner for s in states],
+    equal([s.server.model for s in states],
           [s.server for s in trajectory(rv.fedavg(solver), classification(), 6)])
-    assert all(float(s.server.extra.rule.mu) == 0 for s in states)
+    assert all(float(s.server.rule.mu) == 0 for s in states)
 
 
 def trajectory_with_mu(paired, participation):
@@ -102,7 +102,7 @@ def trajectory_with_mu(paired, participation):
 
 @pytest.mark.nightly
 def test_if_all_parties_take_part_pairing_changes_nothing():
-    equal(*([(s.server.inner.inner, s.server.inner.extra.rule.mu) for s in trajectory_with_mu(paired, UNIFORM)]
+    equal(*([(s.server.inner.model, s.server.inner.rule.mu) for s in trajectory_with_mu(paired, UNIFORM)]
             for paired in (True, False)), 1e-12)
 
 
@@ -111,15 +111,15 @@ def test_paired_losses_are_of_the_same_parties():
     """With a cohort, mu follows the change of the cohort's loss."""
     problem, cohorts, changes = quadratic(), set(), set()
     sampled = trajectory_with_mu(True, rv.participation.Uniform(2, "uniform"))
-    models = [np.asarray(s.server.inner.inner) for s in sampled]
+    models = [np.asarray(s.server.inner.model) for s in sampled]
     for t, (before, after) in enumerate(pairwise(sampled)):
         key = keys.cohort_key(keys.round_key(keys.root_key(SEED), jnp.array(t)))
         cohort = np.asarray(rv.participation.Uniform(2).draw((), key, t, problem.sizes)[0].index)
         cohorts.add(tuple(cohort))
         loss, last = (mean_loss(problem, cohort, w) for w in (models[t], models[max(t - 1, 0)]))
-        rule = after.server.inner.extra.rule
+        rule = after.server.inner.rule
         np.testing.assert_allclose(rule.loss, loss, atol=1e-11)
-        grew = float(rule.mu) > float(before.server.inner.extra.rule.mu) + 0.1
+        grew = float(rule.mu) > float(before.server.inner.rule.mu) + 0.1
         assert grew == (t > 0 and loss > last)
         changes.add(grew)
     assert len(cohorts) > 3
@@ -135,8 +135,8 @@ def test_mu_follows_the_dissimilarity_of_the_updates():
         updates = np.array([np.linalg.solve(h[k] + mu * np.eye(4), g[k] + mu * w) for k in range(6)]) - w
         mean = updates.mean(axis=0)
         w, mu = w + mean, 0.3 * ((updates**2).sum(axis=1).mean() / (mean @ mean) - 1)
-        np.testing.assert_allclose(after.server.inner, w, atol=1e-11)
-        np.testing.assert_allclose(after.server.extra.rule.mu, mu, rtol=1e-9)
+        np.testing.assert_allclose(after.server.model, w, atol=1e-11)
+        np.testing.assert_allclose(after.server.rule.mu, mu, rtol=1e-9)
     assert mu > 0.2
     with pytest.raises(rv.InputError, match="paired=True, per_dissimilarity"):
         rv.fedprox_adaptive(rv.solvers.GD(0.1), paired=True, per_dissimilarity=1.0)
@@ -148,14 +148,12 @@ def test_mu_after_one_gradient_step_follows_from_the_diagnostics_b():
     step = rv.fedprox_adaptive(rv.solvers.GD(0.1), per_dissimilarity=1.0)
     first = trajectory(step, problem, 1, rv.participation.Full())[-1]
     b = dissimilarity(problem, jnp.zeros(4)).b
-    np.testing.assert_allclose(first.server.extra.rule.mu, b**2 - 1, rtol=1e-9)
+    np.testing.assert_allclose(first.server.rule.mu, b**2 - 1, rtol=1e-9)
     same = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(4)] * 3), jnp.ones((3, 4)))
-    assert float(trajectory(step, same, 2, UNIFORM)[-1].server.extra.rule.mu) < 1e-12
+    assert float(trajectory(step, same, 2, UNIFORM)[-1].server.rule.mu) < 1e-12
 
 
-def test_adaptive_mu_refuses_algorithms_without_a_proximal_weight():
-    with pytest.raises(rv.InputError, match=r"FedPlus.* must be a ModelAggregation"):
-        rv.combinators.AdaptiveMu(rv.fedgeomed_plus(rv.solvers.GD(0.1)))
+def test_adaptive_mu_refuses_what_makes_no_sense():
     with pytest.raises(ValueError, match="patience=0"):
         rv.fedprox_adaptive(rv.solvers.GD(0.1), patience=0)
     with pytest.raises(rv.InputError, match="got AdaptiveMu"):

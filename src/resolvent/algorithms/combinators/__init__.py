@@ -1,6 +1,5 @@
 """Combinators: functions from one algorithm to another, such as acceleration and compression."""
 
-from resolvent.algorithms.combinators.adaptive import AdaptiveMu
 from resolvent.algorithms.combinators.anderson import Anderson, DecentralisedAnderson
 from resolvent.algorithms.combinators.asynchronous import Asynchronous
 from resolvent.algorithms.combinators.attacked import Attacked
@@ -21,7 +20,7 @@ from resolvent.algorithms.combinators.server_steps import ErgodicAveraging, Serv
 from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.combinators.with_objective import WithObjective
 
-__all__ = ["AdaptiveMu", "Anderson", "Asynchronous", "Attacked", "CentreFromSums", "Combinator",
+__all__ = ["Anderson", "Asynchronous", "Attacked", "CentreFromSums", "Combinator",
            "Compressed", "CompressedMessages", "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture",
            "FineTuned", "FixedPointSums", "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "ModelState",
            "Momentum", "NormLimit", "PersonalLayers", "PooledData", "PrivateParties", "ServerOptimizer",

@@ -4,9 +4,9 @@ from resolvent.algorithms.aggregators import Aggregator, CoordinateMedian, Geome
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.cohort import StragglerPolicy
-from resolvent.algorithms.combinators.adaptive import AdaptiveMu
 from resolvent.algorithms.combinators.attacked import Attacked
 from resolvent.algorithms.combinators.pooled_data import PooledData
+from resolvent.algorithms.methods.adaptive_mu import AdaptiveMu
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.arguments import checked
@@ -154,8 +154,7 @@ def fedprox_adaptive(solver: LocalSolver, *, mu: float = 0.0, step: float = 0.1,
         Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,
         section 5.3.2 and appendix C.3.3.
     """
-    return AdaptiveMu(inner=ModelAggregation(solver=solver, aggregator=Mean(), mu=mu), step=step, patience=patience,
-                      paired=paired, per_dissimilarity=per_dissimilarity)
+    return AdaptiveMu(solver, mu, step, patience, paired, per_dissimilarity)
 
 
 @checked

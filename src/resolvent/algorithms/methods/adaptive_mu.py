@@ -1,4 +1,4 @@
-"""FedProx's mu, which the server adapts during a run."""
+"""FedProx with a mu that the server adapts during a run."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar, NamedTuple
@@ -8,21 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, PartyState, Replies, ServerState
-from resolvent.algorithms.combinators.combinator import (
-    Combinator,
-    CombinatorState,
-    InnerMessage,
-    InnerParty,
-    InnerServer,
-)
+from resolvent.algorithms.algorithm import Info, Iterate, Part, PartyState, Replies, local_work
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-
-__all__ = ["AdaptiveMu", "AdaptiveMuState", "MuMessage", "MuReply", "MuRule"]
+from resolvent.problem.subproblem import Subproblem
 
 
 class MuRule(eqx.Module):
@@ -45,8 +37,9 @@ class MuRule(eqx.Module):
 
 
 class AdaptiveMuState(NamedTuple):
-    """The combinator's part of the server state."""
+    """The server's state."""
 
+    model: Vector  # the shared model
     rule: MuRule
     last: tuple[Vector, ...]  # the last round's model if losses are paired, else ()
 
@@ -68,8 +61,8 @@ class MuReply(NamedTuple):
     numbers: tuple[Float[Array, ""], ...]
 
 
-class AdaptiveMu(Combinator):
-    """Model aggregation whose mu the server adapts; the inner algorithm's mu is the first value.
+class AdaptiveMu(ModelAggregation):
+    """Model aggregation whose mu the server adapts; ``mu`` is the first value.
 
     .. code-block:: text
 
@@ -95,20 +88,15 @@ class AdaptiveMu(Combinator):
     Source: FedProx (Li et al.), section 5.3.2, Figure 3 and appendix C.3.3; Definition 3 and Theorem 4.
 
     Attributes:
-        inner: a ``ModelAggregation``: fedprox, with any aggregator.
         step: change of mu, at least 0.
         patience: number of consecutive decreases after which mu falls, at least 1.
         paired: compare the losses of this and the last round's model in the same parties.
         per_dissimilarity: mu divided by B^2 - 1; None: mu follows the loss.
 
     Raises:
-        InputError: the inner algorithm has no proximal weight.
-
-    Example:
-        >>> algorithm = rv.combinators.AdaptiveMu(rv.fedprox(rv.SGD(0.1), mu=1.0), step=0.1, patience=5)
+        InputError: ``paired`` and ``per_dissimilarity`` are both set.
     """
 
-    inner: ModelAggregation
     step: Annotated[ArrayLike, "[0, inf)"] = 0.1
     patience: Annotated[ArrayLike, "[1, inf)"] = 5
     paired: bool = eqx.field(static=True, default=False)
@@ -121,44 +109,49 @@ class AdaptiveMu(Combinator):
                              "one of the two out")
 
     @override
-    def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> AdaptiveMuState:
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> AdaptiveMuState:
         dtype = tree.dtype(w0)
-        rule = MuRule(jnp.asarray(self.inner.mu, dtype), jnp.array(jnp.inf, dtype), jnp.array(0))
-        return AdaptiveMuState(rule, (w0,) if self.paired else ())
+        rule = MuRule(jnp.asarray(self.mu, dtype), jnp.array(jnp.inf, dtype), jnp.array(0))
+        return AdaptiveMuState(w0, rule, (w0,) if self.paired else ())
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> MuMessage:
-        return MuMessage(inner(state.inner, k), state.extra.rule.mu, state.extra.last)
+    def message(self, state: AdaptiveMuState, k: Int[Array, ""]) -> MuMessage:
+        return MuMessage(state.model, state.rule.mu, state.last)
 
     @override
-    def party(self, inner: InnerParty, state: PartyState, message: MuMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, MuReply, Info]:
-        with_mu = replace(self.inner, mu=message.mu)
-        state, w, info = with_mu.party(state, message.model, oracle, key, effort)
+    def party(self, state: PartyState, message: MuMessage, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[PartyState, MuReply, Info]:
+        w, info = local_work(self.solver, Subproblem(oracle, message.model, message.mu), message.model, key, effort)
         if self.per_dissimilarity is not None:
             return state, MuReply(w, (tree.norm(tree.sub(w, message.model)) ** 2,)), info
         return state, MuReply(w, tuple(oracle.value(v) for v in (message.model, *message.last))), info
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
-        after, info = inner(state.inner, replace(replies, payload=replies.payload.model), key)
+    def server(self, state: AdaptiveMuState, replies: Replies, key: Array) -> tuple[AdaptiveMuState, Info]:
+        model, info = self.aggregator(replace(replies, payload=replies.payload.model), state.model, key)
         first, *paired = map(replies.mean, replies.payload.numbers)
-        rule, _ = state.extra
+        rule = state.rule
         if self.per_dissimilarity is not None:
             mean = replies.mean(replies.payload.model)
-            squared = tree.norm(tree.sub(mean, self.inner.server_model(state.inner))) ** 2
+            squared = tree.norm(tree.sub(mean, state.model)) ** 2
             b = jnp.sqrt(jnp.where(squared > 0, jnp.maximum(first / squared, 1), 1))  # rounding can make it below 1
             mu = (self.per_dissimilarity * (b**2 - 1)).astype(rule.mu.dtype)
-            return (CombinatorState(after, AdaptiveMuState(replace(rule, mu=mu), ())),
-                    {**info, "mu": rule.mu, "dissimilarity": b})
+            return AdaptiveMuState(model, replace(rule, mu=mu), ()), {**info, "mu": rule.mu, "dissimilarity": b}
         for last_loss in paired:
             rule = replace(rule, loss=jnp.where(jnp.isinf(rule.loss), rule.loss, last_loss))
         rule = rule.update(first, self.step, self.patience)
-        last = (self.inner.server_model(state.inner),) if self.paired else ()
-        info = {**info, "mu": state.extra.rule.mu, "training_loss": first}
-        return CombinatorState(after, AdaptiveMuState(rule, last)), info
+        last = (state.model,) if self.paired else ()
+        return AdaptiveMuState(model, rule, last), {**info, "mu": state.rule.mu, "training_loss": first}
 
     @override
     def personal_model(self, state: PartyState, message: MuMessage, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state, message.model, oracle)
+        return message.model
+
+    @override
+    def server_model(self, state: AdaptiveMuState) -> Vector:
+        return state.model
+
+    @property
+    @override
+    def iterate(self) -> Iterate:
+        return Iterate(Part(lambda state: state.model, lambda state, model: state._replace(model=model)))
