@@ -53,7 +53,8 @@ def test_personal_layers_with_absent_parties_keeps_their_layers_and_does_not_use
 
 
 @pytest.mark.parametrize(("layers", "message"), [
-    (["head"], "'head' matches no parameter"), (["*"], "matches all parameters"), ([], "at least one pattern")])
+    (["head"], "'head' matches no parameter: give layers= names of these layers, or patterns of them: bias, weight"),
+    (["*"], "matches all parameters"), ([], "at least one pattern")])
 def test_personal_layers_refuses_patterns_that_select_nothing_or_everything(layers, message):
     with pytest.raises(rv.InputError, match=message):
         trajectory(PersonalLayers(rv.fedavg(SOLVER), layers), classification(), 1)

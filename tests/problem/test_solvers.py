@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import nightly
@@ -106,6 +107,19 @@ def test_the_smallest_effort_is_one_step(solver):
     sub = rv.problems.Subproblem(rv.problems.QuadraticProblem(jnp.eye(2)[None], jnp.ones((1, 2))).oracle(0), start)
     run = jax.jit(lambda effort: solver(sub, start, jax.random.key(0), effort)[1])
     assert [int(run(jnp.array(effort, jnp.float32))) for effort in (0.0, 2.0**-24, 1e-5)] == [0, 1, 1]
+
+
+def test_a_part_of_an_epoch_or_of_a_step_is_exact_or_refused():
+    """Half an epoch of 40 samples in batches of 10 is two steps."""
+    half = rv.SGD(0.1, batch_size=10, epochs=0.5, stop="step")
+    assert int(half.count_steps(jnp.array(40), jnp.array(1.0))) == 2
+    for make, message in ((lambda: rv.SGD(0.1, epochs=0.5), r"SGD\(epochs=0.5\) is not a whole number.*stop='step'"),
+                          (lambda: rv.SGD(0.1, steps=2.5), r"SGD\(steps=2.5\) is not a whole number"),
+                          (lambda: rv.solvers.adam(0.1, epochs=1.5), r"OptaxSolver\(epochs=1.5\) is not a whole"),
+                          (lambda: rv.OptaxSolver(optax.sgd(0.1), steps=2.5), r"OptaxSolver\(steps=2.5\) is not a")):
+        with pytest.raises(rv.InputError, match=message):
+            make()
+    assert rv.SGD(0.1, epochs=2.0).epochs == 2  # a whole number may be a float
 
 
 def test_orders_differ_between_epochs_and_keys():

@@ -184,8 +184,9 @@ def check_patterns(owner: str, patterns: tuple[str, ...], w: Vector) -> None:
     """Refuse patterns of which one matches no parameter of a model."""
     paths = [path for path, _ in tree.named_leaves(w)]
     if unused := [pattern for pattern in patterns if not any(tree.matches(pattern, path) for path in paths)]:
-        raise InputError(f"{owner}(layers={list(patterns)}): {unused[0]!r} matches no parameter; they are "
-                         f"{', '.join(paths)[:200]}")
+        layers = dict.fromkeys(path.rpartition(".")[0] or path for path in paths)
+        raise InputError(f"{owner}(layers={list(patterns)}): {unused[0]!r} matches no parameter: give layers= names "
+                         f"of these layers, or patterns of them: {', '.join(layers)[:600]}")
 
 
 class Composed(Oracle):

@@ -93,7 +93,8 @@ def ca2fl(solver: LocalSolver, *, buffer: int = 10, server_rate: float = 1.0, ma
     w~ <- w~ + server_rate * (h + mean of d_k); h <- h + sum of lambda_k d_k.
     Communication: down 1 model, up 1; a party stores h_k, the server stores max_staleness + 1 models, h and the buffer.
     Defaults: as FedBuff's, without weights for staleness, which would make h another mean. Replies that are staler than
-    max_staleness do not count, and their parties keep h_k.
+    max_staleness do not count, and their parties keep h_k. The paper's server caches every h_k, and h is their mean
+    with the weights 1/N; here each party stores its own, and the weights are lambda_k.
     Use when: parties differ in speed and in their data.
 
     Args:

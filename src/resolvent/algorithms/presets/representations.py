@@ -141,8 +141,9 @@ def fedproto(solver: LocalSolver, *, classes: int = 10, features: int = 64, lam:
     mean features C[c] of all samples of class c.
     Update: w_k <- solve it from w_k; C[c] <- mean of z(w_k) over the samples of class c of the parties that reply.
     Communication: down and up ``classes`` times ``features`` numbers; a party stores its model.
-    Defaults: lam = 1, the authors' value for most experiments; 10 classes and 64 features, those of
-    ``rv.models.mlp(inputs, 10)``.
+    Defaults: a party's weight in C[c] is its number of samples of the class if the cohort is weighted by size; the
+    paper's factor 1/|N_c| would shrink the means. lam = 1, the authors' value for most experiments; 10 classes and 64
+    features, those of ``rv.models.mlp(inputs, 10)``.
     Use when: parties have different labels and want models of their own, or models are large.
 
     Args:

@@ -109,6 +109,9 @@ class MinibatchSolver(LocalSolver):
     def __check_init__(self) -> None:
         if self.budget.epochs is not None and self.budget.steps is not None:
             raise InputError(f"{type(self).__name__} takes epochs= or steps=, not both")
+        check_whole(self, "steps", self.budget.steps)
+        if self.budget.stop == "epoch":
+            check_whole(self, "epochs", self.budget.epochs, "; for a part of an epoch give steps=, or SGD(stop='step')")
 
     @property
     @abstractmethod
@@ -126,6 +129,12 @@ class MinibatchSolver(LocalSolver):
     @override
     def limit_batches(self, samples: int) -> "MinibatchSolver":
         return self if self.budget.batch_size <= samples else replace(self, **{"batch_size": samples})
+
+
+def check_whole(solver: LocalSolver, name: str, value: ArrayLike | None, advice: str = "") -> None:
+    """Refuse a part of an epoch or of a step, which would be rounded up; traced values pass."""
+    if isinstance(value, float) and value != int(value):
+        raise InputError(f"{type(solver).__name__}({name}={value}) is not a whole number: give one{advice}")
 
 
 class _Iterate(NamedTuple):
@@ -146,7 +155,8 @@ class SGD(GradientSolver, MinibatchSolver):
     Attributes:
         learning_rate: eta, the step size.
         batch_size: samples per step; the last batch of an epoch may be smaller.
-        epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Exclusive with ``steps``.
+        epochs: passes over the party's samples; a straggler makes ceil(effort * epochs). Exclusive with ``steps``. With
+            ``stop="step"`` it can be a fraction: 0.5 is half of the steps of an epoch, rounded up.
         steps: gradient steps, for work that does not grow with the party; a straggler makes ceil(effort * steps).
         proximal: the ``implicit`` or the ``explicit`` step.
         stop: a straggler stops after an ``epoch``, or after any ``step``, which it must if there is only one epoch
