@@ -135,7 +135,7 @@ class AdaptiveMu(ModelAggregation):
             mean = replies.mean(replies.payload.model)
             squared = tree.norm(tree.sub(mean, state.model)) ** 2
             b = jnp.sqrt(jnp.where(squared > 0, jnp.maximum(first / squared, 1), 1))  # rounding can make it below 1
-            mu = (self.per_dissimilarity * (b**2 - 1)).astype(rule.mu.dtype)
+            mu = jnp.asarray(self.per_dissimilarity * (b**2 - 1), rule.mu.dtype)
             return AdaptiveMuState(model, replace(rule, mu=mu), ()), {**info, "mu": rule.mu, "dissimilarity": b}
         for last_loss in paired:
             rule = replace(rule, loss=jnp.where(jnp.isinf(rule.loss), rule.loss, last_loss))
