@@ -282,7 +282,7 @@ def draw(name, index):
         alone = losses(held_out["alone"], y, is_number)
         sites.append({"odd": bool(odd[k]), "rows": len(y), "truth": truth, "evidence": {
             label: site_evidence(alone, losses(held_out[label], y, is_number), y,
-                                 calibration if label == "FedAvg" else None, is_binary=not is_number,
+                                 calibration if label == "FedAvg" else None, kind="numbers" if is_number else "binary",
                                  coefficients=FEATURES + 1) for label in models if label != "alone"}})
     return sites
 

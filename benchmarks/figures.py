@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import geometric_mean
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -433,15 +433,6 @@ def scores_of_tables() -> str:
         for label, title in titles.items()])
 
 
-def decisions_on_tables() -> str:
-    """Numbers of sites with each advice on the six tables."""
-    tables = read("tables")["tables"]
-    advice = ("join", "probably join", "no difference", "stay alone")
-    return table(("kind of model", *(of["table"] for of in tables)), [
-        (family, *(next((", ".join(str(d["advice"].get(word, 0)) for word in advice) for d in of["decisions"]
-                         if d["family"] == family), "") for of in tables)) for family in ("resolvent", *PEERS)])
-
-
 def seconds_on_tables() -> str:
     """CPU seconds on the six tables."""
     tables = read("tables")["tables"]
@@ -498,58 +489,7 @@ def audit() -> str:
         for row in read("audit")["rows"]])
 
 
-# Intervals and advice: what the benchmarks of calibration show.
-
-METRICS = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "roc_auc": "area under the ROC curve",
-           "f1": "F1", "average_precision": "average precision", "calibration_error": "calibration error",
-           "log_loss": "log loss", "brier_score": "Brier score"}
-KINDS = ("null", "gain", "outlier", "mixed")
-
-
-def cells(folds: int | None, metric: str | None = None, kinds: Sequence[str] = KINDS) -> list[Row]:
-    """Cells of drawn scores (no folds) or of trained classifiers: one split or five folds."""
-    record = read("calibration" if folds is None else "calibration_folds")
-    return [cell for cell in chosen(record["cells"], folds=folds)
-            if cell["kind"] in kinds and metric in (None, cell["metric"])]
-
-
-def mean(rows: Iterable[Row], key: str) -> float:
-    """The mean over cells."""
-    return fmean(row[key] for row in rows)
-
-
-def own_rows() -> str:
-    """Statements on a site's own rows."""
-    rows = []
-    for metric, title in METRICS.items():
-        null, others = cells(None, metric, ("null",)), cells(None, metric, KINDS[1:])
-        rows.append((title, percent(mean(null, "false")), percent(max(cell["false"] for cell in null), 0),
-                     percent(mean(null + others, "covered")), percent(mean(others, "wrong_sign"))))
-    return table(("metric", "called different without a difference", "the largest cell",
-                  "interval contains the truth", "wrong sign"), rows)
-
-
-def bins(name: str, folds: int | None) -> Iterator[tuple[str, str, str, str]]:
-    """The stated probabilities of a gain: their range, the sites, the mean, and the share that gains."""
-    for part in chosen(read(name)["bins"], folds=folds):
-        low, high = (round(100 * part[end]) for end in ("from", "to"))
-        title = f"below {high} %" if low == 0 else f"above {low} %" if high >= 100 else f"{low} to {high} %"
-        yield title, f"{part['sites']:,}", percent(part["stated"]), percent(part["gained"])
-
-
-def advice() -> str:
-    """Whether as many sites gain as is stated, for drawn scores."""
-    return table(("stated", "sites", "mean of the stated probabilities", "share that gains"), bins("calibration", None))
-
-
-def advice_with_folds() -> str:
-    """The same for trained classifiers."""
-    both = zip(*(bins("calibration_folds", folds) for folds in (1, 5)), strict=True)
-    return table(("stated", "one split: sites", "stated, share that gains", "five folds: sites",
-                  "stated, share that gains"),
-                 [(title, sites, f"{stated}, {gained}", more, f"{told}, {true}")
-                  for (title, sites, stated, gained), (_, more, told, true) in both])
-
+# Advice: worlds of known truth.
 
 def advice_worlds() -> str:
     """The advice of the rule for sites that differ, in worlds of known truth, with the aims that a world misses."""
@@ -580,94 +520,6 @@ def advice_draws() -> str:
     return f"{joined} of {lost:,} ({percent(joined / lost)})"
 
 
-def power() -> str:
-    """The sites that gain and are called better on own rows, and those that are advised to join."""
-    rows = []
-    for metric, title in METRICS.items():
-        gaining = cells(None, metric, ("gain", "mixed"))
-        found, joined, true = (sum(cell[key] for cell in gaining) for key in ("found_gains", "joined_gains",
-                                                                              "true_gains"))
-        few = [cell for cell in gaining if cell["rows"] <= 100]
-        ratios = ((found, joined), tuple(sum(cell[key] for cell in few) for key in ("found_gains", "joined_gains")))
-        rows.append((title, percent(found / true, 0), percent(joined / true, 0),
-                     *(f"{b / a:.1f}" if b < 20 * a else "above 20" for a, b in ratios)))
-    return table(("metric", "on own rows", "advised to join", "ratio", "ratio up to 100 rows"), rows)
-
-
-def own_rows_with_folds() -> str:
-    """Statements on own rows about trained classifiers."""
-    rows = [(title, *(percent(mean(cells(folds, metric, ("null",)), "false")) for folds in (1, 5)),
-             percent(mean(cells(5, metric), "covered")), signed(mean(cells(5, metric), "bias")))
-            for metric, title in METRICS.items()]
-    return table(("metric", "called different without a difference: one split", "five folds",
-                  "interval contains the truth: five folds", "bias of the gain: five folds"), rows)
-
-
-def choices(family: str, **values: Any) -> list[Row]:
-    """Cells of the benchmark of choices."""
-    return chosen(read("calibration_choices")["cells"], family=family, **values)
-
-
-def points(value: float) -> str:
-    """A gain in points."""
-    return signed(round(100 * value, 1) + 0.0, 1)
-
-
-def best_of_methods() -> str:
-    """The best of several methods that are no better than training alone."""
-    shares = ("named_better", "named_covered", "chosen_covered", "any_better", "any_left")
-    return table(("methods", "plain: called better", "contains the truth", "gain too large by", "named: called better",
-                  "contains the truth", "chosen: contains the truth", "a site better", "left"),
-                 [(row["methods"], percent(row["best_better"]), percent(row["best_covered"]), points(row["best_bias"]),
-                   *(percent(row[key]) for key in shares)) for row in choices("methods", kind="null")])
-
-
-def tuned() -> str:
-    """The best of candidates that are equally good."""
-    titles = {"validation, both": "validation rows: three methods, and training alone",
-              "test, both": "test rows: one method, and training alone",
-              "test, method": "test rows: one method, but not training alone"}
-    return table(("the best candidate by", "site called better", "mean called better", "contains the truth",
-                  "gain too large by", "advised to join"),
-                 [(titles[row["tuned"]], *(percent(row[key]) for key in ("own_better", "chosen_better",
-                                                                         "chosen_covered")),
-                   points(row["chosen_bias"]), percent(row["join"])) for row in choices("tuned", kind="null")])
-
-
-def few_sites() -> str:
-    """Few sites, few seeds, folds."""
-    numbers = {1: "one", 2: "two", 3: "three", 5: "five"}
-    null, mixed = ([*choices("patients", kind=kind, patient=1), *choices("seeds", kind=kind),
-                    *choices("folds", kind=kind)] for kind in ("null", "mixed"))
-
-    def title(row: Row) -> str:
-        repeats = f"{numbers[row['folds']]} folds" if row["folds"] > 1 else f"{numbers[row['seeds']]} seed"
-        return f"{row['sites']}, {repeats}" + "s" * (row["folds"] == 1 < row["seeds"])
-
-    keys = ("own_covered", "chosen_covered", "expected_covered", "stated", "probably_join_gains")
-    return table(("sites", "own rows: called different", "contain the truth", "mean over the sites: contains the truth",
-                  "gain to expect: contains the truth", "stated", "share that gains"),
-                 [(title(none), percent(none["own_better"] + none["own_worse"]), *(percent(row[key]) for key in keys))
-                  for none, row in zip(null, mixed, strict=True)])
-
-
-def persons() -> str:
-    """Several rows of one person."""
-    return table(("sites", "rows of a person", "common share", "own rows: called different", "contain the truth",
-                  "mean over the sites: contains the truth", "advised to join"),
-                 [(row["sites"], row["patient"], f"{row['alike']:g}", percent(row["own_better"] + row["own_worse"]),
-                   *(percent(row[key]) for key in ("own_covered", "chosen_covered", "join")))
-                  for row in choices("patients", kind="null")])
-
-
-def forecast() -> str:
-    """Whether the further test rows show the gain."""
-    return table(("test rows", "median of the numbers", "shown, if it is there", "shown", "shown to be a loss"),
-                 [(row["rows"], f"{row['further']:,.0f}", *(percent(row[key]) for key in ("shown_near", "shown",
-                                                                                         "shown_worse")))
-                  for row in choices("forecast")])
-
-
 # The papers' claims.
 
 def verdicts() -> str:
@@ -690,10 +542,9 @@ def claims() -> str:
 def release() -> str:
     """What the release was measured to do, and the commands that measure it again."""
     record, faults, audited = read("startup"), read("federation_faults"), read("audit")["rows"]
-    right = [cell for cell in read("calibration")["cells"] if cell["metric"] == "accuracy"]
-    sites = sum(cell["sites"] for cell in right)
-    covered, false, wrong = (sum(cell["sites"] * cell[key] for cell in right) / sites
-                             for key in ("covered", "false", "wrong_sign"))
+    worlds = read("advice")["cells"]
+    sites = sum(cell["sites"] for cell in worlds)
+    covered = sum(cell["sites"] * cell["covered"] for cell in worlds) / sites
     below = sum(row["lower_bound"] <= row["claim"] for row in audited)
     warm, cold = (record[key]["to the first rounds"] for key in ("warm", "cold"))
     return table(("what", "measured", "again with"), [
@@ -704,9 +555,9 @@ def release() -> str:
           for key, facts in read("simulators")["workloads"].items() for ours, other in [fastest(key)]),
         ("Start: seconds to the first rounds of `digits`", f"{warm:.1f}; {cold:.1f} in the first run",
          command("startup")),
-        (f"Intervals of the gain in accuracy of {sites:,} simulated sites, level 95 %",
-         f"{percent(covered)} cover the true gain; {percent(false)} claim a gain or a loss falsely, {percent(wrong)} "
-         "with the wrong sign", command("calibration")),
+        (f"Advice to {sites:,} simulated sites, most of them in worlds where sites differ",
+         f"{advice_draws()} of the sites that lose over 5 points are told to join; {percent(covered)} of the intervals "
+         "of level 95 % have the true gain", command("advice")),
         ("Kills: processes of a federation over NVIDIA FLARE",
          f"{faults['cases'] - faults['cases without such a process']} kills in {faults['runs']} runs; "
          f"{faults['runs with another result']} runs ended with another result", command("federation_faults")),

@@ -55,8 +55,7 @@ comparison = rv.compare(methods, model, data, rounds=ROUNDS, seeds=SEEDS)
 comparison
 
 # %% [markdown]
-# What each hospital should use. The method is chosen on validation rows and judged on test rows; where the gain over
-# training alone cannot be distinguished from zero, the answer is to train alone.
+# What each hospital should use: it joins, stays alone, or its advice is unclear, which means alone for now.
 
 # %%
 decisions = comparison.recommend()
@@ -78,4 +77,4 @@ gains = 100 * decisions.set_index("site")[["expected", "expected_low", "expected
 middle, low, high = gains.to_numpy().T
 axes.errorbar(middle, gains.index, xerr=[middle - low, high - middle], fmt="o")
 axes.axvline(0, color="grey", linewidth=0.8)
-axes.set(xlabel="points of accuracy gained over training alone")
+axes.set(xlabel="points of skill gained over training alone")

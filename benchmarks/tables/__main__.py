@@ -6,7 +6,7 @@
     python -m benchmarks.tables CACHE PEERS/bin/python --redraw           only the picture
 
 CACHE is a folder of yours for the tables, the runs and the peers' scores. All methods are tested on the same rows.
-The same functions compute intervals and decisions for all of them.
+The same functions compute intervals for all of them.
 """
 
 import argparse

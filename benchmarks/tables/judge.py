@@ -10,17 +10,15 @@ import pandas as pd
 
 import resolvent as rv
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.judgement.decisions import decide
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues
-from resolvent.comparisons.judgement.sites import Evidence, Sites, judge_sites
+from resolvent.comparisons.judgement.sites import judge_sites
 from resolvent.comparisons.runs.comparison_runs import samples_of
 from resolvent.comparisons.runs.summary import METRICS_FILE, ROWS_FILE, read_summary
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.predict.intervals import Interval
 
 __all__ = ["judged", "splits_of"]
-
-_ALONE, _POOLED = ", alone", ", pooled"  # how the labels of peers end
 
 
 def splits_of(path: Path) -> pd.DataFrame:
@@ -55,10 +53,7 @@ def splits_of(path: Path) -> pd.DataFrame:
 
 
 def judged(run: Path, peers: pd.DataFrame) -> dict[str, Any]:
-    """The scores of all methods at every site, and the decision that each family of methods leads to.
-
-    A family is a kind of model: one method trains it at each site alone, another in the federation, or on the rows of
-    all sites.
+    """The scores of all methods at every site, and the advice of the run to the sites.
 
     Args:
         run: the run folder.
@@ -72,20 +67,13 @@ def judged(run: Path, peers: pd.DataFrame) -> dict[str, Any]:
     rows = replace(rows, values=rows.values | {
         label: of_peer[score].reindex(keys).to_numpy() for label, of_peer in scores.groupby("method")})
     assert not any(np.isnan(values).any() for values in rows.values.values())
-    chosen = summary["choice"]["method"]
-    names = [label.removesuffix(_ALONE) for label in rows.values if label.endswith(_ALONE)]
-    families = {"resolvent": ("alone", chosen)} | {name: (name + _ALONE, name + _POOLED) for name in names}
-
-    def evidence_of(alone: str, *methods: str) -> Evidence:
-        return Evidence(score, "test", higher, (alone, *methods), alone, parties, metrics.iloc[:0],
-                        tuple(summary["seeds"]), rows, train=summary["data"]["train"])
-
-    decisions = {}
-    for family, methods in families.items():
-        evidence = evidence_of(*methods)
-        decisions[family] = decide(judge_sites(evidence), evidence)
+    chosen = summary["federation"]["about"]
+    # The peers have scores of rows, but neither losses nor linear predictors.
+    rows = replace(rows, labels=None, models={})
     labels = list(rows.values)
-    sites = judge_sites(evidence_of(chosen, *(label for label in labels if label != chosen)))
+    methods = (chosen, *(label for label in labels if label != chosen))
+    sites = judge_sites(Evidence(score, "test", higher, methods, chosen, parties, metrics.iloc[:0],
+                                 tuple(summary["seeds"]), rows, train=summary["data"]["train"]))
     assert sites.means is not None
     accuracies = _accuracies(metrics, summary["data"]["test"], peers)
     return {
@@ -94,17 +82,11 @@ def judged(run: Path, peers: pd.DataFrame) -> dict[str, Any]:
         "methods": [{"method": label, "score": _rounded(sites.means.weighted[label]), "accuracy": accuracies.get(label),
                      "gain over the chosen": None if label == chosen else _rounded(sites.means.weighted_gains[label])}
                     for label in labels],
-        "decisions": [{"family": family, "methods": families[family], "advice": dict(Counter(_advice(of_family)))}
-                      for family, of_family in decisions.items()],
+        "advice": dict(Counter(site["advice"]["answer"] for site in summary["sites"] if site["advice"])),
         "by site": [{"site": site.name, "test_rows": site.test_rows,
-                     "scores": {label: _rounded(interval) for label, interval in site.scores.items()},
-                     "advice": {family: _advice(of_family)[i] for family, of_family in decisions.items()}}
-                    for i, site in enumerate(sites.sites)],
+                     "scores": {label: _rounded(interval) for label, interval in site.scores.items()}}
+                    for site in sites.sites],
     }
-
-
-def _advice(sites: Sites) -> list[str]:
-    return ["" if site.decision is None else site.decision.advice for site in sites.sites]
 
 
 def _accuracies(metrics: pd.DataFrame, test_rows: list[int], peers: pd.DataFrame) -> dict[str, float]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegressionCV
 
+import resolvent as rv
 from resolvent.comparisons.judgement.advice import Candidate, SiteEvidence, advise, base_loss, site_evidence
 from resolvent.comparisons.judgement.calibration_slope import calibration_slope
 from resolvent.errors import InputError
@@ -50,7 +51,8 @@ def test_two_of_five_reversed_do_not_move_the_common_slope():
 
 
 def test_without_converged_training_or_evidence_there_is_no_advice_to_join():
-    assert answers(GOOD, GOOD, has_converged=False) == (["unclear"] * 2, ["not converged"] * 2)
+    assert answers(GOOD, GOOD, is_settled=False) == (["unclear"] * 2, ["not converged"] * 2)
+    assert answers(GOOD, GOOD, is_settled=[False, True]) == (["unclear", "join"], ["not converged", "expected gain"])
     said, reasons = answers(GOOD, GOOD, SiteEvidence(math.nan, math.inf, 0), SiteEvidence(-math.inf, math.inf, 50))
     assert said == ["join", "join", "unclear", "stay alone"]
     assert reasons[2:] == ["no evidence", "diverged"]
@@ -151,17 +153,57 @@ def test_evidence_from_rows():
     labels = (rng.random(300) < 1 / (1 + np.exp(-eta))).astype(float)
     model, alone = (np.logaddexp(0, x) - labels * x for x in (eta, 0.6 * eta + rng.normal(0, 0.5, 300)))
     calibration = calibration_slope(labels, eta, is_binary=True)
-    found = site_evidence(alone, model, labels, calibration, is_binary=True, coefficients=9)
-    gains = (alone - model) / base_loss(labels, is_binary=True)
+    found = site_evidence(alone, model, labels, calibration, kind="binary", coefficients=9)
+    gains = (alone - model) / base_loss(labels, kind="binary")
     assert found[:3] == (pytest.approx(gains.mean()), pytest.approx(gains.var(ddof=1) / 300),
                          2 * min(labels.sum(), 300 - labels.sum()))
     assert (found.slope, found.slope_variance) == (calibration.slope, calibration.covariance[1, 1])
     samples = [rng.integers(0, 300, 300) for _ in range(400)]
     pairs = [[gains[rows].mean(), calibration_slope(labels[rows], eta[rows], is_binary=True).slope] for rows in samples]
     assert found.covariance == pytest.approx(np.cov(np.transpose(pairs))[0, 1], rel=0.35)
-    assert found.luck == pytest.approx(0.5 * math.sqrt(18) / 300 / base_loss(labels, is_binary=True))
-    assert site_evidence(alone, model + np.inf, labels, is_binary=True).gain == -math.inf
-    assert math.isnan(site_evidence(alone[:1], model[:1], labels[:1], is_binary=True).gain)
+    assert found.luck == pytest.approx(0.5 * math.sqrt(18) / 300 / base_loss(labels, kind="binary"))
+    assert site_evidence(alone, model + np.inf, labels, kind="binary").gain == -math.inf
+    assert math.isnan(site_evidence(alone[:1], model[:1], labels[:1], kind="binary").gain)
+
+
+def test_a_reversed_feature_and_a_reversed_site_are_named():
+    """Six sites of 150 rows; at one all effects are reversed, at another the effect of one column."""
+    rng = np.random.default_rng(4)
+    effects = np.tile([1.5, -1.2, 0.8], (6, 1))
+    effects[1] *= -1
+    effects[4, 0] *= -1
+    xs = [rng.normal(size=(150, 3)) for _ in effects]
+    ys = [(rng.random(150) < 1 / (1 + np.exp(-x @ w))).astype(int) for x, w in zip(xs, effects, strict=True)]
+    data = rv.FederatedData.from_arrays(xs, ys, features=["age", "pulse", "weight"])
+    solver = rv.solvers.LBFGS(10)
+    comparison = rv.compare({"alone": rv.local(solver), "FedAvg": rv.fedavg(solver)}, rv.models.logistic(3, 2), data,
+                            rounds=6, evaluate_every=1, diagnostics=(), folds=2, progress=False)
+    sites = comparison.verdict.sites.sites
+    assert [site.advice.reason == "another relation" for site in sites if site.name != "party 4"] == [
+        False, True, False, False, False]
+    named = {site.name: [column.column for column in site.facts.columns.get("FedAvg", ())] for site in sites}
+    assert set(named["party 1"]) == {"age", "pulse", "weight"}
+    assert named["party 4"] == ["age"]
+    assert not any(named[f"party {k}"] for k in (0, 2, 3, 5))
+    assert "At party 1, the order of the risks is reversed: slope \N{MINUS SIGN}" in comparison.finding
+    assert "At party 4, the coefficient of age is \N{MINUS SIGN}" in comparison.finding
+    assert comparison.recommend().set_index("site").loc["party 1", "use"] == "alone"
+
+
+def test_where_nothing_was_learnt_no_method_is_praised():
+    """Labels are coins."""
+    rng = np.random.default_rng(0)
+    data = rv.FederatedData.from_arrays([rng.normal(size=(40, 8)) for _ in range(4)],
+                                        [rng.integers(0, 2, 40) for _ in range(4)])
+    solver = rv.SGD(0.5, epochs=5)
+    comparison = rv.compare({"alone": rv.local(solver), "FedAvg": rv.fedavg(solver)}, rv.models.logistic(8, 2), data,
+                            rounds=6, evaluate_every=1, diagnostics=(), folds=2, progress=False)
+    assert comparison.finding.startswith("Nothing was learnt: on average over the sites, no method has a smaller test "
+                                         "loss than the majority class. No site should join")
+    assert {site.advice.model for site in comparison.verdict.sites.sites} == {"alone"}
+    with pytest.raises(InputError, match="no site has a model that is worth using: party 0: on its test rows the model "
+                                         "is worse than the majority class"):
+        comparison.refit(progress=False)
 
 
 def test_candidates_of_different_sites_are_refused():

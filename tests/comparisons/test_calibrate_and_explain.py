@@ -72,12 +72,19 @@ def test_the_run_folder_and_the_comparison_give_the_same(site_run):
 
 
 def test_nothing_is_fitted_to_test_rows(site_run):
-    """With other labels of the test rows, calibrations and thresholds are the same, and the scores are others."""
+    """With other labels of the test rows, calibrations and thresholds are the same, and the scores are others.
+
+    The kind is given: otherwise test rows decide whether the calibration is used.
+    """
     rows = site_run.comparison.held_out_rows("FedAvg+")
     turned = rows.__class__(rows.method, {name: site._replace(test=site.test._replace(y=1 - site.test.y))
                                           for name, site in rows.sites.items()},
                             rows.shared._replace(test=rows.shared.test._replace(y=1 - rows.shared.test.y)))
-    results = [calibrate(r, positive="ill", goal=Goal(5, 1)) for r in (rows, turned)]
+    results = [calibrate(r, kind="temperature", positive="ill", goal=Goal(5, 1)) for r in (rows, turned)]
+    unused = calibrate(turned, positive="ill")
+    assert any(made.choice.reason == "no calibration improved the log loss on test rows"
+               and made.fitted.calibration.kind == "none" for made in unused.sites.values())
+    assert all(made.improves or made.fitted.calibration.kind == "none" for made in unused.sites.values())
     for name in (*SITES, None):
         fitted = [result.fitted(name) for result in results]
         assert fitted[0].calibration == fitted[1].calibration

@@ -27,11 +27,11 @@ def test_done_is_0_and_the_table_has_the_numbers_of_the_summary(finished):
     assert outcome.code == 0
     summary = json.loads((finished.folder / "summary.json").read_text())
     lines = outcome.out.splitlines()
-    assert lines[0].startswith("What each site should do")
+    assert flat(outcome.out).index(flat(summary["finding"])) < flat(outcome.out).index("What each site should do")
     first = next(i for i, line in enumerate(lines) if "test accuracy over 5 parties" in line)
     for site in summary["sites"]:
-        row = next(line for line in lines[:first] if line.strip().startswith(site["name"]))
-        assert site["decision"]["advice"] in row
+        row = next(line for line in lines[:first] if line.strip().startswith(f"{site['name']} "))
+        assert site["advice"]["answer"] in row
     lines = lines[first:]
     for name, method in summary["methods"].items():
         final = method["final"]

@@ -14,7 +14,7 @@ from resolvent.comparisons.judgement.convergence import (
     exact_solve_warning,
     unfinished_text,
 )
-from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.runs.summary import Source, summarize
 
 

@@ -15,9 +15,6 @@ import resolvent as rv
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.run_rows import rows_of_run
-from resolvent.comparisons.judgement.decisions import decide
-from resolvent.comparisons.judgement.row_values import RowValues
-from resolvent.comparisons.judgement.sites import CHOSEN, Evidence, judge_sites
 from resolvent.data.partition.folds import split_fold
 from resolvent.errors import InputError
 from resolvent.predict.calibration import probabilities_of
@@ -98,7 +95,6 @@ def test_every_row_is_tested_once_with_each_seed(comparison):
     for method in METHODS:
         sites = [site.scores[method].value for site in comparison.verdict.sites.sites]
         assert means[method] == pytest.approx(np.mean(sites))
-    assert "each tested once by 3 folds and 2 seeds" in comparison.finding or "better" in comparison.finding
     assert {run.metrics["fold"].iloc[0] for run in comparison.runs["alone"]} == {0, 1, 2}
 
 
@@ -119,7 +115,7 @@ def test_all_folds_share_their_programs(comparison):
 
 
 def test_a_fold_does_not_read_its_test_rows():
-    """Other labels of the test rows of the first fold change neither its models nor its choice."""
+    """Other labels of the test rows of the first fold do not change its models."""
     rng = np.random.default_rng(0)
     xs = [rng.normal(size=(n, 2)) for n in SIZES]
     ys = [x[:, 0] + rng.normal(size=len(x)) for x in xs]
@@ -134,7 +130,6 @@ def test_a_fold_does_not_read_its_test_rows():
     for method in METHODS:
         same = [a.digest == b.digest for a, b in zip(first.runs[method], second.runs[method], strict=True)]
         assert same == [True, False, False]
-    assert first.fold_choices[0] == second.fold_choices[0]
 
 
 @pytest.mark.when_changed
@@ -172,27 +167,6 @@ def test_a_calibration_is_not_measured_on_the_rows_to_which_it_was_fitted():
             in_sample.append(-np.log(p[np.arange(len(p)), part.test.y]).mean())
     assert np.mean(measured) > np.log(2) - 0.002
     assert np.mean(in_sample) < np.mean(measured) - 0.01
-
-
-def test_the_gain_is_that_of_the_choice_of_each_fold():
-    """Two folds choose different methods: each row has the value of the method that its fold chooses."""
-    rng = np.random.default_rng(0)
-    n = 40
-    alone, a, b = (rng.integers(0, 2, 3 * n).astype(float) for _ in range(3))
-    party, row = np.repeat(np.arange(3), n), np.tile(np.arange(n), 3)
-    chosen = np.where(row < n // 2, a, b)  # the rows of the first fold and of the second
-    rows = RowValues(np.zeros(3 * n, int), party, row, {"alone": alone, "a": a, "b": b, CHOSEN: chosen})
-    metrics = pd.DataFrame([{"method": m, "round": 1, "party": k, "split": "validation", "metric": "accuracy",
-                             "value": v, "seed": 0, "fold": fold} for m, v in {"alone": 0.5, "a": 0.9, "b": 0.6}.items()
-                            for k in range(3) for fold in (0, 1)])
-    evidence = Evidence("accuracy", "test", True, ("alone", "a", "b"), "alone", ["p", "q", "r"], metrics, (0,), rows,
-                        folds=2, fold_choices=("a", "b"))
-    sites = decide(judge_sites(evidence), evidence)
-    assert sites.choice.method == "a"
-    assert sites.choice.folds == {"a": 1, "b": 1}
-    for k, site in enumerate(sites.sites):
-        assert site.decision.gain.value == pytest.approx((chosen - alone)[party == k].mean())
-        assert CHOSEN not in site.gains
 
 
 def test_an_interrupted_run_continues_with_every_fold(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from six_sites import SITES, visits
 
 import resolvent as rv
+from resolvent.comparisons.after.advised import models_of_sites
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import file_digests, read_sealed, write_sealed
 from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
@@ -144,7 +145,6 @@ def test_another_unit_is_said(site_run, call, new_rows, tmp_path):
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--site", "Ulm"], "has several methods: name one of alone, FedAvg, FedAvg+"),
     (["--method", "FedAv"], "has no method 'FedAv'; there are alone, FedAvg, FedAvg+; did you mean 'FedAvg'?"),
     (["--method", "alone", "--site", "Esen"], "there is no site 'Esen'; there are Bochum, Essen, Fulda, Gera, Hagen, "
                                               "Ulm; did you mean 'Essen'?"),
@@ -156,6 +156,17 @@ def test_wrong_arguments_are_refused(arguments, message, site_run, call, new_row
     assert outcome.code == 2
     assert message in outcome.err
     assert [p.name for p in tmp_path.iterdir()] == ["new.csv"]
+
+
+def test_without_a_method_the_advised_model_predicts(site_run, call, new_rows, tmp_path):
+    advised = models_of_sites(read_summary(site_run.folder))["Ulm"]
+    assert not advised.against
+    outcome = predict(call, site_run, "--site", "Ulm", cwd=tmp_path)
+    assert outcome.code == 0
+    assert json.loads((tmp_path / "predictions.csv.json").read_text())["method"] == advised.method
+    other = "FedAvg" if advised.method == "alone" else "alone"
+    named = predict(call, site_run, "--method", other, "--site", "Ulm", "--overwrite", cwd=tmp_path)
+    assert f"the advice to Ulm is {advised.method}" in " ".join(named.out.split())
 
 
 def test_a_folder_without_a_run_is_refused(call, new_rows, tmp_path):

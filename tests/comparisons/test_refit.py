@@ -28,9 +28,11 @@ def decide(run, **use):
     """Let the run's decisions be these: site -> the method to use."""
     summary = read_sealed(run / "summary.json", "")
     for site in summary["sites"]:
-        decision = site["decision"]
-        decision["use"] = use.get(site["name"], decision["federation"])
-        decision["advice"] = "stay alone" if decision["use"] == "alone" else "join"
+        advice = site["advice"]
+        advice["use"] = use.get(site["name"], summary["federation"]["about"])
+        advice["answer"], advice["model"] = ("stay alone", "alone") if advice["use"] == "alone" else ("join", "shared")
+        if "personal" in site["evidence"].get(advice["use"], {}):
+            advice["model"] = "personal"
     write_sealed(run / "summary.json", {key: value for key, value in summary.items() if key != SEAL})
 
 
@@ -41,9 +43,12 @@ def all_rows():
 
 SUMMARY = {
     "methods": {"alone": {}, "FedAvg": {}, "Fed+": {}}, "alone": "alone", "score": "accuracy", "higher_is_better": True,
-    "choice": {"method": "FedAvg"}, "data": {"parties": ["a", "b"], "train": [30, 10]},
-    "sites": [{"name": "a", "decision": {"federation": "FedAvg", "use": "FedAvg"}},
-              {"name": "b", "decision": {"federation": "FedAvg", "use": "alone"}}]}
+    "federation": {"method": "FedAvg", "about": "FedAvg"}, "baseline": "majority class",
+    "data": {"parties": ["a", "b"], "train": [30, 10]},
+    "sites": [{"name": "a", "advice": {"use": "FedAvg", "model": "shared"}, "evidence": {"FedAvg": {"shared": []}},
+               "losses": {"alone": 0.6, "FedAvg": 0.5, "Fed+": 0.5, "majority class": 0.7}},
+              {"name": "b", "advice": {"use": "alone", "model": "alone"}, "evidence": {"FedAvg": {"shared": []}},
+               "losses": {"alone": 0.5, "FedAvg": 0.9, "Fed+": 0.6, "majority class": 0.7}}]}
 
 
 def curves(*scores, method="FedAvg"):
@@ -63,7 +68,7 @@ def test_a_refit_is_the_training_on_all_rows_and_follows_the_decisions(run):
     """The oracle is ``simulate`` with data of which no row is held out."""
     decide(run, Essen="alone", Ulm="alone")
     plan = refit_run(run)
-    chosen = read_summary(run)["choice"]["method"]
+    chosen = read_summary(run)["federation"]["about"]
     assert plan.use == {site: "alone" if site in ("Essen", "Ulm") else chosen for site in plan.use}
     data, solver = all_rows(), rv.SGD(0.1, epochs=2)
     algorithms = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver), "FedAvg+": rv.fedavg_plus(solver, sigma=0.5)}
@@ -118,15 +123,34 @@ def test_the_number_of_rounds_has_the_best_pooled_validation_score():
 
 def test_a_plan_follows_the_decisions():
     metrics = pd.concat([curves(([0, 1, 2, 3],) * 2, method=label) for label in SUMMARY["methods"]])
-    assert plan_refit(SUMMARY, metrics) == ("FedAvg", {"alone": 6, "FedAvg": 6}, {"a": "FedAvg", "b": "alone"})
-    assert plan_refit(SUMMARY, metrics, "Fed+").use == {"a": "Fed+", "b": "alone"}
-    assert plan_refit(SUMMARY, metrics, "alone") == ("alone", {"alone": 6}, {"a": "alone", "b": "alone"})
-    undecided = {"name": "b", "decision": {"federation": None, "use": "alone"}}
+    assert plan_refit(SUMMARY, metrics) == ("FedAvg", {"alone": 6, "FedAvg": 6}, {"a": "FedAvg", "b": "alone"}, (), {})
+    assert plan_refit(SUMMARY, metrics, "Fed+").use == {"a": "Fed+", "b": "alone"}  # at b it is worse than alone
+    assert plan_refit(SUMMARY, metrics, "alone").use == {"a": "alone", "b": "alone"}
+    undecided = {"name": "b", "advice": None, "losses": {}}
     assert plan_refit({**SUMMARY, "sites": [undecided]}, metrics).use == {"a": "FedAvg", "b": "FedAvg"}
-    with pytest.raises(rv.InputError, match=r"chose no method.*--method, such as FedAvg"):
-        plan_refit({**SUMMARY, "sites": [], "choice": None}, metrics)
+    mixed = [{**site, "advice": {"use": "FedAvg", "model": "shared"}, "evidence": {
+        "FedAvg": {"shared": [], "personal": []}}} for site in SUMMARY["sites"][:1]]
+    assert plan_refit({**SUMMARY, "sites": mixed}, metrics).shared == ("a",)
+    with pytest.raises(rv.InputError, match=r"chose no method.*--method, such as 'FedAvg'"):
+        plan_refit({**SUMMARY, "sites": [], "federation": None}, metrics)
     with pytest.raises(rv.InputError, match=r"no method 'FedAv'.*FedAvg"):
         plan_refit(SUMMARY, metrics, "FedAv")
+
+
+def test_a_model_that_is_worse_than_no_training_needs_an_explicit_option():
+    """At b everything is worse than the majority class: no model is written, unless the user says so."""
+    metrics = pd.concat([curves(([0, 1, 2, 3],) * 2, method=label) for label in SUMMARY["methods"]])
+    worse = {**SUMMARY["sites"][1], "losses": {"alone": 0.8, "FedAvg": 0.9, "Fed+": 0.9, "majority class": 0.7}}
+    summary = {**SUMMARY, "sites": [SUMMARY["sites"][0], worse]}
+    plan = plan_refit(summary, metrics)
+    assert plan.use == {"a": "FedAvg"}
+    assert plan.against == {"b": "on its test rows the model is worse than the majority class (loss 0.8 against 0.7)"}
+    anyway = plan_refit(summary, metrics, anyway=True)
+    assert anyway.use == {"a": "FedAvg", "b": "alone"}
+    assert anyway.against == plan.against
+    assert plan_refit(summary, metrics, "FedAvg", anyway=True).use == {"a": "FedAvg", "b": "FedAvg"}
+    with pytest.raises(rv.InputError, match="no site has a model that is worth using: b: on its test rows"):
+        plan_refit({**summary, "data": {"parties": ["b"], "train": [10]}, "sites": [worse]}, metrics)
 
 
 @pytest.mark.when_changed
@@ -255,7 +279,7 @@ def test_a_damaged_refit_and_that_of_another_run_are_refused(run):
     refit_run(run, "FedAvg", 2)
     note = (run / "refit" / "refit.json").read_text()
     (run / "refit" / "refit.json").write_text(note.replace("FedAvg", "FedAvh"))
-    with pytest.raises(rv.InputError, match="run resolvent refit again, or use the models of the run with"):
+    with pytest.raises(rv.InputError, match="run resolvent model refit again, or use the models of the run with"):
         rv.load(run, site="Ulm")
     (run / "refit" / "refit.json").write_text(note)
     decide(run)
@@ -269,4 +293,13 @@ def test_a_score_that_is_not_defined_at_a_site_is_stated_in_words(run):
     site = summary["sites"][0]
     site["scores"]["FedAvg"][0] = None  # as of a balanced accuracy, if all test rows have one class
     text = refit_folder.provenance(summary, None, "FedAvg", site["name"])
-    assert text.endswith(f"; accuracy not defined on its {site['test_rows']} test rows")
+    assert f"; accuracy not defined on its {site['test_rows']} test rows" in text
+
+
+def test_a_run_that_an_earlier_version_judged_is_refused(run):
+    summary = read_sealed(run / "summary.json", "")
+    for site in summary["sites"]:
+        del site["advice"]
+    write_sealed(run / "summary.json", {key: value for key, value in summary.items() if key != SEAL})
+    with pytest.raises(rv.InputError, match="an earlier version of resolvent, whose advice followed another rule"):
+        read_summary(run)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import nightly
-from resolvent.comparisons.judgement.wording import advice_of, forecast_text
+from resolvent.comparisons.judgement.wording import advice_of, reason_text
 from resolvent.comparisons.pages import page_colours, svg_of
 from resolvent.comparisons.runs import figures
 from resolvent.comparisons.runs.report import write_report
@@ -211,9 +211,8 @@ def test_decisions_come_first_and_agree_with_the_summary(reports):
     rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]
     for row, site in zip(rows, summary["sites"], strict=True):
         assert site["name"] in row
-        forecast = forecast_text(site["decision"], summary["score"])
-        note = f'<br><small class="forecast">{forecast}</small>' if forecast else ""
-        assert f'{advice_of(site["decision"])}{note}</td>' in row
+        reason = reason_text(site, summary["federation"]["about"])
+        assert f'{advice_of(site["advice"])}<br><small class="reason">{reason}</small></td>' in row
         assert ('class="few"' in row) == site["has_few_rows"] == (site["test_rows"] < 20)
     few = [site for site in summary["sites"] if site["has_few_rows"]]
     assert ('id="few"' in text) == bool(few)

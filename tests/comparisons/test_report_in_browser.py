@@ -117,7 +117,7 @@ def scores_are_those_of_the_summary(shown):
 def decision_is_in_sight_on_a_phone(shown):
     """The site, the method and the gain are within the window, without scrolling sideways."""
     page, width, _, summary = shown
-    if not any(site["decision"] for site in summary.get("sites", [])):
+    if not any(site["advice"] for site in summary.get("sites", [])):
         return
     edges = page.evaluate("""() => [...document.querySelectorAll('#decisions td:nth-child(-n+3)')]
         .map(cell => cell.getBoundingClientRect().right)""")

@@ -66,7 +66,7 @@ def test_a_file_and_a_program_give_the_same(folder, comparison, tmp_path):
     assert summary["seeds"] == [0, 1, 2]
     assert summary["finding"] == comparison.finding
     frame = comparison.recommend()
-    assert [site["decision"]["gain"][0] for site in summary["sites"]] == pytest.approx(frame["gain"].tolist())
+    assert [site["advice"]["own"][0] for site in summary["sites"]] == pytest.approx(frame["own"].tolist())
     saved = comparison.save(tmp_path / "saved")
     again = read_summary(saved)
     assert again["sites"] == summary["sites"]

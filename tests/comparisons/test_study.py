@@ -12,7 +12,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 import resolvent as rv
-from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.study.costs import costs, entropy, fairness, gini, worst_decile
 from resolvent.comparisons.study.differences import benjamini_hochberg, differences, holm
 from resolvent.comparisons.study.ranks import critical_difference, rank_methods

@@ -59,7 +59,11 @@ def test_a_site_judges_the_methods_as_a_simulation_does(judged):
     assert [site["name"] for site in at_lead] == ["aachen"]
     for mine in (*at_lead, *(site for sites in at_sites for site in sites)):
         like = simulated[mine["name"]]
-        np.testing.assert_allclose(mine["decision"]["gain"], like["decision"]["gain"], atol=1e-6)
+        assert mine["losses"] == pytest.approx(like["losses"], abs=1e-6)
+        assert mine["unit"] == pytest.approx(like["unit"], abs=1e-6)
+        for method, of_method in mine["evidence"].items():
+            for model, numbers in of_method.items():
+                np.testing.assert_allclose(numbers, like["evidence"][method][model], rtol=1e-3, atol=1e-6)
         assert mine["test_rows"] == like["test_rows"]
         for key in ("scores", "gains"):
             assert mine[key].keys() == like[key].keys()
@@ -127,8 +131,8 @@ def test_a_site_that_has_changed_its_table_is_refused(judged, tmp_path):
     {"variances": {"FedAvg": "wide"}}])
 def test_a_judgement_that_is_none_is_refused(judged, change):
     valid = read_summary(judged[0].folder / "out")["sites"][0]
-    # The lead decides, from the gains of all sites: what a site says of its decision is not read.
-    assert plain_site(read_judgement(valid, 0, "aachen", ["alone", "FedAvg"])) == {**valid, "decision": None}
+    # The lead advises, by the evidence of all sites: what a site says of its own advice is not read.
+    assert plain_site(read_judgement(valid, 0, "aachen", ["alone", "FedAvg"])) | {"advice": valid["advice"]} == valid
     with pytest.raises(InputError, match="the site sent no judgement"):
         read_judgement({**valid, **change}, 0, "aachen", ["alone", "FedAvg"])
 

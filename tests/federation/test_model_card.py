@@ -65,7 +65,7 @@ def test_the_figures_are_those_of_the_run(card):
         assert all(content["methods"][label][key] == facts[key] for key in content["methods"][label])
         assert content["final_scores"][label] == facts["final"]
     for site in summary["sites"]:
-        assert content["decisions"][site["name"]]["gain"] == site["decision"]["gain"]
+        assert content["decisions"][site["name"]]["own"] == site["advice"]["own"]
         assert content["scores"][site["name"]] == site["scores"]
         assert content["gains_over_training_alone"][site["name"]] == site["gains"]
     norms = metrics[(metrics["metric"] == "update_norm") & (metrics["method"] == "FedAvg")]

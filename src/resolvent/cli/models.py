@@ -45,8 +45,8 @@ def predict(
     Args:
         run: a run folder, a folder that Result.save wrote, or the folder of a regression.
         rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table; for arrays, an .npy file.
-        method: a method of the run; may be left out if there is only one, and after `resolvent model refit`: then it
-            is the method that the site uses.
+        method: a method of the run; default: the one that the site is advised to use. Naming one also uses a model that
+            the site was advised against.
         site: the party whose personal model predicts; default: the shared model.
         before_refit: predict with the model that was trained on the training rows, also after `resolvent model refit`.
         out: the file of the predictions, .csv or .parquet.
@@ -115,7 +115,7 @@ def evaluate(
     Args:
         run: a run folder, or a folder that Result.save wrote.
         rows: a .csv, .csv.gz, .tsv or .parquet file with the columns of the training table and the label.
-        method: a method of the run; may be left out if there is only one, and after `resolvent model refit`.
+        method: a method of the run; default: the one that the site is advised to use.
         site: the party whose personal model is evaluated; default: the shared model.
         metrics: further metrics, see `resolvent list metrics`; also '{name: f1, average: macro}', and module:function
             for one of your own.
@@ -169,7 +169,7 @@ def calibrate(
         rows: rows with labels. Default: the validation and test rows of the run, from the table that the experiment
             names. A site of a federation names its site.yaml. For other rows that the run has not used, a .csv,
             .csv.gz, .tsv or .parquet file: half of them, drawn, calibrate, and the other half measures.
-        method: a method of the run; default: the one that the federation should run, or the only one.
+        method: a method of the run; default: for each site the model that it is advised to use.
         sites: the sites whose models are calibrated; default: all, and the shared model.
         kind: the kind of calibration. auto: for each site the one with the smallest cross-validated log loss, among a
             temperature (from 10 rows on), Platt's map (50) and the isotonic map (500).
@@ -204,7 +204,7 @@ def calibrate(
             sentences.setdefault(sentence, []).append(name or SHARED)
     for sentence, names in sentences.items():
         terminal.print_note(f"{sentence}: {', '.join(names)}")
-    terminal.print_path(f"Calibration of {made.method}, which resolvent model predict uses from now on", path)
+    terminal.print_path("Calibrations, which resolvent model predict uses from now on", path)
 
 
 def explain(
@@ -231,7 +231,7 @@ def explain(
         rows: rows with labels. Default: the test rows of the run, from the table that the experiment names. A site of
             a federation names its site.yaml. For other rows that the run has not used, a .csv, .csv.gz, .tsv or
             .parquet file.
-        method: a method of the run; default: the one that the federation should run, or the only one.
+        method: a method of the run; default: for each site the model that it is advised to use.
         sites: the sites whose models are explained; default: all, and the shared model.
         out: also write the coefficients, or for other models the importance, to this .csv file.
         set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.

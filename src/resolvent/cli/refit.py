@@ -18,6 +18,7 @@ def refit(
     *,
     method: OptionalText = None,
     rounds: OptionalInt = None,
+    anyway: bool = False,
     kit: OptionalPath = None,
 ) -> None:
     """Train the chosen method again on all rows of each site; the models are written into the run folder.
@@ -39,6 +40,8 @@ def refit(
         run: a run folder.
         method: a method of the run instead of the chosen one. Sites that were advised to train alone still do.
         rounds: number of rounds; default: for each method that with the best validation score in the run.
+        anyway: also write models that were worse on a site's test rows than the predictions that need no training;
+            with --method every site uses this method, also where it was advised to train alone.
         kit: the lead's kit, for the run of a federation; over Flower the server's kit, on the server's machine.
     """
     from resolvent.cli import terminal
@@ -50,13 +53,17 @@ def refit(
         plan = _refit_federation(run, method, rounds, kit)
     else:
         with progress_bars("rounds", width=LABEL_WIDTH) as progress:
-            plan = refit_run(run, method, rounds, progress=progress)
+            plan = refit_run(run, method, rounds, anyway=anyway, progress=progress)
     summary = read_summary(run)
     for label, count in plan.rounds.items():
         terminal.print_line(f"{label}: {count} rounds on all rows")
     models = RefitFolder(run)
     for site, label in [*plan.use.items()][:_MAX_SITES]:
-        terminal.print_line(f"{site} uses {label}, {provenance(summary, models, label, site)}")
+        shared = "the shared model of " if site in plan.shared else ""
+        terminal.print_line(f"{site} uses {shared}{label}, {provenance(summary, models, label, site)}")
+    for site, reason in [*plan.against.items()][:_MAX_SITES]:
+        outcome = "this model is written anyway" if site in plan.use else "no model is written (--anyway writes it)"
+        terminal.print_note(f"warning: {site}: {reason}; {outcome}")
     terminal.print_path("Models", run / REFIT_FOLDER)
 
 

@@ -18,17 +18,16 @@ from resolvent.comparisons.experiment.data_check import SiteRows
 from resolvent.comparisons.judgement.convergence import unfinished_text
 from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
 from resolvent.comparisons.judgement.verdict import columns_of
-from resolvent.comparisons.judgement.wording import advice_of, choice_text, forecast_text, format_signed
+from resolvent.comparisons.judgement.wording import advice_of, folds_text, format_points, format_signed, reason_text
 from resolvent.comparisons.runs.later_sections import Records, calibration_row, threshold_row
 from resolvent.comparisons.runs.summary import as_number, score_rows
 from resolvent.data.files.fetch import FileStatus
-from resolvent.errors import count_of
 from resolvent.predict.evaluation import Evaluation
 from resolvent.tables.checks.finding import Finding
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
-_MAX_FORECASTS = 10
+_MAX_NAMED, _MAX_REASONS = 10, 12
 _NAME_WIDTH = 8  # smallest width of a column of texts
 _COMPARED = ("better", "level", "worse")
 _COLOURS = {"whole": "green", "damaged": "red", "error": "red", "warning": "yellow"}
@@ -132,55 +131,60 @@ def score_table(summary: Mapping[str, Any]) -> Table:
 
 
 def print_summary(summary: Mapping[str, Any]) -> None:
-    """Print the outcome of a comparison: the decision for each site, the scores, the finding and the warnings.
+    """Print the outcome of a comparison: the finding, the advice to each site, the scores and the warnings.
 
     If a method has not converged, this comes first.
     """
     if text := unfinished_text(summary):
         print_line(text)
-    if any(site["decision"] for site in summary.get("sites", [])) and len(summary["methods"]) > 1:
-        print_table(decision_table(summary))
-        for line in forecast_lines(summary):
+    print_line(summary["finding"])
+    if any(site["advice"] for site in summary.get("sites", [])):
+        print_table(advice_table(summary))
+        for line in reason_lines(summary):
             print_line(line)
     # Secure sums hide the scores of single sites. Gaps have no mean over parties.
     if any(method["final"].get("mean", 0) is not None for method in summary["methods"].values()):
         print_table(score_table(summary))
-    print_line(summary["finding"])
     for warning in summary.get("warnings", []):
         _Console().print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
 
 
-def forecast_lines(summary: Mapping[str, Any]) -> list[str]:
-    """A line for each site whose advice further test rows would settle, those with the fewest first; at most ten."""
-    sites = [site for site in summary["sites"] if site["decision"] and site["decision"].get("forecast")]
-    if not sites:
-        return []
-    sites.sort(key=lambda site: site["decision"]["forecast"]["rows"])
-    lines = [f"  {site['name']}: {forecast_text(site['decision'], summary['score'])}"
-             for site in sites[:_MAX_FORECASTS]]
-    if len(sites) > _MAX_FORECASTS:
-        lines.append(f"  {count_of(len(sites) - _MAX_FORECASTS, 'more site')}: in the report")
-    power = sites[0]["decision"]["forecast"]["power"]
-    return [f"How many more test rows would show a gain on own rows, with a probability of {power:.0%}:", *lines]
-
-
-def decision_table(summary: Mapping[str, Any]) -> Table:
-    """The advice to each site; with more than 40 sites, those with the largest gains."""
-    sites = [site for site in summary["sites"] if site["decision"] is not None]
-    chosen = sorted(sites, key=lambda site: -np.nan_to_num(as_number(site["decision"]["expected"][0])))[:_MAX_SITES]
+def advice_table(summary: Mapping[str, Any]) -> Table:
+    """The advice to each site; with more than 40 sites, those that should not join and those with the largest gains."""
+    sites = [site for site in summary["sites"] if site["advice"] is not None]
+    chosen = sorted(sites, key=lambda site: (site["advice"]["answer"] == "join",
+                                             -np.nan_to_num(as_number(site["advice"]["expected"][0]))))[:_MAX_SITES]
     chosen = sites if len(sites) <= _MAX_SITES else chosen
-    more = f"; the {_MAX_SITES} largest gains of {len(sites)} sites" if len(sites) > _MAX_SITES else ""
-    table = _framed(f"What each site should do{more}", f"{escape(choice_text(summary))} Gains over training alone with "
-                    f"intervals ({summary['level']:.0%}): expected from the test rows of all sites, and on own rows",
-                    ["site", "advice"], ["gain to\nexpect", "interval", "on own\nrows", "test\nrows"])
+    more = f"; {_MAX_SITES} of {len(sites)} sites, first those that should not join" if len(sites) > _MAX_SITES else ""
+    score, about = summary["score"], summary["federation"]["about"]
+    points = f"points of {title_of(score)}" if summary["decides"] else "points of skill"
+    role = "decides" if summary["decides"] else "does not decide"
+    folds = f"{folds_text(summary)} " if folds_text(summary) else ""
+    table = _framed(f"What each site should do{more}", f"{escape(folds)}Gains over training alone in {points}, with "
+                    f"the interval of level {summary['level']:.0%}: expected, by the rows of all sites, and by own "
+                    f"rows. {title_of(score)}: the gain of {escape(about)} on own rows, which {role}. Unclear: stay "
+                    "alone until it is clear", ["site", "advice"],
+                    ["expected\ngain", "interval", "own\nrows", title_of(score), "test\nrows"])
     for site in chosen:
-        decision, score = site["decision"], summary["score"]
-        value, low, high = (as_number(end) for end in decision["expected"])
-        ends = ", ".join(format_signed(end, score, unit=False) for end in (low, high)) if low < high else ""
-        table.add_row(escape(site["name"]), advice_of(decision), format_signed(value, score, unit=False), ends,
-                      format_signed(as_number(decision["gain"][0]), score, unit=False),
+        advice = site["advice"]
+        value, low, high = (100 * as_number(end) for end in advice["expected"])
+        ends = ", ".join(map(format_points, (low, high))) if low < high else ""
+        table.add_row(escape(site["name"]), advice_of(advice), format_points(value), ends,
+                      format_points(100 * as_number(advice["own"][0])),
+                      format_signed(as_number(site["gains"][about][0]), score, unit=False),
                       f"{site['test_rows']}{' (few)' if site['has_few_rows'] else ''}")
     return table
+
+
+def reason_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Why sites should not join, and what would settle it: a line for each reason, with its sites."""
+    reasons: dict[str, list[str]] = {}
+    for site in summary["sites"]:
+        if site["advice"] is not None and site["advice"]["answer"] != "join":
+            reasons.setdefault(reason_text(site, summary["federation"]["about"]), []).append(site["name"])
+    lines = [f"  {', '.join(names[:_MAX_NAMED])}{', ...' if len(names) > _MAX_NAMED else ''}: {reason}"
+             for reason, names in [*reasons.items()][:_MAX_REASONS]]
+    return ["Why not join:", *lines] if lines else []
 
 
 def evaluation_table(evaluation: Evaluation) -> Table:

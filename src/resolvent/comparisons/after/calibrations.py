@@ -110,6 +110,11 @@ class SiteCalibration(NamedTuple):
     threshold_rows: int = 0
     note: str = ""
 
+    @property
+    def improves(self) -> bool:
+        """Whether the log loss is smaller after the calibration, on rows to which it was not fitted."""
+        return "log_loss" in self.scores and self.scores["log_loss"].gain.value > 0
+
     def plain(self) -> dict[str, Any]:
         """The record as JSON can hold it."""
         threshold = self.fitted.threshold
@@ -201,6 +206,8 @@ def calibrate(rows: HeldOutRows, *, sites: Sequence[str] = (), kind: Calibration
               progress: ProgressOfSites | None = None) -> Calibrations:
     """Calibrate the models of a method on validation rows, and measure them on test rows.
 
+    A calibration that does not improve the log loss on test rows is not used, unless its kind is given.
+
     With folds the calibration is fitted to all rows of a site, each with the prediction of the model that was not
     trained on it. It is measured on the same rows: those of each fold with the calibration that the other folds give.
 
@@ -216,14 +223,24 @@ def calibrate(rows: HeldOutRows, *, sites: Sequence[str] = (), kind: Calibration
                          "calibration needs a classifier whose outputs are logits: a loss of cross-entropy")
     index = _positive_index(first, positive, goal)
 
-    def calibrated(site: SiteRows, of_model: LabelledOutputs,
-                   others: LabelledOutputs | None) -> tuple[Fitted, CalibrationChoice, str]:
-        choice = choose_calibration(of_model, others, kind)
+    def calibrated(site: SiteRows, of_model: LabelledOutputs, others: LabelledOutputs | None,
+                   of_kind: CalibrationKind | Literal["auto"]) -> tuple[Fitted, CalibrationChoice, str]:
+        choice = choose_calibration(of_model, others, of_kind)
         fitted, note = replace(site.fitted, calibration=choice.calibration), ""
         if goal is not None:
             assert positive is not None
             fitted, note = _with_threshold(fitted, of_model, others, positive, index, goal)
         return fitted, choice, note
+
+    def measured(site: SiteRows, parts: list[LabelledOutputs], others: LabelledOutputs | None, number: int,
+                 of_kind: CalibrationKind | Literal["auto"]) -> SiteCalibration:
+        of_model = LabelledOutputs.join(parts) or parts[0]
+        fitted, choice, note = calibrated(site, of_model, others, of_kind)
+        tested = [_Tested(fitted, *_outputs(site.fitted, site.test))]
+        if site.folds:  # the rows of each fold are calibrated by those of the others
+            tested = [_Tested(calibrated(site, LabelledOutputs.join([*parts[:i], *parts[i + 1:]]) or part, others,
+                                         of_kind)[0], *part) for i, part in enumerate(parts)]
+        return _measure(fitted, choice, tested, index, number, len(of_model.labels) if goal is not None else 0, note)
 
     of_sites = {name: _fitting_outputs(site) for name, site in rows.sites.items()}
     done = dict[str | None, SiteCalibration]()
@@ -231,14 +248,12 @@ def calibrate(rows: HeldOutRows, *, sites: Sequence[str] = (), kind: Calibration
         parts = _fitting_outputs(site) if name is None else of_sites[name]
         others = None if name is None else LabelledOutputs.join(
             [part for n, of_site in of_sites.items() if n != name for part in of_site])
-        of_model = LabelledOutputs.join(parts) or parts[0]
-        fitted, choice, note = calibrated(site, of_model, others)
-        tested = [_Tested(fitted, *_outputs(site.fitted, site.test))]
-        if site.folds:  # the rows of each fold are calibrated by those of the others
-            tested = [_Tested(calibrated(site, LabelledOutputs.join([*parts[:i], *parts[i + 1:]]) or part, others)[0],
-                              *part) for i, part in enumerate(parts)]
-        done[name] = _measure(fitted, choice, tested, index, number, len(of_model.labels) if goal is not None else 0,
-                              note)
+        made = measured(site, parts, others, number, kind)
+        if kind == "auto" and not made.improves:
+            plain = measured(site, parts, others, number, "none")
+            made = plain._replace(choice=plain.choice._replace(
+                losses=made.choice.losses, reason="no calibration improved the log loss on test rows"))
+        done[name] = made
         if progress is not None:
             progress(number + 1, len(models))
     return Calibrations(rows.method, done, rows)

@@ -1,17 +1,18 @@
-"""The models of one method, each with rows that it was not trained on: for calibration and importance."""
+"""The models of the sites, each with rows that it was not trained on: for calibration and importance."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.comparisons.after.advised import SiteModel
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import split_fold
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.predict.fitted import Fitted
-from resolvent.simulator.record.model_folder import ModelFolder, SavedModels
+from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.result import Result
 
 SHARED = "shared model"  # its name in tables
@@ -68,18 +69,17 @@ class FoldModels(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """The models of one method, each with rows that it was not trained on.
+    """The models of the sites, each with rows that it was not trained on.
 
     Attributes:
-        sites: name of a site -> its personal model and its rows.
+        method: the method of the shared model; the model of a site may be of another one, which it is advised to use.
+        sites: name of a site -> its model and its rows.
         shared: the shared model and the rows of all sites; None without a shared model.
-        models: the folder of the models; None for a comparison in memory.
     """
 
     method: str
     sites: dict[str, SiteRows]
     shared: SiteRows | None
-    models: ModelFolder | None = None
 
     def chosen(self, names: Sequence[str]) -> dict[str | None, SiteRows]:
         """The models of these sites; of all sites and, under None, the shared model if no site is named."""
@@ -93,33 +93,40 @@ class HeldOutRows:
         return models if self.shared is None else {**models, None: self.shared}
 
 
-def rows_of_results(results: Mapping[str, Result], method: str | None, choice: str | None,
+def rows_of_results(results: Mapping[str, Result], method: str, use: Mapping[str, SiteModel],
                     folds: FoldModels | None = None) -> HeldOutRows:
     """The validation and test rows of a comparison in memory, with the models of its first seed.
 
     Args:
         results: label of a method -> its result.
-        method: name of a method; None: the one that the federation should run, or the only one.
-        choice: the method that the federation should run; None: it is not known.
+        method: the method of the shared model.
+        use: site -> its model; a site that is not named uses its model of the method.
         folds: the data and the models of the other folds; None without folds.
     """
-    name = choose_method_name(method, list(results), choice)
-    result = results[name]
+    result = results[method]
     data = result.data
     if data is None:
         raise InputError("the comparison has no samples with labels: calibration and importance are for classifiers "
                          "and regressions")
+    def of_fold(fold: int, party: int | None) -> Fitted | None:
+        site = None if party is None else str(data.parties[party])
+        model = use.get(str(site), SiteModel(method))
+        if party is None and result.server_model is None:
+            return None
+        of_model = None if model.is_shared else party
+        fitted = (results[model.method].fitted(of_model) if not fold or folds is None else
+                  folds.models[model.method][fold - 1].fitted(of_model))
+        return None if fitted is None else replace(fitted, site=site)
+
     if folds is not None:
-        later = folds.models[name]
-
-        def of_fold(fold: int, party: int | None) -> Fitted | None:
-            if not fold:
-                return None if party is None and result.server_model is None else result.fitted(party)
-            return later[fold - 1].fitted(party)
-
-        return HeldOutRows(name, *rows_of_folds(folds.data, len(later) + 1, result.seed, data.parties, of_fold))
-    sites = {str(site): rows_of_party(result.fitted(k), data, k) for k, site in enumerate(data.parties)}
-    return with_shared_model(name, sites, None if result.server_model is None else result.fitted())
+        number = len(folds.models[method]) + 1
+        return HeldOutRows(method, *rows_of_folds(folds.data, number, result.seed, data.parties, of_fold))
+    sites = {}
+    for k, site in enumerate(data.parties):
+        of_site = of_fold(0, k)
+        assert of_site is not None
+        sites[str(site)] = rows_of_party(of_site, data, k)
+    return with_shared_model(method, sites, of_fold(0, None))
 
 
 def choose_method_name(method: str | None, methods: Sequence[str], choice: str | None) -> str:
@@ -164,10 +171,9 @@ def rows_of_folds(data: FederatedData, folds: int, seed: int, sites: Sequence[st
             None if shared is None else shared._replace(folds=tuple(s for _, s in of_folds if s is not None)))
 
 
-def with_shared_model(method: str, sites: dict[str, SiteRows], shared: Fitted | None,
-                 models: ModelFolder | None = None) -> HeldOutRows:
+def with_shared_model(method: str, sites: dict[str, SiteRows], shared: Fitted | None) -> HeldOutRows:
     """The sites, and the shared model with the rows of all sites."""
-    return HeldOutRows(method, sites, _shared(sites, shared), models)
+    return HeldOutRows(method, sites, _shared(sites, shared))
 
 
 def _shared(sites: Mapping[str, SiteRows], shared: Fitted | None) -> SiteRows | None:

@@ -6,7 +6,7 @@ that no model had seen.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from resolvent.comparisons.experiment.checks import check_same_data
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
 from resolvent.comparisons.runs.load import load_start
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, judgement, read_summary
+from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, decided, read_summary
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.splits import encode_by_all_rows, join_splits
 from resolvent.errors import InputError, quote
@@ -55,20 +55,24 @@ class Refit:
         Raises:
             InputError: there is no such site.
         """
-        names = [*self.plan.use]
+        names = [*next(iter(self.rows.values()))]
         name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
+        if name in self.plan.against and name not in self.plan.use:
+            raise InputError(f"{name} has no model: {self.plan.against[str(name)]}. anyway=True trains it nevertheless")
         if name not in self.plan.use:
             raise InputError(f"there is no site {quote(site)}; there are {', '.join(names)}")
-        return self.results[self.plan.use[str(name)]].fitted(name)
+        result = self.results[self.plan.use[str(name)]]
+        return replace(result.fitted(), site=str(name)) if name in self.plan.shared else result.fitted(name)
 
 
-def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *,
+def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *, anyway: bool = False,
               progress: ProgressOfMethod | None = None) -> RefitPlan:
     """Train the chosen method of a run folder again on all rows, and write the models into the folder.
 
     Args:
         run: a folder that ``resolvent run`` wrote.
         rounds: number of rounds; default: by the validation scores.
+        anyway: see ``plan_refit``.
         progress: a function that is called with (label, rounds done, rounds in total).
     """
     import pandas as pd
@@ -80,7 +84,7 @@ def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *
     if summary["experiment"] is None:
         raise InputError(f"{run} is the run of a program, whose data and parts are not in the folder: call "
                          "comparison.refit(folder=...) in the program")
-    plan = plan_refit(summary, pd.read_parquet(run / METRICS_FILE), method, rounds)
+    plan = plan_refit(summary, pd.read_parquet(run / METRICS_FILE), method, rounds, anyway=anyway)
     file = ExperimentFile.load(str(run / EXPERIMENT_FILE))
     with file.precision():
         experiment = file.build()
@@ -90,15 +94,14 @@ def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *
 
 
 def refit_comparison(comparison: ComparedMethods, method: str | None = None, rounds: int | None = None, *,
-                     folder: Path | None = None, progress: ProgressOfMethod | None = None) -> Refit:
+                     anyway: bool = False, folder: Path | None = None,
+                     progress: ProgressOfMethod | None = None) -> Refit:
     """Train the chosen method of a comparison again on all rows, see ``Comparison.refit``."""
     data = comparison.experiment.data
     if not isinstance(data, FederatedData):
         raise _no_samples()
-    summary = {**judgement(comparison.verdict), "methods": {
-        label: {"tuned": [run.point for run in runs if run.point]} for label, runs in comparison.runs.items()},
-               "data": {"parties": list(data.parties), "train": data.sizes("train").tolist()}}
-    refit = _train(comparison.experiment, plan_refit(summary, comparison.metrics, method, rounds), progress)
+    plan = plan_refit(decided(comparison), comparison.metrics, method, rounds, anyway=anyway)
+    refit = _train(comparison.experiment, plan, progress)
     if folder is not None:
         digests = {label: method["digest"] for label, method in read_summary(folder)["methods"].items()}
         if digests != {label: result.digest for label, result in comparison.results.items()}:

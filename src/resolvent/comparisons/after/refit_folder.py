@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from resolvent.comparisons.after.advised import against
 from resolvent.comparisons.after.refit_plan import RefitPlan, use_of_sites
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.judgement.metrics import format_value, title_of
@@ -24,7 +25,7 @@ from resolvent.simulator.record.model_folder import NOTE_FILE, SavedModels, writ
 
 REFIT_FOLDER = "refit"
 _NOTE = "refit.json"
-_VERSION = 1
+_VERSION = 2
 _ADVICE = "run resolvent model refit again, or use the models of the run with --before-refit"
 
 
@@ -53,6 +54,7 @@ def write_refit(run: Path, plan: RefitPlan, models: Mapping[str, SavedModels | P
         notes = [f"{name}/{folder_name(label)}/{NOTE_FILE}" for label in models]
         write_sealed(folder / _NOTE, {
             "version": _VERSION, "run": file_digest(run / SUMMARY_FILE), "folder": name, **plan._asdict(),
+            "against": dict(plan.against),
             "rows": {label: {site: [*counts] for site, counts in of_sites.items()} for label, of_sites in rows.items()},
             "versions": versions(), "files": file_digests(folder, notes)})
         for other in folder.iterdir():
@@ -67,9 +69,10 @@ def write_refit_of_site(run: Path, site: str, models: Mapping[str, SavedModels],
         models: label -> its models.
     """
     summary = read_summary(run)
-    chosen = next((label for label in models if label != summary["alone"]), next(iter(models)))
-    plan = RefitPlan(chosen, {label: saved.rounds for label, saved in models.items()},
-                     use_of_sites(summary, chosen, [*models]))
+    method = next((label for label in models if label != summary["alone"]), next(iter(models)))
+    # The lead has ordered the training: what is against a model is noted, and the model is written.
+    chosen, use, shared, reasons = use_of_sites(summary, method, [*models])
+    plan = RefitPlan(chosen, {label: saved.rounds for label, saved in models.items()}, use, shared, reasons)
     write_refit(run, plan, models, {label: {site: rows} for label in models})
 
 
@@ -77,7 +80,9 @@ class RefitFolder:
     """The models that ``write_refit`` wrote.
 
     Attributes:
-        use: site -> the method that it uses.
+        use: site -> the method that it uses; without sites for which no model was advised.
+        shared: the sites that use the shared model of a method that has personal models as well.
+        against: site -> what is against its model.
         rounds: method -> its number of rounds.
         rows: method -> site -> number of its training rows, and of all its rows.
     """
@@ -92,6 +97,8 @@ class RefitFolder:
         check_files(self._folder, note["files"], _ADVICE)
         self.method: str = note["method"]
         self.use: dict[str, str] = note["use"]
+        self.shared: list[str] = note["shared"]
+        self.against: dict[str, str] = note["against"]
         self.rounds: dict[str, int] = note["rounds"]
         self.rows: dict[str, dict[str, list[Any]]] = note["rows"]
         self._name: str = note["folder"]
@@ -128,7 +135,19 @@ def provenance(summary: Mapping[str, Any], refit: RefitFolder | None, method: st
         of_site = f"all {of_site}"
     if method != summary["alone"] and len(rows) > 1:
         of_site += f" and {of_others.replace('site', 'other site')}"
-    return f"trained on {of_site}{_measured(summary, refit, method, site, train, test)}"
+    return (f"trained on {of_site}{_measured(summary, refit, method, site, train, test)}"
+            f"{_advice_text(summary, method, site)}")
+
+
+def _advice_text(summary: Mapping[str, Any], method: str, site: str) -> str:
+    """What the site was advised, if it was another model; and what is against this one."""
+    judged = next((s for s in summary["sites"] if s["name"] == site), None)
+    if judged is None:
+        return ""
+    advice, reason = judged["advice"], against(summary, judged, method)
+    is_other = advice is not None and advice["use"] not in (method, None)
+    text = f"; the advice to {site} is {advice['use']}" if is_other else ""
+    return f"{text}; {reason}" if reason and (is_other or method == summary["alone"]) else text
 
 
 def _measured(summary: Mapping[str, Any], refit: RefitFolder | None, method: str, site: str | None,

@@ -5,12 +5,14 @@ epoch over more rows has more steps, so that the same number of rounds passes ov
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.private_parties import is_private
+from resolvent.comparisons.after.advised import SiteModel, against, chosen_method, models_of_sites
 from resolvent.errors import InputError, alternatives, quote, shorten
 
 if TYPE_CHECKING:
@@ -23,58 +25,65 @@ class RefitPlan(NamedTuple):
     Attributes:
         method: the chosen method.
         rounds: number of rounds of each method that a site uses, by its label.
-        use: site -> the method that it uses.
+        use: site -> the method that it uses; without sites for which no model is written.
+        shared: the sites that use the shared model of a method that has personal models as well.
+        against: site -> why no model is written for it, or why the written one should not be used.
     """
 
     method: str
     rounds: dict[str, int]
     use: dict[str, str]
+    shared: tuple[str, ...] = ()
+    against: Mapping[str, str] = MappingProxyType({})
 
 
 def plan_refit(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str | None = None,
-               rounds: int | None = None) -> RefitPlan:
-    """The methods that are trained again, by the decisions of a run.
+               rounds: int | None = None, *, anyway: bool = False) -> RefitPlan:
+    """The methods that are trained again, by the advice of a run.
 
     A site that was advised to train alone uses its own model; the others use the chosen method. A method that no site
-    uses is not trained.
+    uses is not trained, and a site without a model that is worth using gets none.
 
     Args:
         rounds: number of rounds of all methods; default: by the validation scores, see ``best_round``.
+        anyway: every site gets its model, also one that was worse than the predictions that need no training; and with
+            ``method`` every site uses this method, also where it was advised to train alone.
     """
-    chosen = _chosen(summary, method)
-    use = use_of_sites(summary, chosen, [*summary["methods"]])
+    if method is not None and method not in summary["methods"]:
+        raise InputError(f"the run has no method {quote(method)}{alternatives(method, [*summary['methods']])}")
+    chosen, use, shared, reasons = use_of_sites(summary, method, anyway=anyway)
     labels = [label for label in summary["methods"] if label in use.values() or label == method]
+    if not labels:
+        raise InputError("no site has a model that is worth using: "
+                         + shorten("; ".join(f"{site}: {reason}" for site, reason in reasons.items()))
+                         + ". Give --anyway to train the models again nevertheless")
     if searched := [label for label in labels if summary["methods"][label].get("tuned")]:
         raise InputError(f"the hyperparameters of {searched[0]} were chosen in each fold, so that there is no set of "
                          "values for one model: choose it with `resolvent tune` and folds=1, run that file, and refit "
                          "that run")
-    return RefitPlan(chosen, {label: rounds or best_round(summary, metrics, label) for label in labels}, use)
+    return RefitPlan(chosen, {label: rounds or best_round(summary, metrics, label) for label in labels}, use, shared,
+                     reasons)
 
 
-def use_of_sites(summary: Mapping[str, Any], chosen: str, methods: Sequence[str]) -> dict[str, str]:
-    """Site -> the method that it uses: training alone if it was advised to, otherwise the chosen one."""
-    use, alone = dict.fromkeys(summary["data"]["parties"], chosen), summary["alone"]
-    for site in summary["sites"]:
-        decision = site["decision"]
-        is_decided = decision is not None and decision["federation"] is not None
-        if is_decided and decision["use"] == alone and alone in methods:
-            use[site["name"]] = alone
-    return use
+def use_of_sites(summary: Mapping[str, Any], method: str | None = None, methods: Sequence[str] = (), *,
+                 anyway: bool = False) -> tuple[str, dict[str, str], tuple[str, ...], dict[str, str]]:
+    """The chosen method, and ``use``, ``shared`` and ``against`` of a ``RefitPlan``.
 
-
-def _chosen(summary: Mapping[str, Any], method: str | None) -> str:
-    labels = [*summary["methods"]]
-    if method is not None:
-        if method not in labels:
-            raise InputError(f"the run has no method {quote(method)}{alternatives(method, labels)}")
-        return method
-    decided = {site["decision"]["federation"] for site in summary["sites"] if site["decision"] is not None} - {None}
-    others = [label for label in labels if label != summary["alone"]] or labels
-    choices = [summary["choice"]["method"]] if summary["choice"] is not None else [*decided] or others
-    if len(choices) > 1:
-        raise InputError("the run chose no method, because it has no training alone, or no validation rows: name one "
-                         f"with --method, such as {choices[0]}; there are {shorten(', '.join(labels))}")
-    return str(choices[0])
+    Args:
+        methods: the methods of which there are models; default: all.
+        anyway: see ``plan_refit``.
+    """
+    models = models_of_sites(summary, method, methods)
+    sites = {site["name"]: site for site in summary["sites"]}
+    if anyway and method is not None:
+        models = {name: SiteModel(method, against=against(summary, sites[name], method) if name in sites else "")
+                  for name in models}
+    chosen = method or chosen_method(summary)
+    assert chosen is not None
+    written = {name: model for name, model in models.items() if anyway or not model.against}
+    return (chosen, {name: model.method for name, model in written.items()},
+            tuple(name for name, model in written.items() if model.is_shared),
+            {name: model.against for name, model in models.items() if model.against})
 
 
 def best_round(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str) -> int:

@@ -3,12 +3,15 @@
 They come from the table of the run, from a federation site's own table, or from a file of new rows with labels.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.comparisons.after.advised import SiteModel, chosen_method, models_of_sites
 from resolvent.comparisons.after.held_out_rows import (
     HeldOutRows,
     LabelledInputs,
@@ -26,6 +29,7 @@ from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, SUMMARY_FILE, re
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.predict.fitted import Fitted
+from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.tables.columns import read_parties
 from resolvent.tables.encoding import TableEncoding
@@ -46,7 +50,7 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedDa
 
     Args:
         folder: a run folder, or with ``rows`` any folder with models.
-        method: name of a method; None: the one that the federation should run, or the only one.
+        method: name of a method; None: for each site the model that it is advised to use.
         rows: None: the table of the run, whose validation and test rows are used. Samples: those of a federation's
             site, divided as in the run. A path: a file of new rows with labels, of which half, drawn, are the
             validation rows.
@@ -55,41 +59,52 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedDa
     """
     models = models_of_run(folder, method)
     if isinstance(rows, str):
-        return _of_new_rows(folder, models, rows, site, text, has_validation=has_validation)
+        return _of_new_rows(folder, method, models, rows, site, text, has_validation=has_validation)
     data = _data_of_run(folder) if rows is None else rows
     summary = read_summary(folder)
     check_same_data(folder, summary, data,
                     "restore the data, or name a file of rows with labels that the run has not used")
+    use = {} if method is not None else models_of_sites(summary)
     if summary.get("folds", 1) > 1:
-        return _of_folds(folder, models, data, summary["folds"], summary["seed"])
-    sites = {name: rows_of_party(load_fitted(folder, models.method, k, before_refit=True).raw, data, k)
+        return _of_folds(folder, models, use, data, summary["folds"], summary["seed"])
+    sites = {name: rows_of_party(_fitted(folder, use.get(name, SiteModel(models.method)), name), data, k)
              for k, name in enumerate(models.parties)}
     shared = load_fitted(folder, models.method, None, before_refit=True).raw if models.has_shared_model else None
-    return with_shared_model(models.method, sites, shared, models)
+    return with_shared_model(models.method, sites, shared)
 
 
-def _of_folds(folder: Path, models: ModelFolder, data: FederatedData, folds: int, seed: int) -> HeldOutRows:
+def _fitted(folder: Path, model: SiteModel, site: str, predictor: Model | None = None) -> Fitted:
+    """The model that a site uses, without calibration and threshold."""
+    party = None if model.is_shared else site
+    return replace(load_fitted(folder, model.method, party, predictor, before_refit=True).raw, site=site)
+
+
+def _of_folds(folder: Path, models: ModelFolder, use: Mapping[str, SiteModel], data: FederatedData, folds: int,
+              seed: int) -> HeldOutRows:
     """The rows of all folds, each with the models of the fold in which it was tested."""
-    of_method = folder / "models" / folder_name(models.method)
-    for fold in range(1, folds):
-        if not fold_folder(of_method, fold).is_dir():
-            raise InputError(f"{folder} has no models of fold {fold + 1}, because an earlier version of resolvent "
-                             "wrote it: run the experiment again")
-    predictor = load_fitted(folder, models.method, 0, before_refit=True).model
+    predictor = load_fitted(folder, models.method, None if models.has_shared_model else 0, before_refit=True).model
 
     def fitted(fold: int, party: int | None) -> Fitted | None:
         if party is None and not models.has_shared_model:
             return None
-        return load_fitted(fold_folder(of_method, fold), None, party, predictor, before_refit=True).raw
+        site = None if party is None else models.parties[party]
+        model = SiteModel(models.method) if site is None else use.get(site, SiteModel(models.method))
+        of_fold = fold_folder(folder / "models" / folder_name(model.method), fold)
+        if not of_fold.is_dir():
+            raise InputError(f"{folder} has no models of fold {fold + 1}, because an earlier version of resolvent "
+                             "wrote it: run the experiment again")
+        if site is None:
+            return load_fitted(of_fold, None, None, predictor, before_refit=True).raw
+        return _fitted(of_fold, model, site, predictor)
 
-    return HeldOutRows(models.method, *rows_of_folds(data, folds, seed, models.parties, fitted), models)
+    return HeldOutRows(models.method, *rows_of_folds(data, folds, seed, models.parties, fitted))
 
 
 def models_of_run(folder: Path, method: str | None = None) -> ModelFolder:
     """The models of a method, as they were before a refit; None: the method that the federation should run."""
     if (folder / SUMMARY_FILE).is_file():
         summary = read_summary(folder)
-        method = choose_method_name(method, list(summary["methods"]), (summary["choice"] or {}).get("method"))
+        method = choose_method_name(method, list(summary["methods"]), chosen_method(summary))
     return models_of(folder, method, before_refit=True)
 
 
@@ -110,8 +125,8 @@ def _data_of_run(folder: Path) -> FederatedData:
     return data
 
 
-def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None, text: TextFormat, *,
-                 has_validation: bool) -> HeldOutRows:
+def _of_new_rows(folder: Path, method: str | None, models: ModelFolder, path: str, site: str | None,
+                 text: TextFormat, *, has_validation: bool) -> HeldOutRows:
     """New rows of one or several sites; half of each site's rows, drawn, are validation rows."""
     import pandas as pd
 
@@ -122,15 +137,16 @@ def _of_new_rows(folder: Path, models: ModelFolder, path: str, site: str | None,
     check_has_labels(frame, encoding, path, "give rows with known labels")
     x, y = encoding.encode(frame).x, encoding.encode_labels(frame)
     y = y.astype(np.float32) if encoding.task == "regression" else y
-    sites = {}
+    has_summary = method is None and (folder / SUMMARY_FILE).is_file()
+    use, sites = models_of_sites(read_summary(folder)) if has_summary else {}, {}
     for name, index in _sites_of_rows(frame, encoding, models, site, path).items():
         order = np.random.default_rng(_SEED).permutation(index)
         count = len(index) // 2 if has_validation else 0
         validation, test = (LabelledInputs(x[part], y[part]) for part in (order[:count], order[count:]))
-        sites[name] = SiteRows(load_fitted(folder, models.method, name, before_refit=True).raw, validation, test)
+        sites[name] = SiteRows(_fitted(folder, use.get(name, SiteModel(models.method)), name), validation, test)
     has_shared = models.has_shared_model and site is None
     shared = load_fitted(folder, models.method, None, before_refit=True).raw if has_shared else None
-    return with_shared_model(models.method, sites, shared, models)
+    return with_shared_model(models.method, sites, shared)
 
 
 def check_has_labels(frame: "pd.DataFrame", encoding: TableEncoding, path: str, advice: str) -> None:

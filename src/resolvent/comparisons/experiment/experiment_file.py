@@ -22,7 +22,7 @@ from resolvent.comparisons.experiment.checks import (
 )
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, shipped_files, with_help, write_yaml
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
-from resolvent.comparisons.judgement.decisive_metric import choose_decisive_metric
+from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_decisive_metric
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
@@ -61,8 +61,8 @@ class Experiment:
         seeds: number of seeds, counted up from `seed`. With every further seed the training and validation samples of
             each party are also drawn again; test samples stay. The scores are means over the seeds.
         folds: number of folds, such as 5; 1: one split. Each row is tested once, by a model that is trained without the
-            rows of its fold. Hyperparameters (`search`) and the method are chosen separately in each fold, and every
-            seed has other folds. The cost is that of as many runs.
+            rows of its fold. Hyperparameters (`search`) are chosen separately in each fold, and every seed has other
+            folds. The cost is that of as many runs.
         evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
         diagnostics: quantities to measure in addition to the scores.
         precision: float32, or float64 to resolve gaps far below 1e-6.
@@ -70,8 +70,8 @@ class Experiment:
         clock: virtual clock that measures the seconds and the bytes of each round.
         metrics: further metrics of each party's validation and test samples, such as [balanced_accuracy, roc_auc]; or a
             mapping from names of your choice. `resolvent list metrics` has all; module:function is one of your own.
-        decide_by: the metric that compares the methods; default: the model's score, or the balanced accuracy if one
-            class has more than 80 % of the samples.
+        decide_by: the metric by which sites are advised; default: the log loss or the squared error, with the model's
+            score beside it, or the balanced accuracy if one class has more than 80 % of the samples.
         class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
             `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
         search: hyperparameters that `resolvent tune` chooses on validation samples. `resolvent run` reads it with folds
@@ -82,8 +82,8 @@ class Experiment:
             {delta: 1e-5, epsilon: 3}. All algorithms must be differentially private. {secure_sums: true} lets the
             server of a federation learn sums of replies only.
         callbacks: what is called at evaluations, such as [EarlyStopping, {name: CSV, folder: curves}].
-        decision: how a site weighs gains and losses, such as {cost: 2} if a loss is twice as bad as a gain of the same
-            size; default: cost 1.
+        decision: how a site weighs gains and losses, such as {cost: 1} if a loss is as bad as a gain of the same size;
+            default: cost 2, margin 0.01.
     """
 
     data: FederatedData | ProblemData | None = None
@@ -109,6 +109,7 @@ class Experiment:
     privacy: PrivacyBudget | None = None
     callbacks: dict[str, Callback] | None = None
     decision: DecisionRule | None = None
+    decisive: DecisiveMetric | None = None  # chosen when the parts are built; no setting of a file
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -277,7 +278,7 @@ class ExperimentFile:
         metrics = {label: part.build() for label, part in bound.items()}
         choice = choose_decisive_metric(parts["data"], parts["model"], metrics, decide_by)
         data = parts["data"].with_notes(choice.note) if choice.note else parts["data"]
-        return {"data": data, "metrics": choice.metrics, "decide_by": choice.name}
+        return {"data": data, "metrics": choice.metrics, "decide_by": choice.name, "decisive": choice}
 
     def part_name(self, key: str) -> str:
         """The name of the part of a key, such as ``problem``."""

@@ -45,7 +45,7 @@ stranger, and then only its own rows speak for it. See ``population_posterior``.
     stay alone, no difference   the interval of 95 % lies inside the margin
     join                        value > 0, E[theta] > margin, P(theta > 0) >= 0.75, and no veto
     stay alone                  E[theta] < 0 and P(theta > 0) <= 0.25; or the model diverged
-    unclear                     otherwise; always if training has not converged or the site has no evidence
+    unclear                     otherwise; always if training has not settled or the site has no evidence
 
 **Method.** A method has a shared model, personal models, or both. Each site takes the best of them that it should join,
 or alone with the value 0. The federation runs the method with the largest mean value v over the sites, or a simpler one
@@ -97,6 +97,8 @@ _Z = 1.959963984540054
 
 Array = NDArray[np.float64]
 Answer = Literal["join", "stay alone", "unclear"]
+LabelKind = Literal["binary", "classes", "numbers", "other"]
+ModelKind = Literal["shared", "personal"]
 Reason = Literal["expected gain", "expected loss", "own evidence", "another relation", "no difference", "few rows",
                  "not converged", "diverged", "no evidence"]
 
@@ -131,13 +133,14 @@ class Candidate:
         method: the name of the method.
         sites: the evidence of each site, in the same order for all candidates.
         model: whether all sites use the same model, or each its own.
-        has_converged: whether training has converged; otherwise no advice is given.
+        is_settled: whether the training has converged so far that more rounds would not change the advice; of all
+            sites, or of each. Otherwise no advice is given.
     """
 
     method: str
     sites: Sequence[SiteEvidence]
-    model: Literal["shared", "personal"] = "shared"
-    has_converged: bool = True
+    model: ModelKind = "shared"
+    is_settled: bool | Sequence[bool] = True
 
 
 class SiteAdvice(NamedTuple):
@@ -155,7 +158,7 @@ class SiteAdvice(NamedTuple):
 
     answer: Answer
     reason: Reason
-    model: Literal["shared", "personal", "alone"]
+    model: ModelKind | Literal["alone"]
     probability: float
     expected: Interval
     own: Interval
@@ -179,6 +182,7 @@ class FederationAdvice(NamedTuple):
 
     Attributes:
         method: the method to run; None if no site should join any.
+        about: the method that the advice to the sites is about.
         sites: the advice to each site about this method; about the method of the largest value if no site should join.
         values: method -> mean over the sites of the value.
         gain: the expected mean gain over the sites, corrected for the choice of the method.
@@ -186,6 +190,7 @@ class FederationAdvice(NamedTuple):
     """
 
     method: str | None
+    about: str
     sites: tuple[SiteAdvice, ...]
     values: dict[str, float]
     gain: float
@@ -193,24 +198,28 @@ class FederationAdvice(NamedTuple):
 
 
 def site_evidence(alone: Array, model: Array, labels: Array, calibration: Calibration | None = None, *,
-                  is_binary: bool, coefficients: int = 0) -> SiteEvidence:
+                  kind: LabelKind, coefficients: int = 0) -> SiteEvidence:
     """The evidence of one site from its held-out rows.
 
     Args:
         alone: [n] loss of the site's own model at each row.
         model: [n] loss of the model in question.
-        labels: [n] 0 and 1, with log losses, or numbers, with squared errors.
+        labels: [n] 0 and 1 or class numbers, with log losses; numbers, with squared errors; or other labels, with the
+            loss of the model, in units of the loss of *alone*.
         calibration: of the shared model on the same rows.
         coefficients: number of coefficients that the site's own model estimates.
     """
-    n, base = len(alone), base_loss(labels, is_binary=is_binary)
+    n = len(alone)
+    base = float(np.abs(alone).mean()) if kind == "other" and n else base_loss(labels, kind=kind)
     if n and not np.isfinite(model).all():
         return SiteEvidence(-math.inf, math.inf, n)
     if n < 2 or not np.isfinite(alone).all() or not base > 0:
         return SiteEvidence(math.nan, math.inf, n)
     gains = (np.asarray(alone, dtype=float) - model) / base
-    rows = int(min(n, 2 * min(np.sum(labels), n - np.sum(labels)))) if is_binary else n
-    luck = (0.5 if is_binary else float(np.mean(alone))) * math.sqrt(2 * coefficients) / (n * base)
+    _, counts = np.unique(labels, return_counts=True)
+    is_binary = kind == "binary" or (kind == "classes" and len(counts) <= 2)
+    rows = int(min(n, 2 * counts.min() if len(counts) == 2 else 0)) if is_binary else n
+    luck = (float(np.mean(alone)) if kind == "numbers" else 0.5) * math.sqrt(2 * min(coefficients, n)) / (n * base)
     evidence = SiteEvidence(float(gains.mean()), float(gains.var(ddof=1)) / n, max(rows, 1), luck=luck)
     if calibration is None or not math.isfinite(calibration.slope):
         return evidence
@@ -218,16 +227,21 @@ def site_evidence(alone: Array, model: Array, labels: Array, calibration: Calibr
                              covariance=float(calibration.influence[:, 1] @ (gains - gains.mean())) / n)
 
 
-def base_loss(labels: Array, *, is_binary: bool) -> float:
+def base_loss(labels: Array, *, kind: LabelKind) -> float:
     """The mean loss of the best constant: the entropy of the classes, with half a row more of each, or the variance.
 
     Args:
-        labels: [n] 0 and 1, or numbers.
+        labels: [n] 0 and 1, class numbers, or numbers.
+
+    Returns:
+        The loss; nan for other labels.
     """
-    if not is_binary:
-        return float(np.var(labels, ddof=1)) if len(labels) > 1 else math.nan
-    p = (float(np.sum(labels)) + 0.5) / (len(labels) + 1)
-    return -(p * math.log(p) + (1 - p) * math.log1p(-p))
+    if kind in ("numbers", "other"):
+        return float(np.var(labels, ddof=1)) if kind == "numbers" and len(labels) > 1 else math.nan
+    counts = np.unique(labels, return_counts=True)[1]
+    rows = np.pad(counts, (0, max(2 - len(counts), 0))) + 0.5
+    p = rows / rows.sum()
+    return float(-(p * np.log(p)).sum())
 
 
 def advise(candidates: Sequence[Candidate], *, cost: float = COST, margin: float = MARGIN) -> FederationAdvice:
@@ -263,7 +277,7 @@ def advise(candidates: Sequence[Candidate], *, cost: float = COST, margin: float
     error = math.sqrt(sum(site.variance for site in joins)) / len(sites)
     gain = sum(site.advice.expected.value for site in joins) / len(sites) - _largest_of(len(values)) * error
     shared = next((part for c, part in judged if c.method == chosen and c.model == "shared"), None)
-    return FederationAdvice(chosen if joins else None, tuple(site.advice for site in sites), values,
+    return FederationAdvice(chosen if joins else None, chosen, tuple(site.advice for site in sites), values,
                             gain if joins else 0.0, tuple(
                                 shared is not None and shared[k].advice.answer != "join" for k in range(len(sites))))
 
@@ -332,7 +346,7 @@ def _answer(candidate: Candidate, k: int, posterior: Posterior, value: float, ma
     gain = candidate.sites[k].gain
     if gain == -math.inf:
         return "stay alone", "diverged"
-    if not candidate.has_converged:
+    if not (candidate.is_settled if isinstance(candidate.is_settled, bool) else candidate.is_settled[k]):
         return "unclear", "not converged"
     if not math.isfinite(gain):
         return "unclear", "no evidence"

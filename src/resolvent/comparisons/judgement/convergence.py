@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import GAP, run_columns
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.errors import count_of
 from resolvent.problem.solvers import LBFGS

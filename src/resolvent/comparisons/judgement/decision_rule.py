@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from resolvent.comparisons.judgement.advice import COST, MARGIN
 from resolvent.errors import check_range
 
 __all__ = ["DecisionRule"]
@@ -13,18 +14,18 @@ class DecisionRule:
 
     Attributes:
         cost: how many times as bad a loss is as a gain of the same size, positive.
-        margin: gains smaller than this make no difference; in units of the score. Default: half a point of a share, 1 %
-            of the mean score of training alone otherwise.
+        margin: gains and losses up to this size make no difference; in skill, or in units of the metric with
+            ``decide_by``.
 
     Raises:
         InputError: ``cost`` or ``margin`` is not positive.
 
     Example:
-        >>> rule = rv.DecisionRule(cost=2.0)  # a loss of one point is as bad as a missed gain of two
+        >>> rule = rv.DecisionRule(cost=1.0)  # a loss of one point is as bad as a missed gain of one
     """
 
-    cost: float = 1.0
-    margin: float | None = None
+    cost: float = COST
+    margin: float = MARGIN
 
     def __post_init__(self) -> None:
         check_range(self, "(0, inf)", cost=self.cost, margin=self.margin)

@@ -1,4 +1,4 @@
-"""The metric by which the methods of an experiment are compared."""
+"""The metric that is shown beside the advice, and decides if the user says so."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,21 +17,23 @@ MAX_SHARE = 0.8  # largest share of one class; above it, the accuracy mostly say
 
 
 class DecisiveMetric(NamedTuple):
-    """The choice of the metric that compares methods.
+    """The metric that is shown beside the advice.
 
     Attributes:
         metrics: all metrics that a run must compute, including this one.
         note: why the metric was chosen, for the reader of a report; empty if it is the score of the model.
+        decides: whether the advice is by this metric, because the user says so, and not by a proper score.
     """
 
     name: str
     metrics: dict[str, Metric]
     note: str
+    decides: bool = False
 
 
 def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[str, Metric],
                            decide_by: str | None) -> DecisiveMetric:
-    """The metric that compares methods: the user's choice, or one that fits the task and the balance of the classes.
+    """The metric beside the advice: the user's choice, which decides, or one that fits the task and the classes.
 
     The default is the score of the model's loss: the accuracy, or the squared error. If one class has more than 80 % of
     all samples, it is the balanced accuracy, because a model that always predicts this class would have an accuracy of
@@ -45,7 +47,7 @@ def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[s
 
 def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, Metric],
                     decide_by: str | None) -> DecisiveMetric:
-    """The metric that compares methods, see ``choose_decisive_metric``, from the share of the most frequent class.
+    """The metric beside the advice, see ``choose_decisive_metric``, from the share of the most frequent class.
 
     Args:
         share: the largest share of a class among all samples; 0 for regression.
@@ -57,10 +59,10 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
             return DecisiveMetric(score, dict(metrics), "")
         chosen = BalancedAccuracy()
         return DecisiveMetric(chosen.name, {chosen.name: chosen, **metrics},
-                              f"Methods are compared by the balanced accuracy, because class {shorten(name)} has "
+                              f"Beside the advice stands the balanced accuracy, because class {shorten(name)} has "
                               f"{share:.0%} of all samples (decide_by changes this)")
     if decide_by in (score, "loss", *metrics):
-        return DecisiveMetric(decide_by, dict(metrics), _note(decide_by))
+        return DecisiveMetric(decide_by, dict(metrics), _note(decide_by), decides=True)
     registry = registries()[Metric]
     part = registry.name_of(decide_by)
     if part is None:
@@ -68,11 +70,11 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
         raise InputError(f"decide_by: there is no metric {quote(decide_by)}{alternatives(decide_by, names)}")
     added: Metric = registry.functions[part]()
     name = decide_by if decide_by != part else added.name
-    return DecisiveMetric(name, {**metrics, name: added}, _note(name))
+    return DecisiveMetric(name, {**metrics, name: added}, _note(name), decides=True)
 
 
 def decisive_score(metrics: Mapping[str, Metric] | None, decide_by: str | None, problem: Problem) -> tuple[str, bool]:
-    """The name of the metric that compares methods, and whether higher values of it are better."""
+    """The name of the metric beside the advice, and whether higher values of it are better."""
     name = decide_by or problem.score_name
     if metrics and name in metrics:
         return name, metrics[name].higher_is_better
@@ -80,7 +82,7 @@ def decisive_score(metrics: Mapping[str, Metric] | None, decide_by: str | None, 
 
 
 def _note(name: str) -> str:
-    return f"Methods are compared by this metric: {name.replace('_', ' ')}"
+    return f"The advice is by this metric, and not by a proper score: {name.replace('_', ' ')}"
 
 
 def _largest_class(data: FederatedData) -> tuple[float, str]:

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import run_columns
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.simulator.record.run_readings import diverged_parties
 

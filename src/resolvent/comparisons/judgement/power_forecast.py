@@ -7,9 +7,6 @@ A gain on n rows with the variance v has the variance v n / N on N rows. Its int
 
     N = n v (z_0.975 + z_power)^2 / d^2
 
-For a metric by class, the further rows have the classes in the shares of the present ones, and N is that of the class
-with the fewest rows. The variance between seeds is counted as if it shrank with the rows.
-
 Before a run there is no interval. If exactly one of two models is right in a share q of the rows, the difference d of
 their accuracies has the variance (q - d^2) / n, so that the smallest gain that is shown with this probability is
 
@@ -24,26 +21,12 @@ Source: Cohen, *Statistical Power Analysis for the Behavioral Sciences*, 2nd edi
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from resolvent.predict.intervals import LEVEL, Interval
+from resolvent.predict.intervals import LEVEL
 
 POWER = 0.8
 DIFFERING = 0.2
 _MAX_ROWS = 10**9
-
-
-class Forecast(NamedTuple):
-    """The number of further test rows that would show a gain.
-
-    Attributes:
-        rows: number of further test rows; 0 if there are enough.
-        rarest: number of these in the rarest class, if the score is computed by class; otherwise 0.
-    """
-
-    gain: float
-    rows: int
-    rarest: int
 
 
 def further_rows(variance: float, rows: int, gain: float, power: float = POWER) -> int | None:
@@ -88,29 +71,6 @@ def smallest_gain(test_rows: Sequence[int], differing: float = DIFFERING, power:
     unit = z**2 * sum(1 / rows for rows in test_rows) / len(test_rows) ** 2
     gain = math.sqrt(unit * differing / (1 + unit))
     return gain if gain <= differing else None
-
-
-def forecast(interval: Interval, variance: float, test_rows: int, rarest_class: int, gain: float) -> Forecast | None:
-    """The further test rows of a site that would show a gain.
-
-    Args:
-        interval: that of the present rows.
-        variance: the variance of the gain on them. The width of the interval is not used: with few rows it is much
-            wider than the gain varies.
-        rarest_class: number of these in the rarest class, if the score is computed by class; otherwise 0.
-
-    Returns:
-        The forecast; None if the interval already excludes zero, or is not defined.
-    """
-    if interval.sign:
-        return None
-    if not rarest_class:
-        rows = further_rows(variance, test_rows, gain)
-        return None if rows is None else Forecast(gain, rows, 0)
-    rarest = further_rows(variance, rarest_class, gain)
-    if rarest is None:
-        return None
-    return Forecast(gain, math.ceil(rarest * test_rows / rarest_class), rarest)
 
 
 def _normal_quantile(probability: float) -> float:

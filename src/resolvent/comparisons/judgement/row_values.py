@@ -1,17 +1,19 @@
 """The value of every test row with every method: the measurements from which intervals are computed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
+from resolvent.comparisons.judgement.advice import LabelKind
+from resolvent.comparisons.judgement.calibration_slope import winning_log_odds
+from resolvent.comparisons.judgement.column_tests import MOST_COLUMNS, ColumnSums, column_sums
 from resolvent.data.federated import FederatedData, Task
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -20,6 +22,7 @@ from resolvent.predict.site_values import SiteRows
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import Metric, Predictions, Sampling
 from resolvent.problem.models.losses import BinaryCrossEntropy, CrossEntropy, Loss, SquaredError, score_rows
+from resolvent.problem.models.model import LinearModel, Model
 from resolvent.simulator.record.party_metrics import uninformative
 from resolvent.simulator.record.result import Result
 from resolvent.xla.shapes import shapes_of
@@ -28,6 +31,13 @@ _SPLIT = "test"
 _MAX_BYTES = 2**28  # size of the personal models that are evaluated at a time
 _KEYS = ("seed", "party", "row")
 _BY_CLASS: tuple[Sampling, ...] = ("classes", "ranks")
+_PLAIN = (CrossEntropy, BinaryCrossEntropy, SquaredError)  # losses with predictions that need no training
+
+Quantity = Literal["loss", "shared", "predictor", "outcome"]
+"""Of a method at a row: the loss of the personal model; the loss of the shared model; the linear predictor of the
+shared model for ``calibration_slope``, and the 0 or 1, or the number, that it predicts."""
+_QUANTITIES: tuple[Quantity, ...] = ("loss", "shared", "predictor", "outcome")
+_KINDS: tuple[LabelKind, ...] = ("binary", "classes", "numbers", "other")
 
 Values = NDArray[np.float64]
 
@@ -57,6 +67,11 @@ class RowValues:
             the worst infinity where the outputs of the model are not finite, because the training diverged.
         sampling: how intervals resample the rows, see ``Metric``.
         classes: [R] the class of the row; None if ``sampling`` is ``rows``.
+        kind: what the labels are.
+        labels: [R] class numbers or numbers; nan for other labels.
+        models: (method, quantity) -> [R], see ``Quantity``: what the advice reads of the models.
+        columns: (method, party) -> the sums of the tests of the inputs of a linear model, of the first seed.
+        column_names: the names of the inputs.
     """
 
     seed: NDArray[np.int64]
@@ -65,6 +80,11 @@ class RowValues:
     values: dict[str, Values]
     sampling: Sampling = "rows"
     classes: NDArray[np.int64] | None = None
+    kind: LabelKind = "other"
+    labels: Values | None = None
+    models: Mapping[tuple[str, Quantity], Values] = field(default_factory=dict)
+    columns: Mapping[tuple[str, int], ColumnSums] = field(default_factory=dict)
+    column_names: tuple[str, ...] = ()
 
     @classmethod
     def concatenate(cls, parts: Sequence["RowValues"]) -> "RowValues":
@@ -72,8 +92,29 @@ class RowValues:
         seed, party, row = (np.concatenate([getattr(p, name) for p in parts]) for name in _KEYS)
         classes = None if parts[0].classes is None else np.concatenate(
             [p.classes for p in parts if p.classes is not None])
+        labels = None if parts[0].labels is None else np.concatenate([p.labels for p in parts if p.labels is not None])
         return cls(seed, party, row, {m: np.concatenate([p.values[m] for p in parts]) for m in parts[0].values},
-                   parts[0].sampling, classes)
+                   parts[0].sampling, classes, parts[0].kind, labels,
+                   {key: np.concatenate([p.models[key] for p in parts]) for key in parts[0].models},
+                   parts[0].columns, parts[0].column_names)
+
+    def chosen(self, index: NDArray[Any] | slice, labels: Mapping[str, str] | None = None) -> "RowValues":
+        """Some of the rows, in this order.
+
+        Args:
+            index: numbers of rows, or a mask.
+            labels: method -> its label in the result; methods that are not named are left out. Default: all.
+        """
+        names = {method: method for method in self.values} if labels is None else labels
+        return RowValues(
+            self.seed[index], self.party[index], self.row[index],
+            {label: self.values[method][index] for method, label in names.items()}, self.sampling,
+            None if self.classes is None else self.classes[index], self.kind,
+            None if self.labels is None else self.labels[index],
+            {(names[method], quantity): values[index] for (method, quantity), values in self.models.items()
+             if method in names},
+            {(names[method], party): sums for (method, party), sums in self.columns.items() if method in names},
+            self.column_names)
 
     def sites(self) -> Iterator[tuple[int, SiteRows]]:
         """The id and the rows of each party that has test rows."""
@@ -99,6 +140,7 @@ class RowValues:
         """Write a Parquet file with the columns seed, party and row, and ``value METHOD`` for each method.
 
         A column named after ``sampling``, such as ``classes``, has the class of each row where intervals need it.
+        ``label KIND`` has the labels, and ``loss METHOD``, ``shared METHOD`` and so on what the advice reads.
         """
         import pandas as pd
 
@@ -106,6 +148,9 @@ class RowValues:
         if self.classes is not None:
             columns[self.sampling] = self.classes
         columns |= {f"value {method}": values for method, values in self.values.items()}
+        if self.labels is not None:
+            columns[f"label {self.kind}"] = self.labels
+        columns |= {f"{quantity} {method}": values for (method, quantity), values in self.models.items()}
         pd.DataFrame(columns).to_parquet(path, index=False)
 
     @classmethod
@@ -117,8 +162,13 @@ class RowValues:
         seed, party, row = (frame[name].to_numpy(dtype=np.int64) for name in _KEYS)
         sampling: Sampling = next((name for name in _BY_CLASS if name in frame), "rows")
         classes = None if sampling == "rows" else frame[sampling].to_numpy(dtype=np.int64)
-        return cls(seed, party, row, {c.removeprefix("value "): frame[c].to_numpy(dtype=float)
-                                     for c in frame.columns if c.startswith("value ")}, sampling, classes)
+        columns = {c: frame[c].to_numpy(dtype=float) for c in frame.columns}
+        kind: LabelKind = next((kind for kind in _KINDS if f"label {kind}" in columns), "other")
+        models = {(c.removeprefix(f"{quantity} "), quantity): values for c, values in columns.items()
+                  for quantity in _QUANTITIES if c.startswith(f"{quantity} ")}
+        return cls(seed, party, row, {c.removeprefix("value "): values for c, values in columns.items()
+                                     if c.startswith("value ")}, sampling, classes, kind, columns.get(f"label {kind}"),
+                   models)
 
 
 class RunPredictions(NamedTuple):
@@ -129,6 +179,9 @@ class RunPredictions(NamedTuple):
         rows: for each of them the numbers of its test rows.
         methods: labels of the methods and of a baseline that needs no training.
         of_method: function from such a label to position of a party of this process -> predictions for its rows.
+        of_shared: the same for the shared model of a method; None if the method has none.
+        of_columns: the sums of the tests of the inputs with the shared model of a method; empty if it is not linear.
+        column_names: the names of the inputs.
         total: function from values of this process's parties, 0 elsewhere, to those of all processes.
     """
 
@@ -137,13 +190,18 @@ class RunPredictions(NamedTuple):
     rows: list[NDArray[np.integer]]
     methods: tuple[str, ...]
     of_method: Callable[[str], dict[int, Predictions]]
+    of_shared: Callable[[str], dict[int, Predictions] | None]
+    of_columns: Callable[[str], dict[int, ColumnSums]]
+    column_names: tuple[str, ...]
     loss: Loss
     task: Task
     total: Callable[[Values], Values]
 
     def stored(self) -> "RunPredictions":
         """The same predictions, computed now, so that the models are no longer needed."""
-        return self._replace(of_method={label: self.of_method(label) for label in self.methods}.__getitem__)
+        return self._replace(of_method={label: self.of_method(label) for label in self.methods}.__getitem__,
+                             of_shared={label: self.of_shared(label) for label in self.methods}.__getitem__,
+                             of_columns={label: self.of_columns(label) for label in self.methods}.__getitem__)
 
 
 def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | None = None,
@@ -171,7 +229,7 @@ def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | Non
     position = [np.arange(o, o + n) for o, n in zip(offset, sizes, strict=True)]
     counts = [np.ones(len(p), bool) if is_repeated is None else ~is_repeated[p] for p in position]
     baseline = baseline_name(data, results)
-    has_baseline = isinstance(model.loss, CrossEntropy | BinaryCrossEntropy | SquaredError)
+    has_baseline = isinstance(model.loss, _PLAIN)
 
     def of_method(label: str) -> dict[int, Predictions]:
         if label == baseline:
@@ -187,14 +245,26 @@ def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | Non
                            for i, p in predictions.items()}
         return predictions if is_repeated is None else {i: _chosen(p, counts[i]) for i, p in predictions.items()}
 
+    def of_shared(label: str) -> dict[int, Predictions] | None:
+        if label == baseline or results[label].server_model is None:
+            return None
+        predictions = _predictions(results[label], parties, data, is_shared=True)
+        return predictions if is_repeated is None else {i: _chosen(p, counts[i]) for i, p in predictions.items()}
+
+    def of_columns(label: str) -> dict[int, ColumnSums]:
+        has_columns = is_linear(model, data) and not first.parties_view.is_shared
+        shared = of_shared(label) if has_columns else None
+        return {} if shared is None else {i: _column_sums(
+            model.loss, data.party(int(parties[i]), _SPLIT)[0][counts[i]], p, results[label].server_model)
+            for i, p in shared.items()}
+
     return RunPredictions(
         first.seed, parties, [(p if rows is None else np.asarray(rows)[p])[c] for p, c in zip(
-            position, counts, strict=True)], (*results, *([baseline] if has_baseline else [])), of_method, model.loss,
-        data.task, first.parties_view.sum_over_processes)
+            position, counts, strict=True)], (*results, *([baseline] if has_baseline else [])), of_method, of_shared,
+        of_columns, input_names(data), model.loss, data.task, first.parties_view.sum_over_processes)
 
 
-def measure_rows(runs: Sequence[RunPredictions], score: Score,
-                 choices: Mapping[str, Sequence[str]] = MappingProxyType({})) -> RowValues:
+def measure_rows(runs: Sequence[RunPredictions], score: Score) -> RowValues:
     """The value of every test row of one seed with every method.
 
     The predictions of several folds are put together before the values are computed, so that a metric that is no mean
@@ -204,20 +274,102 @@ def measure_rows(runs: Sequence[RunPredictions], score: Score,
 
     Args:
         runs: the predictions of the seed: one run, or one for each fold.
-        choices: further labels, each with the method whose predictions it has in each run.
     """
     first = runs[0]
     rows = [np.concatenate([run.rows[i] for run in runs]) for i in range(len(first.parties))]
     sizes = np.array([len(of_party) for of_party in rows])
-    sampling = _sampling(score, first.task)
-    values, classes = dict[str, Values](), None
-    for label, of_runs in ({m: [m] * len(runs) for m in first.methods} | dict(choices)).items():
-        predictions = _joined([run.of_method(m) for run, m in zip(runs, of_runs, strict=True)])
-        values[label] = first.total(_collect(predictions, sizes, partial(_row_values, score=score, loss=first.loss)))
-        if sampling != "rows" and classes is None:
-            classes = first.total(_collect(predictions, sizes, _labels)).astype(np.int64)
+
+    def collected(predictions: dict[int, Predictions], values_of: Callable[[list[Predictions]], Values]) -> Values:
+        return first.total(_collect(predictions, sizes, values_of))
+
+    sampling, kind = _sampling(score, first.task), label_kind(first.loss)
+    values, models = dict[str, Values](), dict[tuple[str, Quantity], Values]()
+    columns = dict[tuple[str, int], ColumnSums]()
+    classes = labels = None
+    for label in first.methods:
+        predictions = _joined([run.of_method(label) for run in runs])
+        values[label] = collected(predictions, partial(_row_values, score=score, loss=first.loss))
+        models[label, "loss"] = collected(predictions, partial(_losses, loss=first.loss))
+        if labels is None:
+            labels = collected(predictions, partial(_plain_labels, kind=kind))
+            classes = None if sampling == "rows" else collected(predictions, _labels).astype(np.int64)
+        of_shared = [run.of_shared(label) for run in runs]
+        shared = [part for part in of_shared if part is not None]
+        if len(shared) == len(runs):
+            for quantity, of_rows in _shared_quantities(first.loss, kind).items():
+                models[label, quantity] = collected(_joined(shared), of_rows)
+        for run in runs:
+            for i, sums in run.of_columns(label).items():
+                key = label, int(first.parties[i])
+                columns[key] = columns[key] + sums if key in columns else sums
     return RowValues(np.full(sizes.sum(), first.seed), np.repeat(first.parties, sizes).astype(np.int64),
-                     np.concatenate(rows), values, sampling, classes)
+                     np.concatenate(rows), values, sampling, classes, kind, labels, models, columns,
+                     first.column_names)
+
+
+def is_linear(model: Model, data: FederatedData) -> bool:
+    """Whether the coefficients of columns are tested: of a linear model with one linear predictor and few columns."""
+    return (isinstance(model, LinearModel) and isinstance(model.loss, _PLAIN) and data.is_in_memory
+            and model.outputs <= (2 if isinstance(model.loss, CrossEntropy) else 1) and model.features <= MOST_COLUMNS)
+
+
+def input_names(data: FederatedData) -> tuple[str, ...]:
+    """The names of the inputs, which are numbered if they have none."""
+    size = int(np.prod(data.input_shape))
+    return tuple(data.features) if len(data.features) == size else tuple(f"input {j}" for j in range(size))
+
+
+def _column_sums(loss: Loss, x: Any, predictions: Predictions, shared: Any) -> ColumnSums:
+    weight, kind = np.asarray(shared["weight"], dtype=np.float64), label_kind(loss)
+    outcome, predictor = (_predictors([predictions], kind, part) for part in (0, 1))
+    return column_sums(np.asarray(x, dtype=np.float64).reshape(len(outcome), -1), outcome, predictor,
+                       weight[1] - weight[0] if len(weight) == 2 else weight[0], is_binary=kind != "numbers")
+
+
+def label_kind(loss: Loss) -> LabelKind:
+    """What the labels of a loss are, for the advice."""
+    if isinstance(loss, BinaryCrossEntropy):
+        return "binary"
+    return "classes" if isinstance(loss, CrossEntropy) else "numbers" if isinstance(loss, SquaredError) else "other"
+
+
+def _shared_quantities(loss: Loss, kind: LabelKind) -> dict[Quantity, Callable[[list[Predictions]], Values]]:
+    """What the advice reads of the shared model's predictions."""
+    of_loss: dict[Quantity, Callable[[list[Predictions]], Values]] = {"shared": partial(_losses, loss=loss)}
+    return of_loss if kind == "other" else of_loss | {
+        "predictor": partial(_predictors, kind=kind, part=1), "outcome": partial(_predictors, kind=kind, part=0)}
+
+
+def _losses(predictions: list[Predictions], loss: Loss) -> Values:
+    return _row_values(predictions, Score("loss", higher_is_better=False), loss)
+
+
+def _predictors(predictions: list[Predictions], kind: LabelKind, part: int) -> Values:
+    """[R] the outcomes (part 0), or the linear predictors (part 1), of ``calibration_slope``; nan without a number."""
+    values = []
+    for of_party in predictions:
+        labels, outputs = np.asarray(of_party.labels), np.asarray(of_party.outputs, dtype=np.float64)
+        if kind == "classes" and outputs.shape[-1] == 2:
+            pair = labels, outputs[:, 1] - outputs[:, 0]
+        elif kind == "classes":
+            pair = winning_log_odds(of_party.probabilities, labels)
+        else:
+            pair = _of_one_number(labels), _of_one_number(outputs)
+        values.append(np.asarray(pair[part], dtype=np.float64))
+    return np.concatenate(values)
+
+
+def _plain_labels(predictions: list[Predictions], kind: LabelKind) -> Values:
+    """[R] class numbers or numbers; nan for other labels."""
+    if kind == "other":
+        return np.full(sum(tree.count_rows(p.outputs) for p in predictions), np.nan)
+    return np.concatenate([_of_one_number(p.labels) for p in predictions])
+
+
+def _of_one_number(values: Any) -> Values:
+    """[n] from [n] or [n, 1]; nan for several numbers a row."""
+    rows = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    return rows[:, 0] if rows.shape[1] == 1 else np.full(len(rows), np.nan)
 
 
 def centred(probabilities: NDArray[Any] | None, of_training: NDArray[Any] | None) -> NDArray[np.float64] | None:
@@ -267,9 +419,20 @@ def baseline_name(data: FederatedData, methods: Sequence[str] | dict[str, Any]) 
     return name
 
 
-def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedData,
-                 split: str = _SPLIT) -> dict[int, Predictions]:
-    """The predictions of personal models for the samples of this process: position among the parties -> them."""
+def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedData, split: str = _SPLIT, *,
+                 is_shared: bool = False) -> dict[int, Predictions]:
+    """The predictions of the personal models, or of the shared one, for the samples of this process.
+
+    Returns:
+        Position among the parties -> the predictions.
+    """
+    if is_shared:
+        first = np.zeros(len(parties), np.int32)
+        shared = tree.stack(result.server_model, 1)
+        return {int(positions[p.position]): p.predictions
+                for problem, positions in result.parties_view.sampled_parties(parties)
+                for p in predictions_of_parties(problem, shared, first[positions], parties[positions], (split,),
+                                                data.task)}
     model = jax.tree.leaves(shapes_of(result.problem.init, jax.random.key(0)))
     size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in model)
     block = int(np.clip(_MAX_BYTES // max(size, 1), 1, len(parties)))
@@ -348,12 +511,14 @@ def _losses_or_scores(loss: Loss, outputs: Any, labels: Any, *, is_loss: bool) -
     return loss.loss(outputs, labels) if is_loss else score_rows(loss, outputs, labels)
 
 
-def measure_models(models: Mapping[str, Vector], problem: LearningProblem, data: FederatedData, score: Score, *,
-                   seed: int, party: int, rows: NDArray[np.integer] | None = None) -> RowValues | None:
+def measure_models(models: Mapping[str, Vector], shared: Mapping[str, Vector], problem: LearningProblem,
+                   data: FederatedData, score: Score, *, seed: int, party: int,
+                   rows: NDArray[np.integer] | None = None) -> RowValues | None:
     """The value of every test row of one party with each of its models, and with predictions that need no training.
 
     Args:
         models: method -> the party's model.
+        shared: method -> its shared model, of methods that have one.
         rows: [total] the number of each sample before the split of this seed; default: 0, 1, and so on.
 
     Returns:
@@ -363,13 +528,26 @@ def measure_models(models: Mapping[str, Vector], problem: LearningProblem, data:
     position = np.arange(split.offset[0], split.offset[0] + split.length[0])
     if not len(position):
         return None
-    predictions = {label: [p.predictions for p in predictions_of_parties(
-        problem, tree.stack(model, 1), first, first, (_SPLIT,), data.task)] for label, model in models.items()}
-    loss, sampling = problem.model.loss, _sampling(score, data.task)
-    if isinstance(loss, CrossEntropy | BinaryCrossEntropy | SquaredError):
-        predictions[baseline_name(data, predictions)] = _constant_predictions(data, first, loss)
-    return RowValues(np.full(len(position), seed), np.full(len(position), party, np.int64),
-                     position if rows is None else np.asarray(rows)[position],
-                     {label: _row_values(of_label, score, loss) for label, of_label in predictions.items()},
-                     sampling, None if sampling == "rows" else _labels(
-                         next(iter(predictions.values()))).astype(np.int64))
+
+    def predictions(model: Vector) -> dict[int, Predictions]:
+        return {p.position: p.predictions for p in predictions_of_parties(
+            problem, tree.stack(model, 1), first, first, (_SPLIT,), data.task)}
+
+    loss, baseline = problem.model.loss, baseline_name(data, [*models])
+    of_models = {label: predictions(model) for label, model in models.items()}
+    if isinstance(loss, _PLAIN):
+        of_models[baseline] = {0: _constant_predictions(data, first, loss)[0]}
+    of_shared = {label: predictions(model) for label, model in shared.items()}
+    has_columns = is_linear(problem.model, data)
+
+    def of_columns(label: str) -> dict[int, ColumnSums]:
+        if label not in shared or not has_columns:
+            return {}
+        return {0: _column_sums(loss, data.party(0, _SPLIT)[0], of_shared[label][0], shared[label])}
+
+    run = RunPredictions(seed, first.astype(np.int64), [position if rows is None else np.asarray(rows)[position]],
+                         tuple(of_models), of_models.__getitem__, of_shared.get, of_columns, input_names(data), loss,
+                         data.task, lambda values: values)
+    measured = measure_rows([run], score)
+    return replace(measured, party=np.full(len(position), party, np.int64),
+                   columns={(label, party): sums for (label, _), sums in measured.columns.items()})

@@ -3,116 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.metrics import is_share, range_of, run_columns
-from resolvent.comparisons.judgement.power_forecast import Forecast
-from resolvent.comparisons.judgement.row_values import RowValues
-from resolvent.predict.intervals import Interval, Pool, mean_interval
+from resolvent.comparisons.judgement.advice import FederationAdvice, ModelKind, SiteAdvice, SiteEvidence
+from resolvent.comparisons.judgement.evidence import Evidence
+from resolvent.comparisons.judgement.metrics import range_of
+from resolvent.comparisons.judgement.row_evidence import SiteFacts, facts_of_site
+from resolvent.predict.intervals import Interval, Pool, mean_interval, student_quantile
 from resolvent.predict.site_values import SEED, SiteRows, SiteValues, difference, measure_site, not_finite
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEW_ROWS = 20  # a site with fewer test rows is marked, and one with less than half as many of a class
 
-CHOSEN = "the method that each fold chooses"  # label of its values among those of the test rows
-
 Values = NDArray[np.float64]
-Advice = Literal["join", "probably join", "no difference", "stay alone"]
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """The measurements by which methods are judged.
-
-    Attributes:
-        higher_is_better: whether larger values are better.
-        alone: the label of training alone, or None.
-        parties: the names of the sites, by id.
-        metrics: all metrics; with the columns seed, method, round, party, split, metric and value.
-        rows: the values of single test rows; None if the problem has none.
-        baseline: the label of the predictions that need no training, if the rows have it.
-        train: number of training rows of each party, if they are known.
-        traffic: method -> bytes that are sent in a run, if they are known.
-        bounds: labels of the methods that train on pooled rows, which no federation can run.
-        folds: number of folds of each seed; 1: one split of the rows.
-        fold_choices: the method that the validation rows of each fold choose. The rows have its values as ``CHOSEN``.
-    """
-
-    score: str
-    split: str
-    higher_is_better: bool
-    methods: tuple[str, ...]
-    alone: str | None
-    parties: Sequence[str] | Mapping[int, str]
-    metrics: "pd.DataFrame"
-    seeds: tuple[int, ...]
-    rows: RowValues | None = None
-    baseline: str | None = None
-    train: Sequence[int] | None = None
-    traffic: Mapping[str, float] | None = None
-    bounds: frozenset[str] = frozenset()
-    folds: int = 1
-    fold_choices: tuple[str, ...] = ()
-
-    @property
-    def candidates(self) -> tuple[str, ...]:
-        """The labels of the methods that the federation can run."""
-        return tuple(m for m in self.methods if m != self.alone and m not in self.bounds)
-
-    @property
-    def is_share(self) -> bool:
-        """Whether the score lies between 0 and 1."""
-        return is_share(self.score)
-
-    def last(self, metric: str, split: str) -> "pd.Series":
-        """The values of a metric at the last evaluation, by (method, seed, party)."""
-        rows = self.metrics[(self.metrics["metric"] == metric) & (self.metrics["split"] == split)]
-        rows = rows[rows["round"] == rows.groupby(["method", *run_columns(rows)])["round"].transform("max")]
-        values: pd.Series = rows.set_index(["method", "seed", "party"])["value"].astype(float)
-        return values
-
-
-class Decision(NamedTuple):
-    """What a site should do, see ``resolvent.comparisons.judgement.decisions``.
-
-    Attributes:
-        method: the method to use: that of the federation, or training alone.
-        advice: ``join``, ``probably join``, ``no difference`` or ``stay alone``.
-        probability: the probability that the site gains from the federation.
-        federation: the method that the federation should run; None without validation rows.
-        gain: gain of this method over training alone, on the site's own test rows.
-        expected: the gain to expect, from the test rows of all sites, with its interval.
-        forecast: the further test rows that would show the gain; None where the advice does not need them.
-    """
-
-    method: str
-    advice: Advice
-    probability: float
-    federation: str | None
-    gain: Interval
-    expected: Interval
-    forecast: Forecast | None = None
-
-
-class MethodChoice(NamedTuple):
-    """The method that the federation should run.
-
-    Attributes:
-        method: its label.
-        best: the method with the best mean over the sites on validation rows; another one if a simpler is as good.
-        sites: number of sites whose validation rows were compared.
-        folds: method -> number of folds whose validation rows choose it; empty without folds.
-    """
-
-    method: str
-    best: str
-    sites: int
-    folds: Mapping[str, int] = MappingProxyType({})
 
 
 class SiteJudgement(NamedTuple):
@@ -126,9 +31,10 @@ class SiteJudgement(NamedTuple):
         scores: the score of each method and of the baseline.
         gains: the gain of each method and of the baseline over training alone; positive values are better for every
             score; without numbers where training alone diverged.
-        decision: what the site should do; None before it is decided, without training alone among the methods, or if it
+        advice: what the site should do; None before it is decided, without training alone among the methods, or if it
             diverged at this site.
         variances: the unbiased variance of each gain; without those that are not known.
+        facts: what the rows say about the models, for the advice.
     """
 
     party: int
@@ -137,8 +43,9 @@ class SiteJudgement(NamedTuple):
     rarest_class: int
     scores: dict[str, Interval]
     gains: dict[str, Interval]
-    decision: Decision | None = None
+    advice: SiteAdvice | None = None
     variances: Mapping[str, float] = MappingProxyType({})
+    facts: SiteFacts = SiteFacts()
 
     def has_reference(self, alone: str | None) -> bool:
         """Whether a method can be compared with training alone, which has not diverged at this site."""
@@ -173,12 +80,12 @@ class Sites:
     Attributes:
         sites: one judgement per site.
         means: means over the sites; None without test rows, or if a method diverged.
-        choice: the method that the federation should run; None before it is chosen, or without validation rows.
+        federation: the method that the federation should run; None before it is decided, or without training alone.
     """
 
     sites: tuple[SiteJudgement, ...]
     means: Means | None
-    choice: MethodChoice | None = None
+    federation: FederationAdvice | None = None
 
 
 def judge_sites(evidence: Evidence) -> Sites:
@@ -193,10 +100,13 @@ def judge_sites(evidence: Evidence) -> Sites:
                 pool.add(site.sample, weight)
             limits.append(site.limits)
         others = [m for m in methods if m != evidence.alone] if evidence.alone is not None else []
-        sites.append(SiteJudgement(party, evidence.parties[party], rows.is_tested.shape[1], rows.rarest_class,
-                                   dict(zip(methods, site.intervals, strict=False)),
-                                   dict(zip(others, site.intervals[len(methods):], strict=False)),
-                                   variances=dict(zip(others, site.variances[len(methods):].tolist(), strict=False))))
+        scores = dict(zip(methods, site.intervals, strict=False))
+        gains = dict(zip(others, site.intervals[len(methods):], strict=False))
+        variances = dict(zip(others, site.variances[len(methods):].tolist(), strict=False))
+        of_party = evidence.rows.chosen(evidence.rows.party == party)
+        sites.append(SiteJudgement(party, evidence.parties[party], rows.is_tested.shape[1], rows.rarest_class, scores,
+                                   gains, variances=variances, facts=SiteFacts() if of_party.labels is None else
+                                   facts_of_site(of_party, evidence, scores, gains, variances)))
     has_diverged = any(np.isinf(i.value) for s in sites for i in (*s.scores.values(), *s.gains.values()))
     if has_diverged or pools[0].is_empty:
         return Sites(tuple(sites), None)
@@ -246,9 +156,27 @@ def _by_seeds(evidence: Evidence) -> list[SiteJudgement]:
         values: dict[str, Any] = {m: of_party.loc[m].to_numpy(dtype=float) for m in evidence.methods}
         gains = {m: _of_seeds(difference(values[m], values[evidence.alone], sign))
                  for m in evidence.methods if m != evidence.alone} if evidence.alone is not None else {}
-        judgements.append(SiteJudgement(party, evidence.parties[party], 0, 0,
-                                        {m: _of_seeds(v) for m, v in values.items()}, gains))
+        of_seeds = {m: _of_seeds(v) for m, v in values.items()}
+        judgements.append(SiteJudgement(party, evidence.parties[party], 0, 0, of_seeds, gains,
+                                        facts=_facts_of_seeds(evidence, of_seeds, gains)))
     return judgements
+
+
+def _facts_of_seeds(evidence: Evidence, scores: Mapping[str, Interval], gains: Mapping[str, Interval]) -> SiteFacts:
+    """The evidence of gains that several seeds have measured: without losses of rows and without a calibration."""
+    if evidence.alone is None:
+        return SiteFacts()
+    seeds = len(evidence.seeds)
+    unit = 1.0 if evidence.is_share else abs(scores[evidence.alone].value)
+    reach = float(student_quantile(seeds - 1))
+    of_methods: dict[str, Mapping[ModelKind, SiteEvidence]] = {}
+    for method in evidence.candidates:
+        gain = gains[method]
+        is_known = np.isfinite(gain).all() and unit > 0
+        variance = ((gain.high - gain.low) / (2 * reach * unit)) ** 2 if is_known else np.inf
+        value = gain.value / unit if is_known else -np.inf if gain.value == -np.inf else np.nan
+        of_methods[method] = {"personal": SiteEvidence(value, variance, seeds)}
+    return SiteFacts(unit, {}, of_methods)
 
 
 def _of_seeds(values: Values) -> Interval:

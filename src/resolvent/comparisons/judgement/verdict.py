@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from resolvent.comparisons.judgement.advice import SiteAdvice
 from resolvent.comparisons.judgement.convergence import Convergence, convergence_of_methods
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, diverged_sites, no_reference
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.gap import GAP_COLUMNS, gap_finding, gap_table
-from resolvent.comparisons.judgement.metrics import GAP, format_value, range_of, run_columns, title_of
-from resolvent.comparisons.judgement.sites import Evidence, SiteJudgement, Sites, judge_sites
-from resolvent.comparisons.judgement.wording import advice_text, enumerate_names, format_gain
-from resolvent.errors import InputError, count_of
+from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
+from resolvent.comparisons.judgement.sites import SiteJudgement, Sites, judge_sites
+from resolvent.comparisons.judgement.wording import enumerate_names, federation_text
+from resolvent.errors import InputError
 from resolvent.predict.intervals import Interval
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Verdict:
         finding: one or two sentences.
         sites: the judgement of every site; empty if no interval is possible.
         baseline: the label of the predictions that need no training, in the judgements of the sites.
+        decides: whether the advice is by the score, because the user says so, and not by a proper score.
         seeds: the seeds.
         diverged: method -> site -> the round of the first evaluation since which its model there has no score.
         convergence: method -> whether its training has converged, and the number of rounds to try.
@@ -50,6 +53,7 @@ class Verdict:
     finding: str
     sites: Sites = Sites((), None)  # noqa: RUF009 - frozen
     baseline: str | None = None
+    decides: bool = False
     seeds: tuple[int, ...] = (0,)
     diverged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     convergence: Mapping[str, Convergence] = field(default_factory=dict)
@@ -68,7 +72,9 @@ class Verdict:
         if not self.sites.sites:
             raise InputError("there is no recommendation without intervals: they need test rows, or several seeds "
                              "(seeds=5)")
-        return pd.DataFrame([_recommendation(site) for site in self.sites.sites])
+        federation = self.sites.federation
+        return pd.DataFrame([_recommendation(site, None if federation is None else federation.method, self.alone)
+                             for site in self.sites.sites])
 
     def site_table(self) -> "pd.DataFrame":
         """A row per site and method, see ``Comparison.sites``."""
@@ -80,19 +86,22 @@ class Verdict:
             for site in self.sites.sites for method, score in site.scores.items()])
 
 
-def _recommendation(site: SiteJudgement) -> dict[str, Any]:
+def _recommendation(site: SiteJudgement, method: str | None, alone: str) -> dict[str, Any]:
     """A row of ``Verdict.recommendations``; without numbers where training alone diverged."""
-    decision, nothing = site.decision, Interval(math.nan, math.nan, math.nan)
-    expected, gain = (decision.expected, decision.gain) if decision is not None else (nothing, nothing)
-    forecast = None if decision is None else decision.forecast
-    return {"site": site.name, "use": None if decision is None else decision.method,
-            "advice": None if decision is None else decision.advice,
-            "probability": math.nan if decision is None else decision.probability,
+    advice, nothing = site.advice, Interval(math.nan, math.nan, math.nan)
+    expected, own = (nothing, nothing) if advice is None else (advice.expected, advice.own)
+    return {"site": site.name, "use": used_method(advice, method, alone),
+            "model": None if advice is None else advice.model,
+            "advice": None if advice is None else advice.answer, "reason": None if advice is None else advice.reason,
+            "probability": math.nan if advice is None else advice.probability,
             "expected": expected.value, "expected_low": expected.low, "expected_high": expected.high,
-            "gain": gain.value, "low": gain.low, "high": gain.high, "test_rows": site.test_rows,
-            "gain_to_see": math.nan if forecast is None else forecast.gain,
-            "further_rows": math.nan if forecast is None else forecast.rows,
-            "further_rarest": math.nan if forecast is None else forecast.rarest}
+            "own": own.value, "own_low": own.low, "own_high": own.high, "test_rows": site.test_rows,
+            "settled_by": "" if advice is None else advice.settled_by}
+
+
+def used_method(advice: SiteAdvice | None, method: str | None, alone: str) -> str | None:
+    """The method that a site should use; None where training alone diverged, because there is no reference."""
+    return None if advice is None else method if advice.answer == "join" else alone
 
 
 def _columns(title: str, interval: Any) -> dict[str, float]:
@@ -106,11 +115,13 @@ def judge(evidence: Evidence, sites: Sites | None = None, rule: DecisionRule | N
         sites: the judgements of the sites, if they have judged the methods themselves; default: from the evidence.
         rule: how a site weighs gains and losses.
     """
-    return replace(_judge(evidence, sites, rule), diverged=diverged_sites(evidence),
-                   convergence=convergence_of_methods(evidence))
+    convergence = convergence_of_methods(evidence)
+    return replace(_judge(evidence, sites, convergence, rule), diverged=diverged_sites(evidence),
+                   convergence=convergence)
 
 
-def _judge(evidence: Evidence, sites: Sites | None, rule: DecisionRule | None) -> Verdict:
+def _judge(evidence: Evidence, sites: Sites | None, convergence: Mapping[str, Convergence],
+           rule: DecisionRule | None) -> Verdict:
     score, higher, alone = evidence.score, evidence.higher_is_better, evidence.alone
     methods = list(evidence.methods)
     if score == GAP:
@@ -118,15 +129,15 @@ def _judge(evidence: Evidence, sites: Sites | None, rule: DecisionRule | None) -
         gaps = gap_table(metrics, methods)
         return Verdict(GAP, "train", False, None, gaps, gap_finding(gaps, metrics), seeds=evidence.seeds)
     table = score_table(evidence.metrics, methods, score, higher_is_better=higher, alone=alone, split=evidence.split)
-    sites = decide(judge_sites(evidence) if sites is None else sites, evidence, rule)
+    sites = decide(judge_sites(evidence) if sites is None else sites, evidence, convergence, rule)
     if not sites.sites:
         text = finding(table, score, alone, higher_is_better=higher)
         return Verdict(score, evidence.split, higher, alone, table, text, seeds=evidence.seeds)
     table = _with_intervals(table, sites, alone)
     if evidence.folds > 1:
         table = _with_pooled_scores(table, sites, higher_is_better=higher)
-    text = _finding_with_intervals(table, sites, evidence)
-    return Verdict(score, evidence.split, higher, alone, table, text, sites, evidence.baseline, evidence.seeds)
+    return Verdict(score, evidence.split, higher, alone, table, _finding(table, sites, evidence), sites,
+                   evidence.baseline, evidence.decides, evidence.seeds)
 
 
 def _median_gaps(metrics: "pd.DataFrame") -> "pd.DataFrame":
@@ -157,40 +168,33 @@ def _with_pooled_scores(table: "pd.DataFrame", sites: Sites, *, higher_is_better
     return table.assign(**pd.DataFrame(rows, index=table.index))
 
 
-def _finding_with_intervals(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
-    """The finding, which says only what the intervals show."""
-    alone, score = evidence.alone, evidence.score
-    if alone is None or len(table) < 2:
-        return finding(table, score, alone, higher_is_better=evidence.higher_is_better)
-    compared = [site for site in sites.sites if site.has_reference(alone)]
-    number = len(compared)
-    if not compared:
-        return f"{no_reference(alone)}; {_top_method(table, sites, evidence)}."
-    condition = "" if number == len(sites.sites) else f" where {alone} has not diverged"
-    others = table[table["method"] != alone]
-    harmed, helped = (others[others[column] > 0].sort_values(column, ascending=False, kind="stable")
-                      for column in ("worse", "better"))
-    top = _top_method(table, sites, evidence)
-    if harmed.empty and helped.empty:
-        sites_text = "the only site" if number == 1 else f"any of the {number} sites"
-        return (f"{_advice(sites)}On a site's own rows, no method can be distinguished from training alone at "
-                f"{sites_text}{condition}, {_basis(compared, len(evidence.seeds), evidence.folds)}; {top}.")
-    changed = [(rows, column) for rows, column in ((helped, "better"), (harmed, "worse")) if not rows.empty]
-    parts = [_counted(rows, column) for rows, column in changed]
-    harmless = list(others.loc[(others["worse"] == 0), "method"])
-    if harmless and not harmed.empty:
-        verb = "makes" if len(harmless) == 1 else "make"
-        parts.append(f"{enumerate_names(harmless)} {verb} no site distinguishably worse")
-    parts += _after_correction([column for _, column in changed], compared, list(others["method"]))
-    return f"{_advice(sites)}On their own rows, of {count_of(number, 'site')}{condition}, {'; '.join(parts)}; {top}."
+def _finding(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
+    """The finding: what the federation should run, who should join, and where the shared model does not fit."""
+    alone, untrained = evidence.alone, nothing_learnt(sites, evidence)
+    if alone is None or not evidence.candidates:
+        return untrained or finding(table, evidence.score, alone, higher_is_better=evidence.higher_is_better)
+    if not any(site.has_reference(alone) for site in sites.sites):
+        return f"{no_reference(alone)}."
+    if sites.federation is None:
+        return untrained or finding(table, evidence.score, alone, higher_is_better=evidence.higher_is_better)
+    unit = f" of {title_of(evidence.score)}" if evidence.decides else " of skill"
+    text = federation_text(sites.federation, sites.sites, unit)
+    return f"{untrained} {text}" if untrained and sites.federation.method is None else text
 
 
-def _advice(sites: Sites) -> str:
-    """Which method the federation should run, and how many sites should join it."""
-    decisions = [site.decision for site in sites.sites if site.decision is not None]
-    if not decisions or decisions[0].federation is None:
+def nothing_learnt(sites: Sites, evidence: Evidence) -> str:
+    """A sentence if no method is better on average than the predictions that need no training; otherwise empty."""
+    if evidence.baseline is None:
         return ""
-    return f"With {decisions[0].federation}, {advice_text([decision.advice for decision in decisions])}. "
+    known = [site.facts.losses for site in sites.sites if evidence.baseline in site.facts.losses]
+    labels = [m for m in evidence.methods if all(m in losses for losses in known)]
+    if not known or not labels:
+        return ""
+    means = {m: float(np.mean([losses[m] for losses in known])) for m in (*labels, evidence.baseline)}
+    if any(means[m] < means[evidence.baseline] for m in labels):
+        return ""
+    return (f"Nothing was learnt: on average over the sites, no method has a smaller test loss than the "
+            f"{evidence.baseline}.")
 
 
 def _counted(rows: "pd.DataFrame", column: str) -> str:
@@ -198,52 +202,6 @@ def _counted(rows: "pd.DataFrame", column: str) -> str:
     (count, method), *further = zip(rows[column], rows["method"], strict=True)
     return enumerate_names([f"{count} {'is' if count == 1 else 'are'} {column} off than alone with {method}",
                             *(f"{n} with {m}" for n, m in further)])
-
-
-def _after_correction(columns: Sequence[str], sites: Sequence[SiteJudgement], methods: Sequence[str]) -> list[str]:
-    """How many sites are still better, or worse, off if the intervals of all sites and methods hold together."""
-    number = len(sites) * len(methods)
-    plain, corrected = ([[gain.sign for gain in gains] for gains in of_sites] for of_sites in (
-        [[site.gains[m] for m in methods] for site in sites],
-        [[site.gains[m].of_several(number) for m in methods] for site in sites]))
-    if plain == corrected:
-        return []
-    counts = [(sum({"better": 1, "worse": -1}[column] in signs for signs in corrected), column) for column in columns]
-    left = [f"{count_of(n, 'site') if n else 'no site'} {'are' if n > 1 else 'is'} {column} off"
-            for n, column in counts]
-    return [f"with intervals that hold for all {number} comparisons together, {enumerate_names(left)}"]
-
-
-def _basis(sites: Sequence[SiteJudgement], seeds: int, folds: int = 1) -> str:
-    """From how many rows, folds and seeds the intervals are."""
-    of_seeds = f", each tested once by {folds} folds" if folds > 1 else ""
-    of_seeds += f" and {seeds} seeds" if seeds > 1 else ""
-    rows = [site.test_rows for site in sites]
-    if not any(rows):
-        return f"by {seeds} seeds"
-    numbers = str(rows[0]) if min(rows) == max(rows) else f"{min(rows)} to {max(rows)}"
-    return f"with {numbers} test rows per site{of_seeds}"
-
-
-def _top_method(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
-    """The method with the best mean, and whether its mean gain over training alone is distinguishable from zero.
-
-    The best of several methods on the test rows looks better than it is. Unless the validation rows have chosen it, its
-    interval is that of the best of all methods.
-    """
-    best = table.sort_values("mean", ascending=not evidence.higher_is_better, kind="stable").iloc[0]
-    if not np.isfinite(best["mean"]):
-        return ALL_DIVERGED
-    text = f"{best['method']} has the best mean over the sites ({_score_phrase(best['mean'], evidence.score)}"
-    if sites.means is None or best["method"] == evidence.alone:
-        return f"{text})"
-    gain, methods = sites.means.plain_gains[best["method"]], len(table) - 1
-    is_chosen = sites.choice is not None and sites.choice.method == best["method"]
-    of_best = "" if is_chosen or methods == 1 else f" as the best of {methods} methods on these rows"
-    lowest, highest = range_of(evidence.score)
-    gain = gain.of_several(methods, highest - lowest) if of_best else gain
-    doubt = "" if gain.sign else ", not distinguishable from training alone"
-    return f"{text}; {format_gain(gain, evidence.score)} over alone{of_best}{doubt})"
 
 
 def columns_of(score: str) -> dict[str, str]:

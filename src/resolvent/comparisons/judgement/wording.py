@@ -9,7 +9,11 @@ from resolvent.comparisons.judgement.metrics import format_value
 from resolvent.errors import count_of
 
 if TYPE_CHECKING:
+    from resolvent.comparisons.judgement.advice import FederationAdvice
+    from resolvent.comparisons.judgement.sites import SiteJudgement
     from resolvent.predict.intervals import Interval
+
+_MAX_NAMED, _MAX_COLUMNS = 5, 3  # sites that a finding names, and columns of a site
 
 
 def enumerate_names(names: Sequence[str]) -> str:
@@ -45,67 +49,126 @@ def format_gain(gain: "Interval", score: str) -> str:
     return format_signed(gain.value, score) + ("" if math.isnan(gain.low) else f" [{ends}]")
 
 
-def advice_of(decision: Mapping[str, Any]) -> str:
-    """The advice to a site, such as ``probably join (93 %)``; from 95 % on it is ``join``, so that 94.6 % is 94 %."""
-    if decision["advice"] != "probably join":
-        return str(decision["advice"])
-    return f"probably join ({min(round(100 * decision['probability']), 94)} %)"
+def format_points(value: float) -> str:
+    """Points of skill, or hundredths of the user's metric.
+
+    >>> format_points(-12.34)
+    '−12.3'
+    """
+    return "–" if math.isnan(value) else f"{value:+.1f}".replace("-", "−").replace("inf", "∞")
 
 
-def forecast_text(decision: Mapping[str, Any], score: str) -> str:
-    """How many further test rows would show a gain, such as ``140 more test rows, 30 of the rarest class, ...``."""
-    forecast = decision.get("forecast")
-    if forecast is None:
-        return ""
-    gain = format_signed(forecast["gain"], score)
-    if not forecast["rows"]:
-        return f"these test rows would show {gain}"
-    of_class = f", {forecast['rarest']:,} of the rarest class," if forecast["rarest"] else ""
-    return f"{forecast['rows']:,} more test row{'' if forecast['rows'] == 1 else 's'}{of_class} would show {gain}"
+def advice_of(advice: Mapping[str, Any]) -> str:
+    """The advice to a site, such as ``join (97 %)``: with the probability that the site gains, which is above 50 %."""
+    if advice["answer"] == "join":
+        return f"join ({min(round(100 * advice['probability']), 99)} %)"
+    return str(advice["answer"])
 
 
-def choice_text(summary: Mapping[str, Any]) -> str:
-    """Sentences about the method that the federation should run, and about folds."""
-    return f"{_choice_text(summary)}{_folds_text(summary)}"
+def reason_text(site: Mapping[str, Any], method: str | None) -> str:
+    """Why a site has its advice, and what would settle an unclear one.
+
+    Args:
+        site: a site of a summary.
+        method: the method in question.
+    """
+    advice = site["advice"]
+    texts = {"expected gain": f"its {advice['model']} model of {method}", "expected loss": "it should expect a loss",
+             "own evidence": "its own rows are against it", "another relation": "another relation here",
+             "no difference": "no difference", "few rows": "too few rows to tell",
+             "not converged": "training has not converged", "diverged": "the training diverged",
+             "no evidence": "no rows to judge by"}
+    text = texts[advice["reason"]]
+    if advice["reason"] == "another relation" and method in site.get("calibrations", {}):
+        text = slope_text(site["calibrations"][method]["slope"])
+    elif method in site.get("calibrations", {}) and has_another_base_rate(site["calibrations"][method]):
+        text = f"{text}; another base rate"
+    is_reversed = method in site.get("calibrations", {}) and site["calibrations"][method]["slope"][2] < 0
+    if not is_reversed and (columns := site.get("columns", {}).get(method)):
+        text = f"{text}; {columns_text(columns)}"
+    return f"{text}; {advice['settled_by']}" if advice["settled_by"] else text
 
 
-def _folds_text(summary: Mapping[str, Any]) -> str:
-    """What folds mean for the rows, and for the choice of the method."""
-    folds, seeds, choice = summary.get("folds", 1), len(summary["seeds"]), summary["choice"]
+def slope_text(slope: Sequence[float]) -> str:
+    """What the slope of a site's labels on the shared model's predictor says, see ``calibration_slope``.
+
+    >>> slope_text([-0.8, -1.1, -0.4])
+    'the order of the risks is reversed: slope −0.8 [−1.1, −0.4]'
+    """
+    numbers = f"slope {slope[0]:.1f} [{slope[1]:.1f}, {slope[2]:.1f}]".replace("-", "−")
+    if slope[2] < 0:
+        return f"the order of the risks is reversed: {numbers}"
+    return f"another relation here: {numbers}"
+
+
+def columns_text(columns: Sequence[Sequence[Any]]) -> str:
+    """The columns with opposite coefficients.
+
+    >>> columns_text([["age", 0.61, -0.9, -1.44, -0.3]])
+    'the coefficient of age is −0.9 [−1.4, −0.3], in the shared model +0.61'
+    """
+    parts = []
+    for name, *numbers in columns[:_MAX_COLUMNS]:
+        shared, own, low, high = (f"{number:+.2g}".replace("-", "−") for number in numbers)
+        parts.append(f"the coefficient of {name} is {own} [{low}, {high}], in the shared model {shared}")
+    more = f" ({len(columns) - _MAX_COLUMNS} more columns)" if len(columns) > _MAX_COLUMNS else ""
+    return f"{enumerate_names(parts)}{more}"
+
+
+def has_another_base_rate(calibration: Mapping[str, Any]) -> bool:
+    """Whether the shared model's order fits the site, but its level does not: a factor of 1.5 of the odds or more."""
+    slope, intercept = calibration["slope"], calibration["intercept"]
+    return bool(slope[1] < 1 < slope[2] and intercept[1] * intercept[2] > 0 and abs(intercept[0]) > math.log(1.5))
+
+
+def federation_text(federation: "FederationAdvice", sites: "Sequence[SiteJudgement]", unit: str) -> str:
+    """What the federation should run, which sites should join, and at which another relation holds.
+
+    Args:
+        unit: what the points are of, such as `` of skill``.
+    """
+    groups: dict[str, list[str]] = {"join": [], "stay alone": [], "unclear": [], "no reference": []}
+    for site in sites:
+        groups["no reference" if site.advice is None else site.advice.answer].append(site.name)
+    total, joins = len(sites), groups["join"]
+    if not joins:
+        counts = [f"{count_of(len(groups[answer]), 'site')} {text}" for answer, text in (
+            ("stay alone", "should stay alone"), ("unclear", "cannot tell: the advice is unclear")) if groups[answer]]
+        parts = [f"No site should join: {enumerate_names(counts)}." if counts else "No site should join."]
+    else:
+        who = ("the only site" if total == 1 else f"all {total} sites") if len(joins) == total else (
+            f"{len(joins)} of {total} sites")
+        parts = [f"Run {federation.method}: {who} should join{_and_the_others(groups)}."]
+        parts.append(f"The expected mean gain over the sites is {format_points(100 * federation.gain)} points{unit}.")
+    odd = [(site, site.facts.calibrations[method].slope) for site in sites if site.advice is not None
+           and site.advice.reason == "another relation" for method in [federation.method or federation.about]
+           if method in site.facts.calibrations]
+    parts += [f"At {site.name}, {slope_text(list(slope))}." for site, slope in odd[:_MAX_NAMED]]
+    method = federation.method or federation.about
+    opposite = [(site.name, site.facts.columns[method]) for site in sites if method in site.facts.columns
+                and not (method in site.facts.calibrations and site.facts.calibrations[method].slope.high < 0)]
+    parts += [f"At {name}, {columns_text(columns)}." for name, columns in opposite[:_MAX_NAMED]]
+    if len(odd) > _MAX_NAMED:
+        parts.append(f"{len(odd) - _MAX_NAMED} more sites have another relation.")
+    return " ".join(parts)
+
+
+def _and_the_others(groups: Mapping[str, Sequence[str]]) -> str:
+    texts = {"stay alone": "should stay alone", "unclear": "cannot tell yet",
+             "no reference": "diverged alone and has no reference"}
+    parts = [f"{enumerate_names(names) if len(names := groups[answer]) <= _MAX_NAMED else count_of(len(names), 'site')}"
+             f" {text}" for answer, text in texts.items() if groups[answer]]
+    return f"; {'; '.join(parts)}" if parts else ""
+
+
+def folds_text(summary: Mapping[str, Any]) -> str:
+    """How the rows were tested, with folds: each once."""
+    folds, seeds = summary.get("folds", 1), len(summary["seeds"])
     if folds == 1:
         return ""
     of_seeds = " with each seed" if seeds > 1 else ""
-    text = f" Every row was tested once{of_seeds}, by a model that was trained without its fold, of {folds} folds."
+    text = f"Every row was tested once{of_seeds}, by a model that was trained without its fold, of {folds} folds."
     for label, method in summary["methods"].items():
         if tuned := Counter(", ".join(f"{k} = {v}" for k, v in point.items()) for point in method.get("tuned", [])):
             text += f" Inside the folds, {label} chose {enumerate_names([f'{v} ({n})' for v, n in tuned.items()])}."
-    counts = {} if choice is None else choice.get("folds", {})
-    if choice is None or set(counts) <= {choice["method"]}:
-        return text
-    names = enumerate_names([f"{method} in {count}" for method, count in counts.items()])
-    return (f"{text} The validation rows of a fold choose {names} of {folds * seeds} folds, and the gains are those of "
-            "this choice.")
-
-
-def _choice_text(summary: Mapping[str, Any]) -> str:
-    """A sentence about the method that the federation should run."""
-    choice = summary["choice"]
-    if choice is None:
-        method = next((m for m in summary["methods"] if m != summary["alone"]), "")
-        return f"The federation runs {method}." if len(summary["methods"]) == 2 else (
-            "No method was chosen, because there are no validation rows.")
-    method, best = choice["method"], choice["best"]
-    reason = "has the best mean" if method == best else f"is as good as {best} and simpler"
-    sites = count_of(choice["sites"], "site")
-    return f"The federation should run {method}, which {reason} on the validation rows of {sites}."
-
-
-def advice_text(advice: Sequence[str]) -> str:
-    """How many sites have which advice."""
-    counts = Counter(advice)
-    phrases = {"join": "should join", "probably join": "should probably join",
-               "no difference": "would see no difference", "stay alone": "should stay alone"}
-    parts = [f"{count_of(counts[advice], 'site')} {phrase}" for advice, phrase in phrases.items() if counts[advice]]
-    total = sum(counts.values())
-    return f"all {total} sites {next(phrases[a] for a in counts)}" if len(counts) == 1 and total > 1 else (
-        enumerate_names(parts))
+    return text

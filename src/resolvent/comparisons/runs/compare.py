@@ -78,20 +78,20 @@ def compare(
             minibatches are drawn again, and each party's samples that are no test samples are split again into training
             and validation samples of the same numbers. All seeds share their compiled programs.
         folds: number of folds, such as 5; 1: one split. Each row of a site is tested once, by a model that is trained
-            without the rows of its fold; every seed has other folds. Each fold chooses the method by its own validation
-            rows, and a table is encoded again in each. The cost is that of as many runs.
+            without the rows of its fold; every seed has other folds. A table is encoded again in each. The cost is that
+            of as many runs.
         seed: the first seed. Its run has the data as they are.
         start: a trained model with which every run begins, see ``simulate``.
         participation: which parties take part in a round; default: all, weighted by size.
         evaluate_every: rounds between evaluations, see ``simulate``.
         diagnostics: what is measured in addition to losses and scores, see ``simulate``.
         metrics: further metrics of ``rv.metrics``, or a name for each.
-        decide_by: the metric that compares the methods; default: the score of the model, or the balanced accuracy if
-            one class has more than 80 % of the samples.
+        decide_by: the metric by which sites are advised; default: the log loss or the squared error, with the score of
+            the model beside it, or the balanced accuracy if one class has more than 80 % of the samples.
         clock: virtual clock of the seconds and the bytes of each round.
         privacy: measure each party's epsilon in every run, and stop a run before one exceeds a limit, see ``simulate``.
             All methods must be differentially private.
-        decision: how a site weighs gains and losses; default: the same.
+        decision: how a site weighs gains and losses; default: a loss counts twice.
         scheduler: how the work is distributed on the machine, see ``simulate``.
         memory: where the parties' data and states are, see ``simulate``.
         evaluate_parties: number of parties whose models are evaluated during the runs, see ``simulate``: curves and
@@ -125,12 +125,12 @@ def compare(
         raise InputError("resume: there is no folder to continue from: give out=")
     samples = data(seed) if callable(data) else data
     task = Task.from_arguments(model, samples)
-    extra = name_metrics(metrics)
+    extra, decisive = name_metrics(metrics), None
     if task.model is not None and samples is not None:
         check_test_samples(samples)
-        choice = choose_decisive_metric(samples, task.model, extra, decide_by)
-        extra, decide_by = choice.metrics, choice.name
-        samples = samples.with_notes(choice.note) if choice.note else samples
+        decisive = choose_decisive_metric(samples, task.model, extra, decide_by)
+        extra, decide_by = decisive.metrics, decisive.name
+        samples = samples.with_notes(decisive.note) if decisive.note else samples
     elif extra or decide_by is not None:
         raise InputError("metrics and decide_by need labels, which a problem does not have: leave them out")
     experiment = Experiment(
@@ -139,7 +139,7 @@ def compare(
         folds=folds, evaluate_every=evaluate_every,
         diagnostics=tuple(diagnostics),  # type: ignore[arg-type]
         clock=clock, metrics=extra or None,
-        decide_by=decide_by, title=title, privacy=privacy, decision=decision, start=start,
+        decide_by=decide_by, decisive=decisive, title=title, privacy=privacy, decision=decision, start=start,
         callbacks={str(i): f for i, f in enumerate(as_callbacks(on_evaluation))})  # type: ignore[misc]
     data_of_seed = _same_shapes(data, samples) if callable(data) and samples is not None else None
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)

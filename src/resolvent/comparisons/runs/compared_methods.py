@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.comparisons.experiment.experiment_file import Experiment
 from resolvent.comparisons.judgement.decisive_metric import decisive_score
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import GAP
 from resolvent.comparisons.judgement.row_values import RowValues, baseline_name
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.html_tables import html_facts, html_table
+from resolvent.problem.models.model import LinearModel
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.mesh import detect_lost_process
 from resolvent.simulator.record.model_folder import SavedModels
@@ -73,7 +74,6 @@ class ComparedMethods:
         seeds: the seeds.
         rows: the value of every test row with every method; None if the problem has no samples.
         alone: the label of local training, or None if the experiment has none.
-        fold_choices: the method that the validation rows of each fold choose; empty without folds or a choice.
         fold_models: label -> its models of the second fold and the later ones, with the first seed.
     """
 
@@ -83,7 +83,6 @@ class ComparedMethods:
     seeds: tuple[int, ...]
     rows: RowValues | None = field(repr=False)
     alone: str | None
-    fold_choices: tuple[str, ...] = ()
     fold_models: dict[str, tuple[SavedModels, ...]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -128,7 +127,15 @@ class ComparedMethods:
                         data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
                         {label: float(sum(runs[0].facts["bytes"].values())) for label, runs in self.runs.items()},
                         frozenset(m for m, a in self.experiment.algorithms.items() if uses_pooled_data(a)),
-                        self.experiment.folds, self.fold_choices)
+                        self.experiment.folds, self.experiment.decisive is not None and
+                        self.experiment.decisive.decides, self._coefficients())
+
+    def _coefficients(self) -> int:
+        """The number of coefficients of a linear model that folds test; otherwise 0."""
+        model = self.experiment.model
+        if self.experiment.folds == 1 or not isinstance(model, LinearModel):
+            return 0
+        return max(model.outputs - 1, 1) * (model.features + 1)
 
     @cached_property
     def verdict(self) -> "Verdict":
@@ -150,16 +157,15 @@ class ComparedMethods:
     def recommend(self) -> "pd.DataFrame":
         """The method that each site should use, and the gain over training alone that it can expect.
 
-        The federation runs one method, which the validation rows of all sites choose. Each site then joins it or trains
-        alone, by the gain that it can expect.
+        The federation runs the method that harms nobody and helps most. Each site uses its best model of that run, or
+        trains alone.
 
         Returns:
-            A row per site: ``use``, the method; ``advice``: ``join``, ``probably join``, ``no difference`` or ``stay
-            alone``; ``probability``, that the site gains; ``expected``, ``expected_low`` and ``expected_high``, the
-            gain to expect, from the test rows of all sites; ``gain``, ``low`` and ``high``, that on the site's own test
-            rows, with its interval of level 0.95; ``test_rows``; ``gain_to_see``, ``further_rows`` and
-            ``further_rarest``, the number of further test rows, and of the rarest class, that would show this gain
-            with a probability of 80 %, where the advice is not certain. ``use`` and ``advice`` are None and the
+            A row per site: ``use``, the method; ``model``: ``shared``, ``personal`` or ``alone``; ``advice``: ``join``,
+            ``stay alone`` or ``unclear``, which means alone; ``reason``; ``probability``, that the site gains;
+            ``expected``, ``expected_low`` and ``expected_high``, the expected gain in skill, by the rows of all sites;
+            ``own``, ``own_low`` and ``own_high``, the gain by the site's own rows, with its interval of level 0.95;
+            ``test_rows``; ``settled_by``, what would settle an unclear advice. ``use`` and ``advice`` are None and the
             numbers nan at a site where training alone diverged, because there is no reference there.
 
         Raises:

@@ -41,8 +41,8 @@ class Comparison(ComparedMethods, StudyReadings):
         name = experiment.title or getattr(experiment.data, "name", "") or type(experiment.problem).__name__
         return {name: part_of(self)}
 
-    def refit(self, method: str | None = None, *, rounds: int | None = None, folder: Path | str | None = None,
-              progress: bool = True) -> "Refit":
+    def refit(self, method: str | None = None, *, rounds: int | None = None, anyway: bool = False,
+              folder: Path | str | None = None, progress: bool = True) -> "Refit":
         """Train the chosen method again on all rows of each site: training, validation and test rows.
 
         A site that was advised to train alone gets its own model, trained on all its rows; the others get their
@@ -56,6 +56,8 @@ class Comparison(ComparedMethods, StudyReadings):
         Args:
             method: the method instead of the chosen one.
             rounds: number of rounds; default: by the validation scores.
+            anyway: also train models that were worse on the site's test rows than the predictions that need no
+                training; and with ``method`` let every site use this method, also where it was advised to train alone.
             folder: the run folder of this comparison, into which the models are written. ``rv.load`` and ``resolvent
                 predict`` then use them.
             progress: show progress on the terminal.
@@ -75,8 +77,8 @@ class Comparison(ComparedMethods, StudyReadings):
         from resolvent.comparisons.after.refit import refit_comparison
 
         with progress_bars("rounds") if progress else contextlib.nullcontext(None) as report:
-            return refit_comparison(self, method, rounds, folder=None if folder is None else Path(folder),
-                                    progress=report)
+            return refit_comparison(self, method, rounds, anyway=anyway, progress=report,
+                                    folder=None if folder is None else Path(folder))
 
     def calibrate(self, method: str | None = None, *, sites: Sequence[str] = (),
                   kind: 'CalibrationKind | Literal["auto"]' = "auto", positive: str | None = None,
@@ -89,7 +91,7 @@ class Comparison(ComparedMethods, StudyReadings):
         specificity, each site also gets a threshold: the probability from which on the class ``positive`` is predicted.
 
         Args:
-            method: name of the method; default: the one that the federation should run, or the only one.
+            method: name of the method; default: for each site the model that it is advised to use.
             sites: names of the sites; default: all, and the shared model.
             kind: ``none``, ``temperature``, ``platt`` or ``isotonic``; ``auto`` chooses.
             positive: the class that the threshold is for.
@@ -113,7 +115,7 @@ class Comparison(ComparedMethods, StudyReadings):
         between them, with an interval that is paired over the rows.
 
         Args:
-            method: name of the method; default: the one that the federation should run, or the only one.
+            method: name of the method; default: for each site the model that it is advised to use.
             sites: names of the sites; default: all, and the shared model.
 
         Raises:
@@ -127,19 +129,21 @@ class Comparison(ComparedMethods, StudyReadings):
         """The models of a method with the validation and test rows of their sites, see ``calibrate`` and ``explain``.
 
         Args:
-            method: name of the method; default: the one that the federation should run, or the only one.
+            method: name of the method; default: for each site the model that it is advised to use.
 
         Raises:
             InputError: there is no such method, or there are no samples.
         """
-        from resolvent.comparisons.after.held_out_rows import FoldModels, rows_of_results
+        from resolvent.comparisons.after.advised import chosen_method, models_of_sites
+        from resolvent.comparisons.after.held_out_rows import FoldModels, choose_method_name, rows_of_results
+        from resolvent.comparisons.runs.summary import decided
         from resolvent.data.federated import FederatedData
 
-        choice = self.verdict.sites.choice
-        data, folds = self.experiment.data, None
+        summary, data, folds = decided(self), self.experiment.data, None
         if self.fold_models and isinstance(data, FederatedData):
             folds = FoldModels(data, self.fold_models)
-        return rows_of_results(self.results, method, None if choice is None else choice.method, folds)
+        name = choose_method_name(method, list(self.results), chosen_method(summary))
+        return rows_of_results(self.results, name, models_of_sites(summary) if method is None else {}, folds)
 
     def save(self, folder: Path | str, *, title: str = "", overwrite: bool = False) -> Path:
         """Write a run folder: models, metrics, summary and report, as ``resolvent run`` does.

@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
-from resolvent.comparisons.judgement.decisions import choose_method
 from resolvent.comparisons.judgement.decisive_metric import decisive_score
 from resolvent.comparisons.judgement.row_values import RowValues, RunPredictions, Score, measure_rows, read_predictions
-from resolvent.comparisons.judgement.sites import CHOSEN
 from resolvent.comparisons.judgement.wording import duration_text
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun, ProgressOfMethod, Samples
 from resolvent.comparisons.runs.load import load_start
@@ -103,9 +101,9 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
     first: dict[str, Result] = {}
     fold_models: dict[str, tuple[SavedModels, ...]] = {}
     runs: dict[str, tuple[MethodRun, ...]] = dict.fromkeys(experiment.algorithms, ())
-    rows, all_choices, start = list[RowValues](), list[str](), time.perf_counter()
+    rows, start = list[RowValues](), time.perf_counter()
     for seed in seeds:
-        of_folds, choices = list[RunPredictions](), list[str]()
+        of_folds = list[RunPredictions]()
         for fold in range(folds):
             samples = samples_of(experiment, seed, data_of_seed, fold)
             results, of_run = runner.run(samples, seed, fold)
@@ -114,11 +112,8 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
             if fold and seed == experiment.seed:
                 with detect_lost_process():
                     fold_models = {m: (*fold_models.get(m, ()), results[m].saved_models) for m in results}
-            if folds > 1:
-                choice = _choice(experiment, results, of_run, seed)
-                choices += [] if choice is None else [choice]
-                if seed == experiment.seed and not fold:
-                    notify(f"The first fold took {duration_text(time.perf_counter() - start)}, compilation included.")
+            if folds > 1 and seed == experiment.seed and not fold:
+                notify(f"The first fold took {duration_text(time.perf_counter() - start)}, compilation included.")
             score = _score(experiment, results)
             reads_order_only = score.metric is not None and score.metric.reads_order_only
             predictions = read_predictions(results, samples.rows, samples.is_repeated, is_centred=(
@@ -128,10 +123,9 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
                     of_folds.append(predictions.stored() if folds > 1 else predictions)
         if of_folds:
             with detect_lost_process():
-                rows.append(measure_rows(of_folds, score, {CHOSEN: choices} if choices else {}))
-        all_choices += choices
+                rows.append(measure_rows(of_folds, score))
     return ComparedMethods(experiment, first, runs, seeds, RowValues.concatenate(rows) if rows else None,
-                      _alone(experiment), tuple(all_choices), fold_models)
+                      _alone(experiment), fold_models)
 
 
 class _Runner:
@@ -214,17 +208,6 @@ def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
     return (f"Every row is tested once: {folds} folds{of_seeds} x {count_of(methods, 'method')} = "
             f"{folds * seeds * methods} runs of {count_of(experiment.rounds, 'round')}{trials}. This takes about "
             f"{folds} times as long as one split; programs are compiled in the first fold only.")
-
-
-def _choice(experiment: Experiment, results: dict[str, Result], runs: dict[str, MethodRun], seed: int) -> str | None:
-    """The method that the validation rows of one fold choose; None if there is nothing to choose."""
-    alone, data = _alone(experiment), next(iter(results.values())).data
-    evidence = ComparedMethods(experiment, results, {label: (run,) for label, run in runs.items()}, (seed,), None,
-                          alone).evidence
-    if len(evidence.candidates) < 2 or alone is None or data is None or not data.sizes("validation").any():
-        return None
-    choice = choose_method(evidence, experiment.decision)
-    return evidence.candidates[0] if choice is None else choice.method  # without a choice, every method diverged
 
 
 def _alone(experiment: Experiment) -> str | None:

@@ -43,7 +43,7 @@ def load(path: Path | str, *, method: str | None = None, site: int | str | None 
 
     Args:
         path: a folder that ``resolvent run`` or ``Result.save`` wrote, or one folder of its ``models``.
-        method: name of a method of the run; may be left out if there is only one, and after a refit.
+        method: name of a method of the run; default: the one that the site is advised to use.
         site: name or id of a party.
         model: the model of the run, if it is neither one of the library's nor named in the experiment file.
         before_refit: load the model that was trained on the training rows only.
@@ -76,10 +76,15 @@ def load_fitted(folder: Path, method: str | None, site: int | str | None, model:
         model: the model of the run; None: it is built from the folder.
         before_refit: the model of the run, not the one that was trained again.
     """
-    models = models_of(folder, method, site, before_refit=before_refit)
+    models, is_shared = model_of_site(folder, method, site, before_refit=before_refit)
     if model is None and not models.has_description and (folder / _EXPERIMENT_FILE).is_file():
         model = _model_of_experiment(folder / _EXPERIMENT_FILE, models)
-    fitted = models.fitted(site, model)
+    if is_shared:
+        assert site is not None
+        name = models.parties[models.index(site)]
+        fitted = models.adjust(replace(models.fitted(None, model).raw, site=name))
+    else:
+        fitted = models.fitted(site, model)
     summary, refit = _refit_of(folder, before_refit=before_refit)
     if summary is None or summary["split"] != "test":
         return fitted
@@ -91,30 +96,66 @@ def load_fitted(folder: Path, method: str | None, site: int | str | None, model:
     return replace(fitted, provenance=provenance(summary, refit if has_refit else None, models.method, fitted.site))
 
 
-def models_of(folder: Path, method: str | None, site: int | str | None = None, *,
-              before_refit: bool = False) -> ModelFolder:
+def models_of(folder: Path, method: str | None, *, before_refit: bool = False) -> ModelFolder:
     """The models of a method.
 
     Args:
         folder: the folder of a run or of a saved result, or one folder of its ``models``.
-        method: name of the method; None: the only one, or after a refit the one that the site uses.
+        method: name of a method; None: the one that the federation should run, or the only one.
         before_refit: the models of the run, not those that were trained again.
     """
+    return model_of_site(folder, method, None, before_refit=before_refit)[0]
+
+
+def model_of_site(folder: Path, method: str | None, site: int | str | None, *,
+                  before_refit: bool = False) -> tuple[ModelFolder, bool]:
+    """The models of the method that a site uses, and whether the site uses the shared one of them.
+
+    Args:
+        folder: see ``models_of``.
+        method: name of a method; None: the one that the site is advised to use.
+        site: the name or the number of a site; None: the shared model of the federation's method.
+
+    Raises:
+        InputError: there is no such method; or none is named, and no model of the site is worth using.
+    """
     check_names(folder)
-    methods, (_, refit) = _methods(folder), _refit_of(folder, before_refit=before_refit)
+    methods, (summary, refit) = _methods(folder), _refit_of(folder, before_refit=before_refit)
+    is_shared = False
     if refit is not None:
         methods |= refit.models
-        if method is None:
-            names = [*refit.use]
-            name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
-            method = refit.method if name is None else refit.use.get(str(name), refit.method)
+    if method is None and summary is not None and len(methods) > 1:
+        method, is_shared = _advised(summary, refit, site)
     if method is None and len(methods) > 1:
         raise InputError(f"{folder} has several methods: name {_choices(methods)}")
     name = next(iter(methods)) if method is None else method
     if name not in methods:
         raise InputError(f"{folder} has no method {quote(name)}; there are {shorten(', '.join(methods))}"
                          f"{nearest(name, methods)}")
-    return ModelFolder(methods[name])
+    return ModelFolder(methods[name]), is_shared
+
+
+def _advised(summary: "dict[str, Any]", refit: "RefitFolder | None", site: int | str | None) -> tuple[str | None, bool]:
+    """The method that a site is advised to use, and whether it is its shared model; None if no method was chosen."""
+    from resolvent.comparisons.after.advised import chosen_method, models_of_sites
+
+    names = summary["data"]["parties"]
+    name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
+    chosen = chosen_method(summary) if refit is None else refit.method
+    if name not in names or chosen is None:
+        return chosen, False
+    if refit is not None:
+        if name not in refit.use:
+            raise InputError(_nothing_to_use(str(name), refit.against.get(str(name), "the refit has no model of it")))
+        return refit.use[str(name)], name in refit.shared
+    model = models_of_sites(summary)[str(name)]
+    if model.against:
+        raise InputError(_nothing_to_use(str(name), model.against))
+    return model.method, model.is_shared
+
+
+def _nothing_to_use(site: str, reason: str) -> str:
+    return f"no model is advised for {site}: {reason}. Name a method to use its model nevertheless"
 
 
 def load_start(folder: Path, model: Model | None, *, is_private: bool) -> Fitted | SavedResult:

@@ -9,7 +9,13 @@ import pandas as pd
 from resolvent.comparisons.judgement.convergence import unfinished_text
 from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
 from resolvent.comparisons.judgement.verdict import columns_of
-from resolvent.comparisons.judgement.wording import advice_of, choice_text, forecast_text, format_signed
+from resolvent.comparisons.judgement.wording import (
+    advice_of,
+    folds_text,
+    format_points,
+    format_signed,
+    reason_text,
+)
 from resolvent.comparisons.pages import write_page
 from resolvent.comparisons.runs import figures
 from resolvent.comparisons.runs.later_sections import later_sections
@@ -96,16 +102,17 @@ def _seeds_text(summary: dict[str, Any]) -> str:
 
 
 def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
-    """The method that each site should use; empty without intervals or without training alone."""
-    sites = [site for site in summary.get("sites", []) if site["decision"] is not None]
-    section: dict[str, Any] = {"decisions": [], "few": "", "decision_text": ""}
-    if not sites or len(summary["methods"]) < 2:
+    """The advice to each site; empty without intervals or without training alone."""
+    sites = [site for site in summary.get("sites", []) if site["advice"] is not None]
+    section: dict[str, Any] = {"decisions": [], "few": "", "decision_text": "", "about": ""}
+    if not sites:
         return section
-    ends = [as_number(end) for site in sites for end in site["decision"]["expected"]]
+    section["about"] = summary["federation"]["about"]
+    ends = [100 * as_number(end) for site in sites for end in site["advice"]["expected"]]
     finite = [end for end in ends if np.isfinite(end)]
     limits = (min([0.0, *finite]), max([0.0, *finite]))
     section["decisions"] = [_decision_row(summary, site, limits) for site in sites]
-    section["decision_text"] = choice_text(summary)
+    section["decision_text"] = folds_text(summary)
     few = [f"{site['name']} ({count_of(site['test_rows'], 'test row')})" for site in sites if site["has_few_rows"]]
     more = f", and {len(few) - _MAX_NAMED} more" if len(few) > _MAX_NAMED else ""
     section["few"] = f"{', '.join(few[:_MAX_NAMED])}{more}"
@@ -113,14 +120,19 @@ def _decision_section(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decision_row(summary: dict[str, Any], site: dict[str, Any], limits: tuple[float, float]) -> dict[str, Any]:
-    decision, score = site["decision"], summary["score"]
-    expected, gain = ([as_number(end) for end in decision[key]] for key in ("expected", "gain"))
-    return {"site": site["name"], "advice": advice_of(decision), "is_alone": decision["use"] == summary["alone"],
-            "few": site["has_few_rows"], "test_rows": site["test_rows"], "forecast": forecast_text(decision, score),
-            "expected": _gain_text(expected[0], score),
-            "expected_interval": _interval_text(expected[1], expected[2], score),
+    advice, score, about = site["advice"], summary["score"], summary["federation"]["about"]
+    expected, own = ([100 * as_number(end) for end in advice[key]] for key in ("expected", "own"))
+    gain = [as_number(end) for end in site["gains"][about]]
+    return {"site": site["name"], "advice": advice_of(advice), "is_alone": advice["use"] == summary["alone"],
+            "few": site["has_few_rows"], "test_rows": site["test_rows"], "reason": reason_text(site, about),
+            "expected": format_points(expected[0]), "expected_interval": _points_interval(expected),
+            "own": format_points(own[0]), "own_interval": _points_interval(own),
             "gain": _gain_text(gain[0], score), "interval": _interval_text(gain[1], gain[2], score),
             "bar": _bar((expected[0], expected[1], expected[2]), limits)}
+
+
+def _points_interval(numbers: list[float]) -> str:
+    return "" if np.isnan(numbers[1]) else f"[{', '.join(map(format_points, numbers[1:]))}]"
 
 
 def _gain_text(value: float, score: str) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.judgement.verdict import judge
 from resolvent.comparisons.runs.summary import METRICS_FILE, ROWS_FILE, final_scores, judgement, read_summary
 from resolvent.data.files.digests import check_files
@@ -18,7 +18,7 @@ from resolvent.errors import InputError, shorten
 if TYPE_CHECKING:
     import pandas as pd
 
-_SAME = ("score", "split", "higher_is_better", "seeds", "folds", "baseline")
+_SAME = ("score", "split", "higher_is_better", "decides", "seeds", "folds", "baseline")
 _ADVICE = "run them with the same data, seed and number of seeds"
 
 
@@ -88,11 +88,12 @@ def read_runs(folders: Sequence[Path]) -> SavedRuns:
     labels = _labels(runs)
     baseline, rows = first.summary["baseline"], None
     if first.rows is not None:
-        values = {label: runs[number].rows.values[method]  # type: ignore[union-attr]
-                  for (number, method), label in labels.items()}
-        if baseline is not None:
-            values[baseline] = first.rows.values[baseline]
-        rows = replace(first.rows, values=values)
+        every = slice(None)
+        parts = [run.rows.chosen(every, {method: label for (n, method), label in labels.items() if n == number} | (
+            {baseline: baseline} if baseline is not None and run is first else {}))
+                 for number, run in enumerate(runs) if run.rows is not None]
+        rows = replace(parts[0], values={m: v for part in parts for m, v in part.values.items()},
+                       models={key: v for part in parts for key, v in part.models.items()})
     alone = next((label for (number, method), label in labels.items() if runs[number].summary["alone"] == method), None)
     evidence = Evidence(
         first.summary["score"], first.summary["split"], first.summary["higher_is_better"], tuple(labels.values()),
@@ -101,7 +102,8 @@ def read_runs(folders: Sequence[Path]) -> SavedRuns:
         {label: float(sum(runs[number].summary["methods"][method]["bytes"].values()))
          for (number, method), label in labels.items()},
         frozenset(label for (number, method), label in labels.items()
-                  if runs[number].summary["methods"][method].get("is_bound")), first.summary.get("folds", 1))
+                  if runs[number].summary["methods"][method].get("is_bound")), first.summary.get("folds", 1),
+        bool(first.summary.get("decides")), int(first.summary.get("coefficients", 0)))
     return SavedRuns(evidence, [run.summary for run in runs], labels)
 
 
@@ -116,9 +118,7 @@ def _read(folder: Path) -> _Run:
     check_files(folder, {ROWS_FILE: files[ROWS_FILE]}, "run the experiment again")
     rows = RowValues.read(folder / ROWS_FILE)
     order = np.lexsort((rows.row, rows.party, rows.seed))
-    return _Run(folder, summary, metrics, RowValues(
-        rows.seed[order], rows.party[order], rows.row[order], {m: v[order] for m, v in rows.values.items()},
-        rows.sampling, None if rows.classes is None else rows.classes[order]))
+    return _Run(folder, summary, metrics, rows.chosen(order))
 
 
 def _check_same_rows(first: _Run, other: _Run) -> None:

@@ -13,12 +13,12 @@ from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Stragglers
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
+from resolvent.comparisons.judgement.advice import SiteAdvice
 from resolvent.comparisons.judgement.convergence import bound_warnings, exact_solve_warning
 from resolvent.comparisons.judgement.divergence import divergences
 from resolvent.comparisons.judgement.metrics import GAP
-from resolvent.comparisons.judgement.power_forecast import POWER
 from resolvent.comparisons.judgement.sites import Means, SiteJudgement
-from resolvent.comparisons.judgement.verdict import Verdict, refusals
+from resolvent.comparisons.judgement.verdict import Verdict, refusals, used_method
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun
 from resolvent.comparisons.runs.environment import device, versions
 from resolvent.comparisons.runs.settings_text import settings_text
@@ -26,7 +26,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.errors import InputError
 from resolvent.math import tree
-from resolvent.predict.intervals import LEVEL, Interval
+from resolvent.predict.intervals import LEVEL
 from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
@@ -97,6 +97,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
                          "wrote")
     summary = read_sealed(path, _ADVICE)
     files = summary.get("files", {})
+    if any("advice" not in site for site in summary.get("sites", [])):
+        raise InputError(f"{folder} was written by an earlier version of resolvent, whose advice followed another "
+                         f"rule: {_ADVICE}")
     names = [METRICS_FILE, *([EXPERIMENT_FILE] if summary.get("experiment") is not None else [])]
     check_files(folder, {name: files.get(name, "") for name in names}, _ADVICE)
     return summary
@@ -117,12 +120,22 @@ def summarize(source: Source, comparison: ComparedMethods) -> dict[str, Any]:
         "folds": experiment.folds,
         "rounds": experiment.rounds,
         **judgement(verdict),
+        "coefficients": comparison.evidence.coefficients,
         "data": _federation(source, comparison),
         "methods": {label: _method(source.presets[label], label, comparison) for label in comparison.results},
         "privacy": _privacy(comparison),
         "versions": versions(),
         "device": device(),
     }
+
+
+def decided(comparison: ComparedMethods) -> dict[str, Any]:
+    """The part of a summary that says which model each site should use."""
+    data = comparison.experiment.data
+    return {**judgement(comparison.verdict), "methods": {
+        label: {"tuned": [run.point for run in runs if run.point]} for label, runs in comparison.runs.items()},
+            "data": {"parties": list(comparison.experiment.parties), **(
+                {"train": data.sizes("train").tolist()} if isinstance(data, FederatedData) else {})}}
 
 
 def _warnings(comparison: ComparedMethods) -> list[str]:
@@ -151,9 +164,9 @@ def judgement(verdict: Verdict) -> dict[str, Any]:
         "diverged": {method: dict(sites) for method, sites in verdict.diverged.items()},
         "converged": {method: part.has_converged for method, part in verdict.convergence.items()},
         "rounds_to_try": {method: part.rounds for method, part in verdict.convergence.items() if part.rounds},
-        "sites": [plain_site(site) for site in verdict.sites.sites],
-        "choice": None if verdict.sites.choice is None else verdict.sites.choice._asdict() | {
-            "folds": dict(verdict.sites.choice.folds)},
+        "decides": verdict.decides,
+        "sites": [plain_site(site) | {"advice": _plain_advice(verdict, site.advice)} for site in verdict.sites.sites],
+        "federation": _plain_federation(verdict),
         "means": None if verdict.sites.means is None else _means_of_sites(verdict.sites.means),
     }
 
@@ -164,22 +177,46 @@ def final_scores(verdict: Verdict, label: str) -> dict[str, Any]:
     return {str(key): _json_number(value) for key, value in row.items()}
 
 
+def _plain_advice(verdict: Verdict, advice: SiteAdvice | None) -> dict[str, Any] | None:
+    if advice is None:
+        return None
+    assert verdict.alone is not None
+    assert verdict.sites.federation is not None
+    return {"use": used_method(advice, verdict.sites.federation.method, verdict.alone), "answer": advice.answer,
+            "reason": advice.reason, "model": advice.model, "probability": _json_number(advice.probability),
+            "expected": _numbers(advice.expected), "own": _numbers(advice.own), "further_rows": advice.further_rows,
+            "settled_by": advice.settled_by, "strange": _json_number(advice.strange)}
+
+
+def _plain_federation(verdict: Verdict) -> dict[str, Any] | None:
+    """The advice to the federation; a site that should not use its shared model is named."""
+    federation = verdict.sites.federation
+    if federation is None:
+        return None
+    return {"method": federation.method, "about": federation.about, "gain": _json_number(federation.gain),
+            "values": {method: _json_number(value) for method, value in federation.values.items()},
+            "not_shared": [site.name for site, is_not in zip(verdict.sites.sites, federation.not_shared, strict=True)
+                           if is_not]}
+
+
 def plain_site(site: SiteJudgement) -> dict[str, Any]:
-    """The judgement of a site; an interval is [value, low, high]."""
-    decision = site.decision
+    """The judgement of a site, without its advice; an interval is [value, low, high]."""
     return {
         "name": site.name,
         "test_rows": site.test_rows,
         "rarest_class": site.rarest_class,
         "has_few_rows": site.has_few_rows,
-        "decision": None if decision is None else {
-            "use": decision.method, "advice": decision.advice, "probability": _json_number(decision.probability),
-            "federation": decision.federation, "gain": _numbers(decision.gain),
-            "expected": _numbers(decision.expected),
-            "forecast": None if decision.forecast is None else decision.forecast._asdict() | {"power": POWER}},
         "scores": {method: _numbers(score) for method, score in site.scores.items()},
         "gains": {method: _numbers(gain) for method, gain in site.gains.items()},
         "variances": {method: _json_number(variance) for method, variance in site.variances.items()},
+        "unit": _json_number(site.facts.unit),
+        "losses": {method: _numbers([loss])[0] for method, loss in site.facts.losses.items()},
+        "evidence": {method: {model: _numbers(numbers) for model, numbers in of_method.items()}
+                     for method, of_method in site.facts.evidence.items()},
+        "calibrations": {method: {name: _numbers(interval) for name, interval in calibration._asdict().items()}
+                         for method, calibration in site.facts.calibrations.items()},
+        "columns": {method: [[name, *_numbers(numbers)] for name, *numbers in found]
+                    for method, found in site.facts.columns.items()},
     }
 
 
@@ -188,9 +225,9 @@ def _means_of_sites(means: Means) -> dict[str, dict[str, Any]]:
             for name, part in means._asdict().items()}
 
 
-def _numbers(interval: Interval) -> list[float | None]:
-    """An interval as JSON can hold it; infinite numbers are texts."""
-    return [str(end) if np.isinf(end) else _json_number(end) for end in interval]  # type: ignore[misc]
+def _numbers(numbers: Sequence[float]) -> list[float | int | str | None]:
+    """An interval, or other numbers, as JSON can hold them; infinite numbers are texts."""
+    return [str(end) if np.isinf(end) else _json_number(end) for end in numbers]
 
 
 def _refused(runs: Sequence[MethodRun]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.study.scores import cost_by_round, curves, last_rounds, last_scores, seed_means
 
 if TYPE_CHECKING:

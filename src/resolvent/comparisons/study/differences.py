@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.sites import Evidence, measured_sites
+from resolvent.comparisons.judgement.evidence import Evidence
+from resolvent.comparisons.judgement.sites import measured_sites
 from resolvent.comparisons.study.scores import last_scores, seed_means
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.predict.intervals import Interval, Pool, mean_interval

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.study.costs import bytes_by_round
 from resolvent.comparisons.study.differences import differences
 from resolvent.comparisons.study.ranks import Ranks

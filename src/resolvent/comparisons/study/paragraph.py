@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import format_value, title_of
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.judgement.wording import enumerate_names, format_gain
 from resolvent.comparisons.study.differences import Unit, differences, unit_of
 from resolvent.comparisons.study.ranks import Ranks

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
 from resolvent.comparisons.runs.environment import device, versions
 from resolvent.comparisons.runs.saved_runs import read_runs

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from resolvent.comparisons.judgement.sites import Evidence
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.study import costs, differences, ranks, tables
 from resolvent.comparisons.study.parts import StudyPart
 from resolvent.comparisons.study.scores import last_scores, seed_means

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import GAP, run_columns
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.simulator.record.metrics_table import means_by
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import format_value, title_of
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.study.differences import Unit, differences, holm
 from resolvent.comparisons.study.scores import seed_means
 from resolvent.predict.intervals import LEVEL

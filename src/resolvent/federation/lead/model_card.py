@@ -31,7 +31,7 @@ from resolvent.xla.shapes import shapes_of
 __all__ = ["MODEL_CARD", "model_card", "write_model_card"]
 
 MODEL_CARD = "model-card"
-_DECISION = ("use", "advice", "probability", "federation", "expected", "gain")  # of a site in the summary
+_ADVICE = ("use", "answer", "reason", "model", "probability", "expected", "own")  # of a site in the summary
 _METHOD = ("preset", "rounds", "bytes", "refused", "digests")
 
 
@@ -69,7 +69,7 @@ def model_card(folder: Path, job: FederationJob | None, lead: str,
         "experiment": {"seeds": summary["seeds"], "rounds": summary["rounds"], "sha256": digest_of_text(text)},
         "rows": {name: {"training": _at_least(train), "test": _at_least(test)} for name, (train, test) in rows.items()},
         "decisions": {name: {"test_rows": _at_least(site["test_rows"]), **{
-            key: (site["decision"] or {}).get(key) for key in _DECISION}} for name, site in sites.items()},
+            key: (site["advice"] or {}).get(key) for key in _ADVICE}} for name, site in sites.items()},
         "scores": {name: site["scores"] for name, site in sites.items()},
         "gains_over_training_alone": {name: site["gains"] for name, site in sites.items()},
         "means_of_sites": summary.get("means") or {},

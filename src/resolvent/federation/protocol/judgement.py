@@ -1,9 +1,10 @@
 """The judgement of each site: the site computes it from its own test rows, and the lead reads it.
 
 The value of a single row never leaves a site. If the site lets its scores out, the lead gets for each method the score
-and the gain over training alone, each with an interval, and the variance of the gain. They are those of a simulation
-with the same rows and models, rounded to the site's ``score_digits``, and so are the decisions, which the lead computes
-from the gains of all sites.
+and the gain over training alone, each with an interval, the variance of the gain, the mean loss, and the evidence for
+the advice: the gain in skill and the slope of the calibration, with their variances. They are those of a simulation
+with the same rows and models, rounded to the site's ``score_digits``, and so is the advice, which the lead computes
+from the evidence of all sites.
 
 The interval of a mean over the sites differs from that of a simulation, which adds the resampled means of all sites:
 from these the lead could compute values of single rows. Here the half width of the interval is
@@ -16,13 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from resolvent.comparisons.judgement.advice import ModelKind, SiteEvidence
+from resolvent.comparisons.judgement.column_tests import OppositeColumn
+from resolvent.comparisons.judgement.row_evidence import SiteCalibration, SiteFacts
 from resolvent.comparisons.judgement.sites import Means, SiteJudgement, Sites
 from resolvent.comparisons.runs.summary import as_number
 from resolvent.errors import InputError, shorten
 from resolvent.predict.intervals import Interval
 
 _MAX_ROWS = 2**31
-_MAX_METHODS = 1000
+_MAX_METHODS, _MAX_NAME = 1000, 200
+_MODELS: tuple[ModelKind, ...] = ("shared", "personal")
 
 
 def read_judgement(content: Any, party: int, name: str, methods: Sequence[str]) -> SiteJudgement:
@@ -35,13 +40,21 @@ def read_judgement(content: Any, party: int, name: str, methods: Sequence[str]) 
         scores, gains = (_read_intervals(content[key], methods) for key in ("scores", "gains"))
         if any(type(number) is not int or not 0 <= number < _MAX_ROWS for number in (rows, rarest)):
             raise ValueError("a number of test rows is not valid")
-        variances = {str(label): as_number(variance) for label, variance in content["variances"].items()}
+        variances, losses = (_read_numbers(content[key]) for key in ("variances", "losses"))
+        facts = SiteFacts(as_number(content["unit"]), losses, {
+            str(label): {kind: _read_evidence(of_method[kind]) for kind in _MODELS if kind in of_method}
+            for label, of_method in content["evidence"].items()}, {
+            str(label): SiteCalibration(*(_read_interval(part[key]) for key in SiteCalibration._fields))
+            for label, part in content["calibrations"].items()}, {
+            str(label): tuple(OppositeColumn(_name(column[0]), *_numbers(column[1:], 4)) for column in found)
+            for label, found in content["columns"].items()})
         if any(variance < 0 for variance in variances.values()):
             raise ValueError("a variance is negative")
-        unknown = {*scores, *gains, *variances} - {*methods}
+        unknown = {*scores, *gains, *variances, *losses, *facts.evidence, *facts.calibrations,
+                   *facts.columns} - {*methods}
         if len(unknown) > 1 or (unknown and not all(label.isprintable() and len(label) < 200 for label in unknown)):
             raise ValueError("there is a method that the experiment does not have")
-        return SiteJudgement(party, name, rows, rarest, scores, gains, variances=variances)
+        return SiteJudgement(party, name, rows, rarest, scores, gains, variances=variances, facts=facts)
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"the site sent no judgement of the methods: {shorten(error)}") from error
 
@@ -53,11 +66,36 @@ def _read_intervals(content: Mapping[str, Any], methods: Sequence[str]) -> dict[
     return {**{label: intervals[label] for label in methods if label in intervals}, **intervals}
 
 
+def _read_numbers(content: Mapping[str, Any]) -> dict[str, float]:
+    return {str(label): as_number(number) for label, number in content.items()}
+
+
+def _name(content: Any) -> str:
+    if not isinstance(content, str) or not content.isprintable() or len(content) > _MAX_NAME:
+        raise ValueError("the name of a column is not valid")
+    return content
+
+
+def _read_evidence(content: Any) -> SiteEvidence:
+    numbers = _numbers(content, len(SiteEvidence._fields))
+    rows = content[2]
+    if type(rows) is not int or not 0 <= rows < _MAX_ROWS:
+        raise ValueError("a number of rows is not valid")
+    gain, variance, _, slope, slope_variance, covariance, luck = numbers
+    if any(number < 0 for number in (variance, slope_variance, luck)):
+        raise ValueError("a variance is negative")
+    return SiteEvidence(gain, variance, rows, slope, slope_variance, covariance, luck)
+
+
 def _read_interval(ends: Any) -> Interval:
+    return Interval(*_numbers(ends, 3))
+
+
+def _numbers(content: Any, count: int) -> list[float]:
     kinds = (int, float, str, type(None))
-    if not isinstance(ends, list) or len(ends) != 3 or any(type(end) not in kinds for end in ends):
-        raise ValueError("an interval does not have three numbers")
-    return Interval(*map(as_number, ends))
+    if not isinstance(content, list) or len(content) != count or any(type(number) not in kinds for number in content):
+        raise ValueError(f"there are not {count} numbers")
+    return [as_number(number) for number in content]
 
 
 def join_judgements(judgements: Sequence[SiteJudgement], methods: Sequence[str], alone: str | None, *,

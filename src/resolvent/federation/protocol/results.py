@@ -15,8 +15,8 @@ import numpy as np
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric
 from resolvent.comparisons.judgement.divergence import divergences
+from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues, Score
-from resolvent.comparisons.judgement.sites import Evidence
 from resolvent.comparisons.judgement.verdict import Verdict
 from resolvent.comparisons.runs.environment import device, versions
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, final_scores, judgement, write_summary
@@ -115,7 +115,7 @@ def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, m
     alone = experiment.alone if experiment.alone in methods else None
     traffic = {label: float(method.bytes_down + method.bytes_up) for label, method in methods.items()}
     return Evidence(score.name, SPLIT, score.higher_is_better, tuple(methods), alone, sites, metrics, experiment.seeds,
-                    rows, baseline, train, traffic)
+                    rows, baseline, train, traffic, decides=experiment.decide_by is not None)
 
 
 def score_of(decisive: DecisiveMetric, loss: Loss) -> Score:

@@ -346,8 +346,10 @@ class SiteRun(PlanRun[FederatedExperiment]):
         first, experiment = self._seeds[0], self.experiment
         loss = first.problem.model.loss
         score = score_of(self._decisive, loss)
-        measured = [measure_models({label: models[label, of_seed.seed][0] for label in methods}, of_seed.problem,
-                                   of_seed.data, score, seed=of_seed.seed, party=self._party, rows=of_seed.rows)
+        measured = [measure_models(
+            {label: models[label, of_seed.seed][0] for label in methods},
+            {label: shared for label in methods if (shared := models[label, of_seed.seed][1]) is not None},
+            of_seed.problem, of_seed.data, score, seed=of_seed.seed, party=self._party, rows=of_seed.rows)
                     for of_seed in self._seeds]
         rows = RowValues.concatenate([part for part in measured if part is not None]) if measured[0] else None
         baseline = baseline_name(first.data, dict(methods))

@@ -122,6 +122,11 @@ class ModelFolder:
         self.parties: tuple[str, ...] = tuple(self._note["parties"])
 
     @property
+    def path(self) -> Path:
+        """The folder."""
+        return self._folder
+
+    @property
     def has_shared_model(self) -> bool:
         """Whether the method has a shared model."""
         return _SERVER in self._note["files"]
