@@ -54,7 +54,7 @@ def replicate(x: PyTree[Any], mesh: Mesh | None) -> PyTree[Any]:
         if not isinstance(leaf, jax.Array | np.ndarray):
             return leaf
         if mesh.is_multi_process:
-            return jax.make_array_from_callback(leaf.shape, sharding, lambda index: np.asarray(leaf[index]))
+            return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
         return jax.device_put(leaf, sharding)
 
     return jax.tree.map(of_leaf, x)

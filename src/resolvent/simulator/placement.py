@@ -57,24 +57,21 @@ def place(plan: Plan) -> Placement:
     """
     with naming_errors(plan.name):
         check_memory(plan)
-        return _place(limit_batches(plan))
-
-
-def _place(plan: Plan) -> Placement:
-    check_first_cohorts(plan.training_participation, jnp.asarray(plan.task.sizes), plan.seed)
-    scheduler, mesh = choose_scheduler(plan.scheduler, plan.cohort_size)
-    mesh = mesh_of() if plan.divides_parties else mesh
-    storage = _storage_of(plan, mesh)
-    run_chunk = ChunkRunner(plan.algorithm, plan.seed, plan.recorded, scheduler, mesh)
-    inputs = storage.first_inputs()
-    message = MessageBytes(0, 0) if plan.task.pools_data else message_bytes(plan.description)
-    run_chunk.check(inputs)
-    seconds: dict[str, float] = {}
-    if plan.scheduler == "measured":
-        scheduler, seconds = fastest_scheduler(scheduler_candidates(plan.cohort_size),
-                                               lambda candidate: run_chunk.run_copy(inputs, candidate))
-        run_chunk = replace(run_chunk, scheduler=scheduler)
-    return Placement(storage, run_chunk, message, seconds)
+        plan = limit_batches(plan)
+        check_first_cohorts(plan.training_participation, jnp.asarray(plan.task.sizes), plan.seed)
+        scheduler, mesh = choose_scheduler(plan.scheduler, plan.cohort_size)
+        mesh = mesh_of() if plan.divides_parties else mesh
+        storage = _storage_of(plan, mesh)
+        run_chunk = ChunkRunner(plan.algorithm, plan.seed, plan.recorded, scheduler, mesh)
+        inputs = storage.first_inputs()
+        message = MessageBytes(0, 0) if plan.task.pools_data else message_bytes(plan.description)
+        run_chunk.check(inputs)
+        seconds: dict[str, float] = {}
+        if plan.scheduler == "measured":
+            scheduler, seconds = fastest_scheduler(scheduler_candidates(plan.cohort_size),
+                                                   lambda candidate: run_chunk.run_copy(inputs, candidate))
+            run_chunk = replace(run_chunk, scheduler=scheduler)
+        return Placement(storage, run_chunk, message, seconds)
 
 
 def _storage_of(plan: Plan, mesh: Mesh | None) -> Storage:

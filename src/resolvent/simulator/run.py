@@ -28,7 +28,6 @@ from resolvent.predict.fitted import Fitted
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
 from resolvent.simulator.checkpoint.identity import forget_programs_of_edited_code
 from resolvent.simulator.engine.schedulers import SchedulerChoice
@@ -60,7 +59,7 @@ from resolvent.simulator.states import Federation
 from resolvent.simulator.storage.parties_view import CollectedModels
 from resolvent.simulator.storage.storage import Storage
 from resolvent.simulator.task import Task
-from resolvent.xla.program_memory import free_programs_sometimes
+from resolvent.xla.compiled_programs import enable_compilation_cache, free_programs_sometimes
 
 
 @checked
@@ -223,8 +222,9 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
     pace = Pace()
     callbacks = RunCallbacks(plan.callbacks, partial(_event, plan, storage, measurements, done > 0))
     with callbacks.closing(), progress_bar(progress if checkpoints.is_writer else False, plan.name,
-                                           plan.rounds) as report, live_curve(
-            plan.name, is_shown=progress is True and checkpoints.is_writer) as draw_curve:
+                                           plan.rounds) as report, (
+            live_curve(plan.name) if progress is True and checkpoints.is_writer else contextlib.nullcontext()
+            ) as draw_curve:
         report(done, plan.rounds)
         while done < plan.rounds and measurements.stop_reason is None:
             next_evaluation = min(done - done % every + every, plan.rounds)

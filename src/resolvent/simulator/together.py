@@ -22,7 +22,6 @@ from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
-from resolvent.simulator.checkpoint.cache import enable_compilation_cache
 from resolvent.simulator.engine.cohorts import DrawnCohorts
 from resolvent.simulator.engine.compiled_rounds import run_chunk
 from resolvent.simulator.engine.schedulers import Lanes, Scheduler, Sequential
@@ -34,7 +33,7 @@ from resolvent.simulator.record.stopwatch import Stopwatch, stopwatch
 from resolvent.simulator.states import Chunk, Federation
 from resolvent.simulator.storage.storage import DeviceStorage
 from resolvent.simulator.task import Task
-from resolvent.xla.program_memory import free_programs_sometimes
+from resolvent.xla.compiled_programs import enable_compilation_cache, free_programs_sometimes
 
 
 def structure_of(algorithm: Algorithm) -> tuple[Any, ...]:

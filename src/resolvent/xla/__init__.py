@@ -20,6 +20,6 @@ Each module is one technique. Its results are those of the textbook's JAX progra
 ``known_values``
     What is known of a program before it runs, up to operations that are marked.
 
-``rows``, ``shapes``, ``program_memory``
-    Rows of stacked arrays; shapes of results from stored traces; compiled programs that nothing can use are freed.
+``rows``, ``shapes``, ``compiled_programs``
+    Rows of stacked arrays; shapes of results from stored traces; where compiled programs are kept, and until when.
 """

@@ -16,7 +16,7 @@ from resolvent.errors import InputError, shorten
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
 from resolvent.simulator.plan import Plan
-from resolvent.xla.program_memory import free_programs, remembered
+from resolvent.xla.compiled_programs import free_programs, remembered
 
 STORED_KEYS = ("fingerprint", "versions", "code")  # what a checkpoint stores of an identity
 

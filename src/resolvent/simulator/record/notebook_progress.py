@@ -58,16 +58,13 @@ def notebook_progress(unit: str, *, transient: bool) -> tuple[Callable[..., None
 
 
 @contextlib.contextmanager
-def live_curve(name: str, *, is_shown: bool) -> "Iterator[Callable[[pd.DataFrame, str], None] | None]":
+def live_curve(name: str) -> "Iterator[Callable[[pd.DataFrame, str], None] | None]":
     """A function that shows the curve of a run's score in a notebook, from its metrics; None elsewhere.
 
     The curve is the mean over the parties on validation samples, or on those of another split. It is removed at the
     end: ``Result.plot`` has it.
-
-    Args:
-        is_shown: whether there is a curve.
     """
-    if not is_shown or not is_notebook():
+    if not is_notebook():
         yield None
         return
     from IPython.display import HTML, display

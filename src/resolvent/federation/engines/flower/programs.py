@@ -105,7 +105,7 @@ def _run_site(note: KitNote) -> None:
     from resolvent.federation.engines.flower.adapter import client_app
     from resolvent.federation.engines.flower.site import answer_messages
     from resolvent.federation.site.site import site_of_process
-    from resolvent.simulator.checkpoint.cache import enable_compilation_cache
+    from resolvent.xla.compiled_programs import enable_compilation_cache
 
     enable_compilation_cache()
     engine = note.kit / "engine"

@@ -18,7 +18,7 @@ from resolvent.federation.protocol.requests import check_run_name
 from resolvent.federation.protocol.transport import PartyHandler, Transport
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import site_of_process
-from resolvent.simulator.checkpoint.cache import enable_compilation_cache
+from resolvent.xla.compiled_programs import enable_compilation_cache
 
 
 class FederationServer(ServerProgram):

@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from resolvent.simulator.checkpoint import cache
+from resolvent.xla import compiled_programs as cache
 
 RUN = """
 import jax.numpy as jnp, resolvent as rv

@@ -1,4 +1,7 @@
-"""Free compiled programs that nothing can use any more, or of which a process has too many.
+"""Where compiled programs are kept: in a folder for later processes, and in memory as long as they are of use.
+
+Compilation takes most of the time of a short run, so JAX's persistent cache has a folder. The user's own settings are
+respected: another folder (``JAX_COMPILATION_CACHE_DIR``) or no cache (``JAX_ENABLE_COMPILATION_CACHE=false``).
 
 JAX keeps the programs of a function that is gone, because it finds them by the function itself: a model made of new
 functions in each pass of a loop leaves about 20 MB. And Linux limits the memory maps of a process
@@ -8,11 +11,24 @@ of programs, such as a search over many algorithms, would end with "LLVM ERROR: 
 
 import gc
 import itertools
+import os
+import warnings
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
+import platformdirs
+from jax.experimental.compilation_cache import compilation_cache
+
+# JAX reads the size and the time of every stored program whenever it stores another one, and holds a lock meanwhile:
+# 0.2 s of CPU with 5,900 programs. So the folder is small, and programs that compile in a moment are not stored.
+_MAX_BYTES = 2**28
+_THRESHOLDS = {  # JAX's setting -> its default, and the library's value
+    "jax_persistent_cache_min_compile_time_secs": (1.0, 0.05),
+    "jax_persistent_cache_min_entry_size_bytes": (0, -1),
+}
 
 _MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 _SHARE = 0.7  # of the limit
@@ -23,6 +39,35 @@ _models: dict[Any, weakref.ref[Any]] = {}  # structure -> the last object of thi
 
 remembered: dict[Any, Any] = {}
 """Facts about compiled programs, by their structure. They are forgotten with the programs."""
+
+
+def enable_compilation_cache() -> None:
+    """Let JAX store compiled programs in the folder ``xla`` of the user's cache folder of resolvent.
+
+    They take 256 MiB at most; the least recently used are removed. A folder of the user's own has no limit.
+    """
+    settings = jax.config.values
+    if not settings["jax_enable_compilation_cache"]:
+        return
+    update: Callable[..., None] = jax.config.update
+    # JAX does not store programs this small by default, but a run has dozens of them.
+    for name, (default, value) in _THRESHOLDS.items():
+        if settings[name] == default and name.upper() not in os.environ:
+            update(name, value)
+    if settings["jax_compilation_cache_dir"] is not None:
+        return
+    folder = platformdirs.user_cache_path("resolvent") / "xla"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        warnings.warn(f"compiled programs cannot be stored in {folder}: {error}; every run compiles again. Set "
+                      "JAX_COMPILATION_CACHE_DIR to another folder", stacklevel=3)
+        update("jax_enable_compilation_cache", False)
+        return
+    update("jax_compilation_cache_max_size", _MAX_BYTES)
+    reset: Callable[[], None] = compilation_cache.reset_cache
+    reset()  # an earlier compilation may have looked for the cache, and JAX remembers that there was none
+    update("jax_compilation_cache_dir", str(folder))
 
 
 def free_programs_sometimes(model: Any) -> bool:
