@@ -75,7 +75,7 @@ def test_decimal_commas_of_the_label_make_it_a_quantity(tmp_path):
     ("p;x;y\na;1,234;0\na;2,345;1\n", r"column 'x' holds numbers with a comma, such as '1,234': set decimal: ','"),
     ('p,x,y\na,"1,5",0\na,"2,5",1\n', r"column 'x' holds numbers with a comma, such as '1,5': set decimal: ','"),
     ("p;x;z;y\na;1,5;2.5;0\na;2,5;1;1\n", r"'1,5', and column 'z' holds numbers with a point"),
-    ("p;x;y\na;1,5;0\na;2.5;1\n", r"column 'x' holds numbers .*two decimal marks, such as '2.5'.*decimal: '.'"),
+    ("p;x;y\na;1,5;0\na;2.5;1\n", r"column 'x' holds numbers .*two decimal marks, such as '2.5'.*set text: \[x\]"),
     ("p;x;y\na;1.234,5;0\na;2,5;1\n", r"column 'x' holds numbers with separators of thousands, .*'1.234,5'"),
     ('p,x,y\na,"1,234.5",0\na,2.5,1\n', r"column 'x' holds numbers with separators of thousands, .*'1,234.5'"),
     ('p,x,y\na,"1,234,567",0\na,"1,234",1\n', r"column 'x' holds numbers with separators of thousands"),
@@ -84,13 +84,15 @@ def test_ambiguous_decimal_marks_are_refused_by_column_with_the_setting(tmp_path
     path = write(tmp_path, text)
     with pytest.raises(InputError, match=message):
         table(path, "p", "y")
-    assert table(path, "p", "y", decimal=".").task == "classification"
+    with pytest.raises(InputError, match=r"column '[xz]' holds numbers|column 'x': 1 of 2 values are numbers"):
+        table(path, "p", "y", decimal=".")
+    assert table(path, "p", "y", text=["x"]).features[-2].startswith("x=")
 
 
 def test_the_decimal_mark_can_be_set(tmp_path):
     path = write(tmp_path, "p;x;y\na;1,234;0\na;2,345;1\n")
     np.testing.assert_allclose(rows_of(table(path, "p", "y", decimal=",", **OPTIONS)), [(1.234, 0), (2.345, 1)])
-    assert table(path, "p", "y", decimal=".").features == ("x=1,234", "x=2,345")
+    assert table(path, "p", "y", text=["x"]).features == ("x=1,234", "x=2,345")
 
 
 def test_a_column_that_is_left_out_does_not_decide_the_decimal_mark(tmp_path):

@@ -52,7 +52,8 @@ def regress(
             default: from the label, where it is certain.
         errors: standard errors from the model (default), robust to a wrong variance (HC1), or clustered by site.
         set: other settings: regression.level of the intervals, l1 (lasso) and l2 (ridge), offset, exposure,
-            reference.ward=A for a base level; data.separator, data.decimal and data.encoding of a text file.
+            reference.ward=A for a base level; data.separator, data.decimal and data.encoding of a text file;
+            data.missing=[?,-999] for cells without a value, data.text=[icd] for columns that are categories.
         out: a folder for the page and the tables.
         overwrite: replace files in the folder.
         format: text or json.
@@ -65,7 +66,7 @@ def regress(
     changes = [*flat(set), *(f"regression.{name}={dumps(value)}" for name, value in stated.items() if value)]
     file = _file_of(rows, party, changes)
     settings, data = file.settings, file.data
-    fit = fit_rows(read_rows(data.table, settings, party=data.party, format=data.format), settings)
+    fit = fit_rows(read_rows(data.table, settings, party=data.party, format=data.format, cells=data.cells), settings)
     if format == "json":
         estimates = fit.table.reset_index().to_json(orient="records", double_precision=15)
         print_json({**fit.facts(), "estimates": loads(estimates)})

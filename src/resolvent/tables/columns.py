@@ -3,8 +3,6 @@
 A column or value that cannot be used is an `InputError` that names the column, and the row if it is a single value.
 """
 
-import re
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.samples import Task
 from resolvent.errors import InputError, shorten
+from resolvent.tables.cells import DATE, LEADING_ZERO, ColumnError, text_of_value, yaml_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,10 +21,7 @@ Columns = dict[str, NDArray[Any]]
 LabelKind = Literal["boolean", "integer", "decimal", "text"]
 MAX_CATEGORIES = 100
 MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
-_MIN_NUMBERS = 10  # a text column with as many different numbers is probably a column of numbers with an error
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
-_PLAIN_NAME = re.compile(r"[^\W\d]\w*( \w+)*")
-_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?")
 _DATE_KINDS = ("datetime", "datetime64", "date")
 # pandas' names of kinds of values
 _DECIMAL_KINDS = ("floating", "mixed-integer-float", "decimal")
@@ -41,8 +37,7 @@ def excluding(name: str) -> str:
     >>> excluding("blood pressure"), excluding("smoker "), excluding("a, b")
     ('exclude: [blood pressure]', "exclude: ['smoker ']", "exclude: ['a, b']")
     """
-    is_plain = _PLAIN_NAME.fullmatch(name) and name.casefold() not in ("true", "false", "null")
-    return f"exclude: [{shorten(name if is_plain else repr(name))}]"
+    return f"exclude: [{yaml_name(name)}]"
 
 
 def is_empty(column: "pd.Series[Any]") -> NDArray[np.bool_]:
@@ -90,19 +85,7 @@ def is_date(column: "pd.Series[Any]") -> bool:
         return False
     values = pd.Series(column.unique())
     values = values[~is_empty(values)]
-    return len(values) > 0 and (has_dates(values) or all(isinstance(v, str) and _DATE.fullmatch(v) for v in values))
-
-
-class ColumnError(InputError):
-    """A column cannot be read as a feature.
-
-    Args:
-        kind: ``dates``, ``kind`` (values of another or of several kinds) or ``levels`` (too many categories).
-    """
-
-    def __init__(self, kind: Literal["dates", "kind", "levels"], message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
+    return len(values) > 0 and (has_dates(values) or all(isinstance(v, str) and DATE.fullmatch(v) for v in values))
 
 
 def read_feature(name: str, column: "pd.Series[Any]", *, max_levels: int | None = MAX_CATEGORIES) -> NDArray[Any]:
@@ -124,24 +107,19 @@ def read_feature(name: str, column: "pd.Series[Any]", *, max_levels: int | None 
     values = read_text(column, empty)
     categories = sorted(set(values[~empty]))
     title = f"column {shorten(repr(name))}"
-    if kind in _TIME_KINDS or (categories and not is_category and all(map(_DATE.fullmatch, categories))):
+    if kind in _TIME_KINDS or (categories and not is_category and all(map(DATE.fullmatch, categories))):
         raise ColumnError("dates", f"{title} holds dates or times, which are neither numbers nor categories: "
                           f"exclude it ({excluding(name)}), or set dates: days, or dates: parts for year, "
                           "month and weekday")
     if kind != "string" and not is_category:
         raise ColumnError("kind", f"{title} holds {kind} values ({shorten(column.dtype)}), and a feature must be all "
                           "numbers, all true/false or all text: convert it, or exclude it")
-    is_number = pd.to_numeric(pd.Series(categories, dtype=object), errors="coerce").notna().to_numpy()
-    words = [v for v, number in zip(categories, is_number, strict=True) if not number]
-    is_mostly_numbers = 0 < 2 * len(words) < len(categories)
     if max_levels is not None and len(categories) > max_levels:
-        hint = f", most of them numbers but {shorten(repr(words[0]))} not" if is_mostly_numbers else ""
-        raise ColumnError("levels", f"{title} has {len(categories)} different values{hint}, each to become a column "
+        zeros = next((f", text because of leading zeros such as in {v!r}" for v in categories
+                      if LEADING_ZERO.fullmatch(v)), "")
+        raise ColumnError("levels", f"{title} has {len(categories)} different values{zeros}, each to become a column "
                           f"(at most {max_levels}): exclude it, group or correct its values, or set rare: other to "
                           "join the rare ones")
-    if is_mostly_numbers and not is_category and len(categories) - len(words) >= _MIN_NUMBERS:
-        warnings.warn(f"{title} is encoded as {len(categories)} categories, because {shorten(repr(words[0]))} is not a "
-                      "number: correct the value if the column holds numbers", stacklevel=2)
     return values
 
 
@@ -173,7 +151,7 @@ def read_text(column: "pd.Series[Any]", empty: NDArray[np.bool_]) -> NDArray[Any
     """A column as objects that are text; NaN if ``empty``."""
     values = column.to_numpy(dtype=object, copy=True)
     values[empty] = np.nan
-    values[~empty] = [str(v) for v in values[~empty]]
+    values[~empty] = [text_of_value(v) for v in values[~empty]]
     return values
 
 

@@ -27,6 +27,7 @@ from resolvent.data.encoded_rows import (
 )
 from resolvent.data.samples import Task
 from resolvent.errors import InputError, shorten
+from resolvent.tables.cells import CellRules, Code, read_cells
 from resolvent.tables.column_encodings import (
     CategoryColumn,
     LabelEncoding,
@@ -58,6 +59,7 @@ class TableEncoding(Encoding):
         marked: the columns whose missing values are marked by a 0/1 input ``column missing``; these inputs are last.
         missing: ``refuse``: a missing value is an error; ``impute`` and ``indicate``: it is imputed.
         dates: the columns of dates, which become columns of numbers first.
+        codes: column, or ``*`` for all -> the cells that stand for a missing value, see ``CellRules``.
         unseen: what happens to a level that the fitted table did not have: ``refuse`` it; ``other``: it is the level
             ``other`` if the column has it, and otherwise no level; ``missing``: it is a missing value.
     """
@@ -70,6 +72,7 @@ class TableEncoding(Encoding):
     missing: Missing
     dates: tuple[DateColumn, ...] = ()
     unseen: Unseen = "refuse"
+    codes: tuple[tuple[str, tuple[Code, ...]], ...] = ()
 
     @classmethod
     def fit(cls, columns: Columns, train: NDArray[np.integer], *, options: TableOptions,
@@ -95,10 +98,16 @@ class TableEncoding(Encoding):
         texts = {name: values for name, values in columns.items() if is_text(values)}
         numbers = {name: values for name, values in columns.items() if name not in texts}
         listed = {name: levels for name, levels in (options.levels or {}).items() if name not in options.labels}
-        marked = tuple(gaps) if options.missing == "indicate" else ()
+        marked = tuple(gaps) if options.treatment == "indicate" else ()
         return cls(options.party, labels, fit_numbers(numbers, train, options.scale, booleans),
-                   fit_categories(texts, train, options.min_level_rows, listed), marked, options.missing, dates,
-                   options.unseen)
+                   fit_categories(texts, train, options.min_level_rows, listed), marked, options.treatment,
+                   dates, options.unseen, tuple((name, tuple(codes)) for name, codes in options.cells.codes.items()))
+
+    @property
+    def cells(self) -> CellRules:
+        """What the cells of a table mean; the levels of categories and the classes that are texts are texts."""
+        labels = (label.name for label in self.labels if label.kind == "text")
+        return CellRules(dict(self.codes), frozenset((self.party, *(c.name for c in self.categories), *labels)))
 
     @property
     def columns(self) -> tuple[NumberColumn | CategoryColumn, ...]:
@@ -203,6 +212,9 @@ class TableEncoding(Encoding):
         for name in [*(c.name for c in self.columns if c.name not in made), *(date.name for date in self.dates)]:
             check_once(name, counts, "which the encoding needs once")
         frame = rows.set_axis(pd.Index(names, dtype=object), axis=1)
+        read = {self.party, *(label.name for label in self.labels), *(c.name for c in self.columns),
+                *(date.name for date in self.dates)} - made
+        frame = read_cells(frame, [name for name in names if name in read and counts[name] == 1], self.cells)
         return expand_dates(frame.drop(columns=[*made.intersection(names)]), self.dates, self._row_names(frame))
 
     def _row_names(self, frame: "pd.DataFrame") -> RowNames:

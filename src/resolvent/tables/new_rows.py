@@ -7,6 +7,7 @@ import numpy as np
 
 from resolvent.data.encoded_rows import Encoding
 from resolvent.errors import InputError, shorten
+from resolvent.tables.cells import CellRules
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.table_files import check_exists, read_table_file
 from resolvent.tables.text_formats import TextFormat
@@ -28,12 +29,10 @@ def read_rows(path: str, encoding: Encoding, text: TextFormat = TextFormat()) ->
         return _read_array(Path(path).expanduser())
     if not isinstance(encoding, TableEncoding):
         names = set(encoding.features)
-        return read_table_file(path, text, encoding.features, (), lambda column: column in names)[0]
+        return read_table_file(path, text, encoding.features, CellRules(), lambda column: column in names)[0]
     numbers = {column.name for column in encoding.numbers}
-    texts = [encoding.party, *(column.name for column in encoding.categories)]
-    texts += [label.name for label in encoding.labels if label.kind == "text"]
     numbers.update(label.name for label in encoding.labels if label.kind != "text")
-    return read_table_file(path, text, [column.name for column in encoding.columns], texts,
+    return read_table_file(path, text, [column.name for column in encoding.columns], encoding.cells,
                            lambda column: column in numbers)[0]
 
 

@@ -18,6 +18,7 @@ from resolvent.data.encoded_rows import RowNames
 from resolvent.data.federated import FederatedData, split_rows
 from resolvent.data.samples import check_encodable
 from resolvent.errors import InputError, nearest, shorten
+from resolvent.tables.cells import check_spellings, duplicate_names, read_cells, with_unique_names
 from resolvent.tables.column_encodings import is_missing, label_encoding, looks_like_identifier
 from resolvent.tables.columns import (
     MAX_CATEGORIES,
@@ -87,7 +88,7 @@ def table(table: str, options: FileOptions) -> FederatedData:
         is_feature = column not in excluded if chosen is None else column in chosen
         return column in (*options.labels, options.weight) or (column != options.party and is_feature)
 
-    frame, name = read_table_file(table, options.format, (options.party, *options.labels), (options.party,), is_used)
+    frame, name = read_table_file(table, options.format, (options.party, *options.labels), options.cells, is_used)
     return _data_from(frame, options, name)
 
 
@@ -127,11 +128,13 @@ def from_frame(frame: "pd.DataFrame", options: FrameOptions) -> FederatedData:
 
 def _data_from(frame: "pd.DataFrame", options: TableOptions, name: str) -> FederatedData:
     """Data from a frame, by an encoding that is fitted to its training rows."""
-    frame, labels = _with_texts_as_names(frame), options.labels
+    frame, labels = with_unique_names(frame), options.labels
     chosen = choose_columns([*frame.columns], options)
     if not len(frame):
         raise InputError(f"the table {shorten(repr(name))} has no rows: give one row per sample")
-    owners = _read_parties(frame, options.party)
+    weight = [] if options.weight is None else [options.weight]
+    frame = read_cells(frame, [options.party, *labels, *weight, *chosen], options.cells)
+    owners = read_owners(frame, options.party)
     rows = RowNames(frame.index, owners)
     rows.refuse(np.column_stack([is_empty(frame[label]) for label in labels]), labels,
                 "the label is missing: a sample cannot be used without it; fill it in, or leave the row out")
@@ -140,7 +143,7 @@ def _data_from(frame: "pd.DataFrame", options: TableOptions, name: str) -> Feder
     columns = read_features(frame, chosen, max_levels=MAX_CATEGORIES if options.rare == "keep" else None)
     targets = [read_label(label, frame[label], options.task) for label in labels]
     check_magnitudes([*columns.items(), *zip(labels, (target.values for target in targets), strict=True)], rows)
-    if options.missing == "refuse":
+    if options.treatment == "refuse":
         check_missing(columns, rows, "set missing: impute, or indicate to mark them as well, or exclude the column")
     listed = options.levels or {}
     encodings = tuple(label_encoding(label, target, listed.get(label))
@@ -161,12 +164,6 @@ def _data_from(frame: "pd.DataFrame", options: TableOptions, name: str) -> Feder
                            *_identifier_notes(columns, options.features is not None))
 
 
-def _with_texts_as_names(frame: "pd.DataFrame") -> "pd.DataFrame":
-    import pandas as pd
-
-    return frame.set_axis(pd.Index([str(c) for c in frame.columns], dtype=object), axis=1)
-
-
 def _booleans(frame: "pd.DataFrame", names: list[str]) -> frozenset[str]:
     """The columns among these that hold true/false; those of numbers are recognised by their type alone."""
     chosen = set(names)
@@ -177,10 +174,11 @@ def _booleans(frame: "pd.DataFrame", names: list[str]) -> frozenset[str]:
 
 def _encoded(frame: "pd.DataFrame", options: FrameOptions, encoding: TableEncoding) -> FederatedData:
     """Data from a frame by a fitted encoding; nothing is estimated from the rows."""
-    frame, labels = _with_texts_as_names(frame), options.labels
+    frame, labels = with_unique_names(frame), options.labels
     features = [c.name for c in encoding.columns if c.name in frame.columns] or None
     choose_columns([*frame.columns], replace(options, features=features))
-    owners = _read_parties(frame, options.party)
+    frame = read_cells(frame, [options.party], options.cells)
+    owners = read_owners(frame, options.party)
     if len(labels) != len(encoding.labels):
         raise InputError(f"label: the encoding has {len(encoding.labels)} labels, and there are {len(labels)}: name as "
                          "many")
@@ -217,9 +215,8 @@ def column_mistakes(columns: Sequence[str], options: TableOptions, *, is_of_site
         is_of_site: whether all rows are those of one site, so that no column names the party.
     """
     labels, weight = options.labels, options.weight
-    for c, count in Counter(columns).items():
-        if count > 1:
-            yield f"two columns are named {shorten(repr(c))}: give each a different name"
+    yield from duplicate_names(columns)
+    for c in columns:
         check_encodable(c, "the name of a column")
     uses_of = {"party": [] if is_of_site else [options.party], "label": labels, "features": options.features or [],
                "exclude": options.exclude or [], "weight": [] if weight is None else [weight]}
@@ -259,11 +256,13 @@ def _weighted(data: FederatedData, frame: "pd.DataFrame", weight: str | None,
     return data.with_weights(values[order])
 
 
-def _read_parties(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
+def read_owners(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
     """[n] the name of each row's party."""
     RowNames(frame.index).refuse(is_empty(frame[party])[:, None], [party], "the party is missing, and every sample "
                                  "needs one: fill it in, or leave the row out")
-    return read_parties(frame[party])
+    owners = read_parties(frame[party])
+    check_spellings("the parties", np.unique(owners.astype(str)).tolist())
+    return owners
 
 
 def _group_rows(owners: NDArray[np.object_]) -> tuple[tuple[str, ...], Sequence[NDArray[np.intp]]]:

@@ -2,11 +2,12 @@
 
 import csv
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resolvent.errors import InputError, nearest, shorten
+from resolvent.tables.cells import CellRules
 from resolvent.tables.text_formats import TextFormat
 from resolvent.tables.text_tables import read_text_table
 
@@ -18,13 +19,15 @@ _SPREADSHEET_ENGINES = {".xlsx": "openpyxl", ".xlsm": "openpyxl", ".xls": "xlrd"
 _SPREADSHEET_MAGIC = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")  # ZIP, and Excel's older format
 
 
-def read_table_file(table: str, text: TextFormat, wanted: Sequence[str], texts: Collection[str],
+def read_table_file(table: str, text: TextFormat, wanted: Sequence[str], cells: CellRules,
                     is_used: Callable[[str], bool]) -> "tuple[pd.DataFrame, str]":
     """Read a table from a file.
 
     Args:
         table: path of a ``.csv``, ``.csv.gz``, ``.tsv`` or ``.parquet`` file.
         wanted: columns that a text file must have, from which its separator is recognised.
+        cells: what the cells mean; a column with a rule of its own has the texts of the file. ``read_cells`` reads the
+            columns of any frame by these rules.
         is_used: whether a column is used; the decimal mark is recognised from these columns.
 
     Returns:
@@ -39,7 +42,7 @@ def read_table_file(table: str, text: TextFormat, wanted: Sequence[str], texts: 
         raise InputError(f"{shorten(repr(str(table)))} is a Parquet file: separator, decimal and encoding are settings "
                          "of text files: leave them out")
     check_exists(path)
-    frame = _read_file(path, ending, lambda: read_text_table(path, text, wanted, texts, is_used))
+    frame = _read_file(path, ending, lambda: read_text_table(path, text, wanted, cells, is_used))
     return frame, path.name[:-len(ending)]
 
 

@@ -1,10 +1,11 @@
 """The options of a table: what an experiment file, a site or a call says about reading and encoding it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from resolvent.errors import InputError
+from resolvent.tables.cells import ALL_COLUMNS, CellRules, Codes
 from resolvent.tables.text_formats import Decimal, TextFormat
 
 SITE_TABLE = "the table of each site"  # instead of a path, in the experiment of a federation
@@ -15,6 +16,14 @@ Scale = Literal["standard", "none"]
 Dates = Literal["refuse", "days", "parts"]
 Rare = Literal["keep", "other"]
 Unseen = Literal["refuse", "other", "missing"]
+
+
+def cell_rules(missing: str | Codes | Mapping[str, Codes] | None, text: Iterable[str]) -> CellRules:
+    """The rules of the settings ``missing`` and ``text``; words of ``missing`` such as ``impute`` are no cells."""
+    lists = missing if isinstance(missing, Mapping) else {} if missing is None or isinstance(missing, str) else {
+        ALL_COLUMNS: missing}
+    return CellRules({name: tuple(code for code in codes if name != ALL_COLUMNS or code not in get_args(Missing))
+                      for name, codes in lists.items()}, frozenset(text))
 
 
 @dataclass(frozen=True)
@@ -28,9 +37,13 @@ class TableOptions:
         exclude: columns to leave out.
         task: ``classification``, ``regression``, or ``auto``: regression if the label is a decimal number,
             classification if it is an integer, true/false, text or a category.
-        missing: what to do if a feature is empty, NaN, None or blank text: ``refuse`` it; ``impute`` the median of
-            the numbers or the most frequent category; or impute it and ``indicate`` it in a 0/1 column. A missing party
-            or label is always refused.
+        missing: what to do if a feature is empty, NaN, None, blank text or a word such as NA: ``refuse`` it;
+            ``impute`` the median of the numbers or the most frequent category; or impute it and ``indicate`` it in a
+            0/1 column. A missing party or label is always refused. A list has further cells that stand for a missing
+            value, such as ``['?', -999]`` or ``[impute, '?', -999]``. A mapping has such lists of single columns, which
+            replace the words such as NA, and under ``*`` the list of all others: ``{age: [-999], '*': [impute]}``.
+        text: columns that are categories whatever their values look like, such as codes. A column with leading zeros,
+            such as ``0117``, is one in any case.
         scale: ``standard`` gives numbers mean 0 and deviation 1 over the training rows; ``none`` does not.
         validation: share of each party's rows for validation.
         test: share of each party's rows for testing.
@@ -57,7 +70,8 @@ class TableOptions:
     features: list[str] | None = None
     exclude: list[str] | None = None
     task: AnyTask = "auto"
-    missing: Missing = "refuse"
+    missing: Missing | Codes | dict[str, Codes] = "refuse"
+    text: list[str] | None = None
     scale: Scale = "standard"
     validation: float = 0.2
     test: float = 0.2
@@ -72,7 +86,9 @@ class TableOptions:
     def __post_init__(self) -> None:
         if not self.label:
             raise InputError("label: the list is empty: name the column to predict, or several")
-        if self.unseen == "missing" and self.missing == "refuse":
+        if len(words := self._missing_words) > 1:
+            raise InputError(f"missing: {' and '.join(words)} exclude each other: name one")
+        if self.unseen == "missing" and self.treatment == "refuse":
             raise InputError("unseen: missing needs missing: impute or indicate, because missing values are refused")
         if self.levels and self.rare == "other":
             raise InputError("levels: list the levels, or join the rare ones with rare: other, not both")
@@ -89,6 +105,23 @@ class TableOptions:
     def labels(self) -> tuple[str, ...]:
         """The columns to predict."""
         return (self.label,) if isinstance(self.label, str) else tuple(self.label)
+
+    @property
+    def _missing_words(self) -> list[Missing]:
+        """What ``missing`` says about the treatment of missing values, beside the cells that stand for one."""
+        codes = self.missing.get(ALL_COLUMNS, []) if isinstance(self.missing, dict) else self.missing
+        words: list[Any] = [codes] if isinstance(codes, str) else codes
+        return [word for word in words if word in get_args(Missing)]
+
+    @property
+    def treatment(self) -> Missing:
+        """What is done with missing values."""
+        return next(iter(self._missing_words), "refuse")
+
+    @property
+    def cells(self) -> CellRules:
+        """What the cells of the table mean; the names of parties are texts."""
+        return cell_rules(self.missing, [self.party, *(self.text or [])])
 
     @property
     def min_level_rows(self) -> int:

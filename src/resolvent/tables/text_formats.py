@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from resolvent.errors import InputError, nearest, shorten
+from resolvent.tables.cells import yaml_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,7 +156,8 @@ def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str]) -> dict[str, 
             example = " and ".join(shorten(repr(t)) for t in (grouped[:1] or marks))
             mixed[column] = (f"column {shorten(repr(column))} holds numbers with separators of thousands, or with two "
                              f"decimal marks, such as {example}: write all numbers with one decimal "
-                             "mark and nothing else, exclude the column, or set decimal: '.' to read it as text")
+                             f"mark and nothing else, exclude the column, or set text: [{yaml_name(column)}] if it is "
+                             "a category")
     if mixed:
         first, *others = mixed
         also = f"; likewise {', '.join(shorten(repr(c)) for c in others)}" if others else ""
@@ -181,7 +183,7 @@ def check_decimal_comma(point: "pd.DataFrame", comma: "pd.DataFrame", columns: M
         raise NumberFormatError(message, {column: message})
     if separator == "," or _is_of_thousands(example):
         message = (f"{title}: set decimal: ',' if it is a decimal comma. Otherwise write thousands without a comma, or "
-                   "set decimal: '.' to read the column as text")
+                   f"set text: [{yaml_name(column)}] if the column is a category")
         raise NumberFormatError(message, {column: message})
 
 

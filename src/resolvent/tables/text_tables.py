@@ -2,12 +2,14 @@
 
 import gzip
 import io
-from collections.abc import Callable, Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resolvent.data.files import data_files
 from resolvent.errors import InputError, shorten
+from resolvent.tables.cells import LEADING_ZERO, MISSING_WORDS, NUMBER, CellRules
 from resolvent.tables.text_formats import (
     TextFormat,
     check_decimal_comma,
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], texts: Collection[str],
+def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], cells: CellRules,
                     is_used: Callable[[str], bool]) -> "pd.DataFrame":
     """Read a text table with a header, gzipped if its name ends in ``.gz``.
 
@@ -35,8 +37,11 @@ def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], texts: 
     data, separator = to_utf8(data, text.encoding, name), text.separator
     if separator == "auto":
         data, separator = find_separator(data, "\t" if ".tsv" in path.name.lower() else ",", wanted, name)
-    frame = _read_frame(data, separator, text.decimal, texts, is_used)
-    header = next(iterate_records(data, separator))[1]
+    header = next(iterate_records(data, separator), (1, [""]))[1]
+    if wanted and not {*wanted} & {*header} and any(map(NUMBER.fullmatch, header)):
+        raise InputError(f"{name} has no line with the names of the columns: its first line is "
+                         f"{shorten(', '.join(map(repr, header)))}: write one before it")
+    frame = _read_frame(data, separator, text.decimal, cells, is_used)
     if not isinstance(frame.index, pd.RangeIndex):
         hint = ", and put numbers with a decimal comma in quotes" if separator == "," else ""
         raise InputError(f"{name} has rows with more values than the header's {len(header)} names: "
@@ -81,24 +86,29 @@ def text_records(path: str, columns: Sequence[str], *, separator: str = "auto",
     return name, iterate_records(data, separator)
 
 
-def _read_frame(data: bytes, separator: str, decimal: str, texts: Collection[str],
+def _read_frame(data: bytes, separator: str, decimal: str, cells: CellRules,
                 is_used: Callable[[str], bool]) -> "pd.DataFrame":
     """The table with pandas' names of the columns; its decimal mark is recognised if ``decimal`` is ``auto``."""
     import pandas as pd
 
     def read(mark: str) -> "pd.DataFrame":
-        options: dict[str, Any] = {"sep": separator, "decimal": mark, "low_memory": False}
-        frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), **options)
+        options: dict[str, Any] = {"sep": separator, "decimal": mark, "low_memory": False, "keep_default_na": False}
+        frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), na_values=[*MISSING_WORDS], **options)
         # Types of single columns would give every column a block of its own, which is slow for 100,000 columns.
-        named = [c for c in frame.columns if c in texts]
-        if named:
-            frame[named] = pd.read_csv(io.BytesIO(data), usecols=named, dtype=str, **options)[named]
+        named = [c for c in frame.columns if not cells.is_of_all(c)]
+        numeric = [c for c in frame.columns if c not in named and getattr(frame[c].dtype, "kind", "O") in "if"
+                   ] if has_zeros else []
+        if named or numeric:
+            texts = pd.read_csv(io.BytesIO(data), usecols=[*named, *numeric], dtype=str, na_values=[""], **options)
+            named += [c for c in numeric if any(map(LEADING_ZERO.fullmatch, texts[c].dropna().str.strip().unique()))]
+            frame[named] = texts[named]
         return frame.copy()  # with few blocks
 
+    has_zeros = re.search(rb"(?:^|[\n\r\"%s])[ \t]*0\d" % re.escape(separator.encode()), data) is not None
     if decimal != "auto":
         return read(decimal)
     frame = read(".")
-    used = [c for c in frame.columns if is_used(c)]
+    used = [c for c in frame.columns if is_used(c) and c not in cells.text]
     columns = find_comma_columns(frame, used)
     if not columns:
         return frame

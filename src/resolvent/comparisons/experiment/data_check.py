@@ -173,7 +173,7 @@ def _check_table_file(values: Mapping[str, Any]) -> DataCheck:
 
 
 def _read_table(path: str, options: FileOptions) -> "pd.DataFrame":
-    return read_table_file(path, options.format, (options.party, *options.labels), (options.party,),
+    return read_table_file(path, options.format, (options.party, *options.labels), options.cells,
                            lambda column: column != options.party)[0]
 
 

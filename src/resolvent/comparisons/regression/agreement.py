@@ -5,7 +5,7 @@ A simulation makes the same agreement between its sites, so that a federation ha
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -16,7 +16,7 @@ from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
 from resolvent.errors import InputError, alternatives, count_of, quote, shorten
 from resolvent.regression.families import FAMILIES
-from resolvent.tables.checks.column_checks import spellings
+from resolvent.tables.cells import spelling_groups, yaml_name
 from resolvent.tables.party_tables import natural_order
 
 if TYPE_CHECKING:
@@ -138,20 +138,23 @@ def _describe_label(frame: "pd.DataFrame", formula: Formula,
     return "decimal" if np.any(values % 1) else "integer", _count_levels(label) if could_be_classes else {}, total
 
 
-def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings: RegressionSettings) -> RowsAgreement:
+def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings: RegressionSettings,
+                  text: Collection[str] = ()) -> RowsAgreement:
     """What all sites use.
 
     Args:
         reports: site -> its report, in the order of the parties.
+        text: columns whose levels may differ in upper and lower case only.
     """
-    _refuse_spellings(reports, formula)
+    _refuse_spellings(reports, formula, text)
     levels: dict[str, list[str]] = {}
     for name in formula.variables:
         texts = [site for site, report in reports.items() if name in report.levels]
         if texts and len(texts) < len(reports):
             others = [site for site in reports if site not in texts]
             raise InputError(f"{quote(name)} has categories at {', '.join(texts)} and numbers at {', '.join(others)}: "
-                             f"write C({name}), or convert it")
+                             f"set text: [{yaml_name(name)}] in the data of the file if it is a category, or convert "
+                             "it")
         if texts:
             levels[name] = _ordered(name, [report.levels[name] for report in reports.values()], settings)
             if len(levels[name]) < 2:
@@ -251,15 +254,17 @@ def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSett
     return no_event[0] if no_event else "no event", event[0]
 
 
-def _refuse_spellings(reports: Mapping[str, RowsReport], formula: Formula) -> None:
-    """Refuse names that differ only in upper and lower case or blanks: they are most likely one."""
+def _refuse_spellings(reports: Mapping[str, RowsReport], formula: Formula, text: Collection[str]) -> None:
+    """Refuse names that differ only in upper and lower case or blanks, except in columns that ``text`` names."""
     names = {"sites": dict.fromkeys(reports)}
     for report in reports.values():
         for column, levels in {**report.levels, formula.response.columns[-1]: report.classes}.items():
-            names.setdefault(f"values of {quote(column)}", {}).update(dict.fromkeys(levels))
+            if column not in text:
+                names.setdefault(f"values of {quote(column)}", {}).update(dict.fromkeys(levels))
     for title, of_kind in names.items():
-        for finding in spellings(title, [*of_kind]):
-            raise InputError(f"{finding.message}: {finding.advice} in the table")
+        for group in spelling_groups(of_kind):
+            raise InputError(f"the {title} {', '.join(map(repr, group))} differ only in upper and lower case or "
+                             "blanks: write them alike in the table")
 
 
 def _without(reports: Mapping[str, RowsReport]) -> str:

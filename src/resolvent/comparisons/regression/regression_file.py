@@ -14,6 +14,8 @@ from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, wr
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError
+from resolvent.tables.cells import CellRules, Codes
+from resolvent.tables.table_options import cell_rules
 from resolvent.tables.text_formats import TextFormat
 
 _KEY, _PRIVACY = "regression", "privacy"
@@ -29,6 +31,9 @@ class RegressionTable:
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
         encoding: character encoding of a text file.
+        missing: cells that stand for a missing value, such as ['?', -999], beside empty ones and words such as NA; or
+            column -> such a list. Rows with a missing value are left out.
+        text: columns that are categories whatever their values look like, such as codes.
     """
 
     table: str = ""
@@ -36,6 +41,13 @@ class RegressionTable:
     separator: str = "auto"
     decimal: str = "auto"
     encoding: str = "auto"
+    missing: Codes | dict[str, Codes] | None = None
+    text: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> CellRules:
+        """What the cells of the table mean; the names of sites are texts."""
+        return cell_rules(self.missing, (self.party, *self.text))
 
     @property
     def format(self) -> TextFormat:
@@ -98,7 +110,8 @@ class RegressionFile:
     @property
     def text(self) -> str:
         """The file with every default, without the path of the table."""
-        settings = {"data": {"party": self.data.party},
+        cells = {"missing": self.data.missing, "text": [*self.data.text] or None}
+        settings = {"data": {"party": self.data.party, **_without_none(cells)},
                     _KEY: bind(RegressionSettings, _without_none(vars(self.settings)), path=_KEY).settings()}
         if self.privacy is not None:
             settings[_PRIVACY] = bind(PrivacyBudget, _without_none(vars(self.privacy)), path=_PRIVACY).settings()

@@ -18,10 +18,12 @@ from resolvent.comparisons.regression.formula import Design, Formula, check_colu
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import RegressionSettings
-from resolvent.errors import InputError, alternatives, count_of, quote
+from resolvent.errors import InputError, alternatives, quote
 from resolvent.regression.cox import CoxRegression
 from resolvent.regression.objective import RegressionProblem, RowRegression
-from resolvent.tables.party_tables import natural_order
+from resolvent.tables.cells import CellRules, read_cells, with_unique_names
+from resolvent.tables.columns import is_date
+from resolvent.tables.party_tables import natural_order, read_owners
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.text_formats import TextFormat
 
@@ -85,41 +87,51 @@ class RegressionRows:
 
 
 def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
-              format: TextFormat = TextFormat()) -> RegressionRows:  # noqa: B008
-    """The rows of all sites; rows with a missing value in a column that is used are left out."""
-    formula = parse_formula(settings.formula)
-    frame = _frame(data, formula, party, [*settings.added.values()], format)
+              format: TextFormat = TextFormat(), cells: CellRules = CellRules()) -> RegressionRows:  # noqa: B008
+    """The rows of all sites; rows with a missing value in a column that is used are left out.
+
+    Args:
+        cells: what the cells of the table mean.
+    """
+    import pandas as pd
+
+    formula, cells = parse_formula(settings.formula), cells | CellRules(text=frozenset([party]))
+    frame = _frame(data, formula, party, [*settings.added.values()], format, cells)
     check_named(frame, party, "party")
-    if without := int(frame[party].isna().sum()):
-        raise InputError(f"{quote(party)} names the site, and is missing in {count_of(without, 'row')}: name the site "
-                         "in the table, or leave these rows out")
-    complete = complete_rows(frame, formula, settings, [party])
-    owners = complete[party].astype(str)
-    for name, rows in frame.groupby(frame[party].astype(str)):
+    complete = complete_rows(frame, formula, settings, [party], cells)
+    all_owners = pd.Series(read_owners(read_cells(frame, [party], cells), party), frame.index)
+    owners, counts = all_owners[complete.index], all_owners.value_counts()
+    for name, rows in frame.groupby(all_owners):
         if not owners.eq(name).any():
             raise NoCompleteRowError(rows, [*complete], str(name))
     names = sorted(owners.unique(), key=natural_order)
     order = np.argsort(owners.map({name: k for k, name in enumerate(names)}), kind="stable")
     complete, owners = complete.iloc[order].reset_index(drop=True), owners.iloc[order].reset_index(drop=True)
-    counts = frame[party].dropna().astype(str).value_counts()
     reports = {name: describe_rows(rows, formula, settings, int(counts[name]) - len(rows))
                for name, rows in complete.groupby(owners, sort=False)}
-    agreement = agree_on_rows(reports, formula, settings)
+    agreement = agree_on_rows(reports, formula, settings, cells.text)
     return encode_rows(complete, formula, settings, agreement, [*agreement.sites.values()])
 
 
 def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings,
-                  others: Sequence[str] = ()) -> "pd.DataFrame":
+                  others: Sequence[str] = (), cells: CellRules = CellRules()) -> "pd.DataFrame":  # noqa: B008
     """The columns that are used, without rows that have a missing value in one.
 
     Args:
         others: further columns, which must not be features.
+        cells: what the cells of the table mean.
     """
+    frame = with_unique_names(frame)
     check_columns(formula, frame.columns, others)
     for name in settings.added.values():
         check_named(frame, name, "offset or exposure")
     used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.added.values()]))
-    complete = frame[used].dropna()
+    frame = read_cells(frame[used], used, cells)
+    for name in formula.variables:
+        if is_date(frame[name]):
+            raise InputError(f"{quote(name)} holds dates, each of which would be a category: replace it by a number, "
+                             "such as the days since a first day, or the year")
+    complete = frame.dropna().infer_objects()
     if complete.empty:
         raise NoCompleteRowError(frame, used)
     return complete
@@ -173,20 +185,20 @@ def rows_without_values(model: RegressionModel) -> RegressionRows:
 
 
 def _frame(data: "pd.DataFrame | str | Path", formula: Formula, party: str, extra: Sequence[str],
-           format: TextFormat) -> "pd.DataFrame":
+           format: TextFormat, cells: CellRules) -> "pd.DataFrame":
     wanted = [party, *formula.response.columns, *formula.variables, *extra]
-    return read_columns(data, wanted, format, [party]) if isinstance(data, str | Path) else data
+    return with_unique_names(read_columns(data, wanted, format, cells) if isinstance(data, str | Path) else data)
 
 
 def read_columns(path: str | Path, wanted: Sequence[str], format: TextFormat,
-                 texts: Sequence[str] = ()) -> "pd.DataFrame":
+                 cells: CellRules = CellRules()) -> "pd.DataFrame":  # noqa: B008
     """A file as a table.
 
     Args:
         wanted: the columns that are used.
-        texts: those whose values are names.
+        cells: what the cells mean.
     """
-    return read_table_file(str(path), format, wanted, texts, lambda name: name in wanted)[0]
+    return read_table_file(str(path), format, wanted, cells, lambda name: name in wanted)[0]
 
 
 def check_named(frame: "pd.DataFrame", name: str, role: str) -> None:

@@ -48,7 +48,7 @@ def prepare_regression(file: RegressionFile) -> Rehearsal[FederatedRegression]:
     data = file.data
     if not data.table:
         raise InputError(f"{file.name}: data.table: a rehearsal needs a table with the rows of all sites")
-    frame, _ = read_table_file(data.table, data.format, [data.party], [data.party], lambda column: True)
+    frame, _ = read_table_file(data.table, data.format, [data.party], data.cells, lambda column: True)
     if data.party not in frame.columns:
         raise InputError(f"{file.name}: data.party: the table has no column {data.party!r}")
     names = sorted(set(frame[data.party].astype(str)), key=natural_order)
@@ -71,6 +71,6 @@ def rehearse_regression(rehearsal: Rehearsal[FederatedRegression], out: Path, jo
     with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
         fit = federate_regression(KitNote(kits[LEAD]), regression, out, job, observe, notify=notify)
     notify("fitting the same regression in one process")
-    rows = read_rows(rehearsal.frame, regression.settings, party=regression.table.party)
+    rows = read_rows(rehearsal.frame, regression.settings, party=regression.table.party, cells=regression.table.cells)
     simulated = fit_rows(rows, dataclasses.replace(regression.settings, heterogeneity=False))
     return fit, float(np.max(np.abs(fit.estimates - simulated.estimates)))

@@ -111,7 +111,7 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
     if data.function is table:
         options = FileOptions.of(data.values)
         party = options.party
-        frame, _ = read_table_file(data.values["table"], options.format, (party, *options.labels), (party,),
+        frame, _ = read_table_file(data.values["table"], options.format, (party, *options.labels), options.cells,
                                    lambda column: True)
         settings = file.bound.settings()
     else:

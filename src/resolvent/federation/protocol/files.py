@@ -18,6 +18,8 @@ from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
 from resolvent.errors import InputError, quote
 from resolvent.federation.protocol.kits import Engine
 from resolvent.federation.protocol.limits import Limits
+from resolvent.tables.cells import CellRules, Codes
+from resolvent.tables.table_options import cell_rules
 
 _Settings = TypeVar("_Settings")
 # A name becomes a folder, the common name of a certificate and a name of the engine.
@@ -119,6 +121,9 @@ class SiteFile:
         separator: the character between two values in a text file.
         decimal: the decimal mark of numbers in a text file.
         encoding: character encoding of a text file, such as utf-8 or cp1252.
+        missing: cells that stand for a missing value at this site, such as ['?', -999], beside empty ones and words
+            such as NA; or column -> such a list.
+        text: columns that are categories whatever their values look like, such as codes.
         validation: share of the rows with which methods and settings are chosen. The site decides it: the share of an
             experiment is a wish.
         test: share of the rows that judge the methods. The site decides it, too.
@@ -138,6 +143,8 @@ class SiteFile:
     separator: str = "auto"
     decimal: str = "auto"
     encoding: str = "auto"
+    missing: Codes | dict[str, Codes] | None = None
+    text: tuple[str, ...] = ()
     validation: float = 0.2
     test: float = 0.2
     models: tuple[str, ...] = ()
@@ -158,6 +165,11 @@ class SiteFile:
         name, count = Counter((self.columns or {}).values()).most_common(1)[0] if self.columns else ("", 0)
         if count > 1:
             raise InputError(f"columns: {quote(name)} stands for two columns: name it once")
+
+    @property
+    def cells(self) -> CellRules:
+        """What the cells of the table mean, by the names of its columns at this site."""
+        return cell_rules(self.missing, self.text)
 
 
 def read_consortium(path: Path) -> Consortium:

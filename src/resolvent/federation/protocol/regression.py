@@ -69,7 +69,9 @@ class FederatedRegression:
         """The columns that a site's table must have."""
         formula = self.formula
         columns = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added.values()])
-        return TableOptions(self.file.data.party, formula.response.label, features=[*columns])
+        data = self.file.data
+        return TableOptions(data.party, formula.response.label, features=[*columns], missing=data.missing or [],
+                            text=[*data.text])
 
     @property
     def presets(self) -> list[str]:

@@ -12,7 +12,7 @@ Missing numbers are imputed by the pooled mean; a simulation imputes the median,
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import numpy as np
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.protocol.table_sums import pooled
+from resolvent.tables.cells import spelling_groups, yaml_name
 from resolvent.tables.column_encodings import (
     CategoryColumn,
     LabelEncoding,
@@ -61,6 +62,7 @@ def agree(reports: Mapping[str, TableReport], settings: TableOptions, total: Tab
                               strict=True):
         label, label_conflicts = _agree_label(name, dict(zip(reports, reported, strict=True)), settings.task)
         conflicts += label_conflicts
+        conflicts += _spelling_conflicts(name, {c for report in reported for c in report.classes}, settings)
         labels += [] if label is None else [label]
     if not conflicts:
         try:
@@ -71,16 +73,17 @@ def agree(reports: Mapping[str, TableReport], settings: TableOptions, total: Tab
         return Agreement(None, tuple(conflicts))
     total = pooled([*reports.values()]) if total is None else total
     min_rows = settings.min_level_rows
-    if conflicts := [line for column in total.columns for line in _column_conflicts(column, min_rows)]:
+    if conflicts := [line for column in total.columns for line in _column_conflicts(column, min_rows, settings)]:
         return Agreement(None, tuple(conflicts))
     numbers = tuple(_number_column(column, total.rows["train"], settings.scale) for column in total.columns
                     if column.kind != "text")
     categories = tuple(_category_column(column, min_rows) for column in total.columns if column.kind == "text")
     marked = tuple(column.name for column in total.columns if column.has_missing)
-    missing: Any = settings.missing
+    missing = settings.treatment
     dates = tuple(date_column(name, settings.dates) for name in total.dates)
     return Agreement(TableEncoding(settings.party, tuple(labels), numbers, categories,
-                                   marked if missing == "indicate" else (), missing, dates, settings.unseen), ())
+                                   marked if missing == "indicate" else (), missing, dates, settings.unseen,
+                                   tuple((name, tuple(codes)) for name, codes in settings.cells.codes.items())), ())
 
 
 def misfits(site: str, report: TableReport, encoding: TableEncoding) -> list[str]:
@@ -121,13 +124,15 @@ def conflicts_of_names(reports: Mapping[str, TableReport]) -> list[str]:
                          "site's column in columns, or exclude it")
             continue
         usual = Counter(by_site.values()).most_common(1)[0][0]
-        lines += [f"{site}: {title} holds {kind} values, and {usual} values at most sites: convert it, or exclude it"
+        advice = (f"set text: [{yaml_name(name)}] for all sites if it is a category, convert it"
+                  if "text" in by_site.values() else "convert it")
+        lines += [f"{site}: {title} holds {kind} values, and {usual} values at most sites: {advice}, or exclude it"
                   for site, kind in by_site.items() if kind != usual]
     return lines
 
 
-def _column_conflicts(column: ColumnReport, min_rows: int) -> list[str]:
-    title, conflicts = f"column {shorten(repr(column.name))}", []
+def _column_conflicts(column: ColumnReport, min_rows: int, settings: TableOptions) -> list[str]:
+    title, conflicts = f"column {shorten(repr(column.name))}", _spelling_conflicts(column.name, column.levels, settings)
     if not (column.count or column.levels):
         conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_cell: exclude "
                          "it")
@@ -139,6 +144,15 @@ def _column_conflicts(column: ColumnReport, min_rows: int) -> list[str]:
     if not conflicts and column.kind == "text" and not levels:
         conflicts.append(f"{title} has no level that a site may name: exclude it, or lower min_cell in site.yaml")
     return conflicts
+
+
+def _spelling_conflicts(name: str, levels: Iterable[str] | None, settings: TableOptions) -> list[str]:
+    """A sentence if levels of different sites differ only in upper and lower case or in blanks."""
+    if name in settings.cells.text:
+        return []
+    return [f"column {shorten(repr(name))}: {' and '.join(map(repr, group))} differ only in upper and lower case or "
+            f"blanks: write them alike at all sites, or set text: [{yaml_name(name)}] to keep them apart"
+            for group in spelling_groups(levels or ())]
 
 
 def _agree_label(name: str, labels: Mapping[str, LabelReport], task: str) -> tuple[LabelEncoding | None, list[str]]:

@@ -15,7 +15,7 @@ from resolvent.federation.protocol.plan import is_regression_file
 from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
 from resolvent.federation.secure.visibility import visibility
 from resolvent.federation.site.dry_run import dry_regression, dry_run, read_experiment
-from resolvent.federation.site.read_rows import read_frame
+from resolvent.federation.site.read_rows import read_frame, site_cells
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 from resolvent.tables.checks.finding import Finding, in_order, text_of
@@ -115,10 +115,11 @@ def _lines_of_rounds(run: SiteRun | RegressionRun, methods: Mapping[str, Algorit
 
 def _findings(file: SiteFile, name: str, settings: TableOptions) -> Iterator[str]:
     """Everything about the site's table that the site should know: it is computed here and does not leave."""
-    frame = read_frame(file, settings.labels)
+    frame = read_frame(file, settings.labels, settings.cells)
     frame = frame.rename(columns={local: common for common, local in (file.columns or {}).items()})
     exclude = [column for column in settings.exclude or [] if column in frame.columns]  # other sites can have more
-    view, findings = check_frame(frame, replace(settings, exclude=exclude), site=name)
+    view, findings = check_frame(frame, replace(settings, exclude=exclude), site=name,
+                                 cells=site_cells(file, settings))
     if view is not None and view.label is not None and view.is_classification:
         findings += [Finding("rare class", "error", f"the class {text_of(name)} has {count_of(count, 'row')}, fewer "
                              f"than min_cell {file.limits.min_cell}", "leave its rows out, or lower min_cell in "

@@ -10,6 +10,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import WHY, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
 from resolvent.federation.site.table_versions import TableRows, TableVersions
+from resolvent.tables.cells import ALL_COLUMNS, CellRules
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import TableOptions
 from resolvent.tables.text_formats import TextFormat
@@ -18,19 +19,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_frame(site: SiteFile, labels: Sequence[str] = ()) -> "pd.DataFrame":
+def site_cells(site: SiteFile, settings: TableOptions) -> CellRules:
+    """What the cells of a site's table mean, by the names of the federation: what the site and the plan say."""
+    return settings.cells | site.cells.renamed({local: common for common, local in (site.columns or {}).items()})
+
+
+def read_frame(site: SiteFile, labels: Sequence[str] = (), cells: CellRules = CellRules()) -> "pd.DataFrame":  # noqa: B008
     """All rows of a site's table, with the names of its file.
 
     Args:
         labels: columns by the names of the federation from which the separator of a text file is recognised.
+        cells: what the cells mean, by the names of the federation.
 
     Raises:
         Refusal: the table cannot be read, or has no column that ``columns`` of the site's file names.
     """
     columns, text = site.columns or {}, TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
     with refusing(RefusalCode.TABLE):
-        frame, _ = read_table_file(site.table, text, [columns.get(name, name) for name in labels], (),
-                                   lambda column: True)
+        frame, _ = read_table_file(site.table, text, [columns.get(name, name) for name in labels],
+                                   site.cells | cells.renamed(columns), lambda column: True)
     names = [str(c) for c in frame.columns]
     for common, local in columns.items():
         if local not in names:
@@ -48,7 +55,10 @@ def read_site_rows(site: SiteFile, settings: TableOptions, *, folder: Path | Non
         version: the version of an earlier run; None: the present one.
     """
     frame = read_frame(site, settings.labels)
-    common_names = frame.rename(columns={local: common for common, local in (site.columns or {}).items()})
+    # A version of the table does not depend on the plan, whose columns of text have the texts of the file.
+    named = {*settings.cells.text, *settings.cells.codes}.difference((settings.party, ALL_COLUMNS))
+    texts = read_frame(site, settings.labels, settings.cells) if named else frame
+    common_names = texts.rename(columns={local: common for common, local in (site.columns or {}).items()})
     rows = None
     if folder is not None:
         choose_columns([str(c) for c in common_names.columns], settings, site.limits)  # before there is a version

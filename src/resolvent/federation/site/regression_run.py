@@ -27,7 +27,7 @@ from resolvent.federation.site.ledger import Usage
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
-from resolvent.federation.site.read_rows import check_present, read_site_rows
+from resolvent.federation.site.read_rows import check_present, read_site_rows, site_cells
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_label, check_row_set
 from resolvent.federation.site.site_run import PlanRun, open_store
@@ -60,7 +60,8 @@ class RegressionRun(PlanRun[FederatedRegression]):
         check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
             try:
-                self._frame = complete_rows(frame.reset_index(drop=True), self._formula, regression.settings)
+                self._frame = complete_rows(frame.reset_index(drop=True), self._formula, regression.settings,
+                                            cells=site_cells(site, regression.table))
             except NoCompleteRowError as error:
                 raise Refusal(RefusalCode.EMPTY, str(error), column=error.column) from error
             self._report = describe_rows(self._frame, self._formula, regression.settings,

@@ -21,9 +21,10 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusin
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.site.chosen_levels import common_values, hidden_levels, listed_levels
 from resolvent.federation.site.listed_columns import check_listed_columns
-from resolvent.federation.site.read_rows import choose_columns, read_site_rows
+from resolvent.federation.site.read_rows import choose_columns, read_site_rows, site_cells
 from resolvent.federation.site.row_sets import check_label
 from resolvent.federation.site.table_versions import TableRows
+from resolvent.tables.cells import CellRules, read_cells
 from resolvent.tables.column_encodings import CategoryColumn, NumberColumn, is_missing
 from resolvent.tables.columns import (
     MAX_CATEGORIES,
@@ -54,7 +55,7 @@ class SiteTable:
 
     def __init__(self, frame: "pd.DataFrame", settings: TableOptions, site: str, party: int,
                  limits: Limits = NO_LIMITS, held_out: Sequence[str] | None = None,
-                 rows: TableRows | None = None) -> None:
+                 rows: TableRows | None = None, cells: CellRules | None = None) -> None:
         """Read the columns of a table.
 
         Args:
@@ -65,6 +66,7 @@ class SiteTable:
                 than ``min_cell`` rows; None: it is no refit.
             rows: the rows that the site uses, with its own split and its stored answers; None: all rows, with the split
                 of a simulation, as in a rehearsal.
+            cells: what the cells mean; default: what the settings say.
         """
         import pandas as pd
 
@@ -87,6 +89,9 @@ class SiteTable:
         chosen = choose_columns(names, settings, limits)
         self._names = RowNames(frame.index)
         frame = frame.set_axis(pd.Index(names, dtype=object), axis=1)
+        for name in dict.fromkeys([*settings.labels, *([settings.weight] if settings.weight else []), *chosen]):
+            with refusing(RefusalCode.VALUES, name):
+                frame = read_cells(frame, [name], settings.cells if cells is None else cells)
         with refusing(RefusalCode.VALUES):
             self._dates = find_dates(frame, chosen, settings.dates)
             self._frame = expand_dates(frame, self._dates, self._names)
@@ -99,7 +104,7 @@ class SiteTable:
                 values = read_feature(name, self._frame[name], max_levels=max_levels)
                 self._columns[name] = values if is_text(values) else common_values(values, self._train, self._min_cell)
                 check_magnitudes([(name, self._columns[name])], self._names)
-        if settings.missing == "refuse" and (gaps := missing_values(self._columns)):
+        if settings.treatment == "refuse" and (gaps := missing_values(self._columns)):
             with refusing(RefusalCode.MISSING, next(iter(gaps))):
                 check_missing(self._columns, self._names, "fill it in, leave the row out, or ask the lead for "
                               "missing: impute")
@@ -345,4 +350,4 @@ def read_site_table(site: SiteFile, settings: TableOptions, name: str, party: in
         Refusal: the file cannot be read, or a column or a value cannot be used.
     """
     frame, rows = read_site_rows(site, settings, folder=folder, version=version)
-    return SiteTable(frame, settings, name, party, site.limits, held_out, rows)
+    return SiteTable(frame, settings, name, party, site.limits, held_out, rows, site_cells(site, settings))

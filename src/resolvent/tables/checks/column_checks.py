@@ -1,6 +1,5 @@
 """Checks of single columns: missing values, identifiers, spellings, constant columns, units."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -41,10 +40,8 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
                       "nothing can be learned", excluding(column.name), column.name)
     else:
         yield from _constant_at_sites(view, column)
-    if column.is_text:
-        yield from spellings(f"levels of column {text_of(column.name)}", column.values.tolist(), column.name)
-        if min_level_rows:
-            yield from _joined_levels(column, min_level_rows)
+    if column.is_text and min_level_rows:
+        yield from _joined_levels(column, min_level_rows)
 
 
 def is_identifier(column: TableColumn) -> bool:
@@ -136,18 +133,6 @@ def _ranges(view: TableView, column: TableColumn) -> Iterator[tuple[int, int, in
     np.minimum.at(low, sites, codes)
     np.maximum.at(high, sites, codes)
     yield from zip(np.bincount(sites, minlength=len(view.sites)).tolist(), low.tolist(), high.tolist(), strict=True)
-
-
-def spellings(title: str, names: list[str], column: str | None = None) -> Iterator[Finding]:
-    """Names that differ only in upper and lower case or in blanks."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        groups["".join(str(name).split()).casefold()].append(str(name))
-    for group in groups.values():
-        if len(group) > 1:
-            listed = ", ".join(map(repr, sorted(group)))
-            yield Finding("spelling", "warning", f"the {title} {listed} differ only in upper and lower case or blanks",
-                          "write them alike", column, value=listed)
 
 
 def _joined_levels(column: TableColumn, min_rows: int) -> Iterator[Finding]:

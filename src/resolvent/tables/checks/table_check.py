@@ -1,6 +1,6 @@
 """The check of a table: all findings at once, also those for which a run would be refused one at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.samples import split_order, split_sizes
 from resolvent.errors import InputError, count_of
-from resolvent.tables.checks.column_checks import check_column, check_units, spellings
+from resolvent.tables.cells import CellRules, ColumnError, read_cells, spelling_groups
+from resolvent.tables.checks.column_checks import check_column, check_units
 from resolvent.tables.checks.finding import Finding, examples, text_of
 from resolvent.tables.checks.label_checks import check_classes, check_leaks
 from resolvent.tables.checks.row_checks import check_duplicates, check_persons
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
 _MAX_RATIO = 6  # rows for each value with which a label of many values is read
 
 
-def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None = None, party: int = 0
-                ) -> tuple[TableView | None, list[Finding]]:
+def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None = None, party: int = 0,
+                cells: CellRules | None = None) -> tuple[TableView | None, list[Finding]]:
     """Check a table.
 
     Args:
         frame: the table; it is not changed.
         site: the site to which all rows belong; None: the column of the party says it.
         party: the number of this site, on which the split of its rows depends.
+        cells: what the cells mean; default: what the settings say.
 
     Returns:
         The table as the checks read it, None if its rows or its label cannot be assigned; and the findings.
@@ -49,10 +51,13 @@ def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None 
     if not len(frame):
         return None, [*findings, Finding("rows", "error", "the table has no rows", "give one row per sample")]
     owners = _read_sites(frame, settings.party, site, findings)
+    labels = [name for name in settings.labels if name in frame.columns]
+    cells = settings.cells if cells is None else cells
+    frame = _read_cells(frame, labels, cells, findings)
     read = [_read_label(frame, name, settings, findings) for name in settings.labels]
     label, is_classification = read[0] if len(read) == 1 else (None, False)
     features = _read_features(frame, [name for name in dict.fromkeys(chosen) if name in frame.columns
-                                      and not name.startswith("Unnamed: ")], settings, findings)
+                                      and not name.startswith("Unnamed: ")], settings, cells, findings)
     if settings.weight is not None and settings.weight in frame.columns:
         findings += _check_weights(frame[settings.weight])
     if owners is None:
@@ -72,9 +77,12 @@ def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None 
 
 
 def _check_view(view: TableView, settings: TableOptions) -> Iterator[Finding]:
-    yield from spellings("sites", list(view.sites))
+    for names in spelling_groups(view.sites):
+        listed = ", ".join(map(repr, names))
+        yield Finding("spelling", "error", f"the sites {listed} differ only in upper and lower case or blanks",
+                      "write them alike", value=listed)
     for column in view.features.values():
-        yield from check_column(view, column, settings.missing, settings.min_level_rows)
+        yield from check_column(view, column, settings.treatment, settings.min_level_rows)
     yield from check_classes(view)
     yield from check_leaks(view)
     yield from check_units(view)
@@ -143,7 +151,6 @@ def _read_label(frame: "pd.DataFrame", name: str, settings: TableOptions, findin
     all_codes[~empty] = codes
     if is_classification:
         texts = np.array([str(value) for value in different.tolist()], object)
-        findings += spellings(f"classes of the label {text_of(name)}", texts.tolist(), name)
         return TableColumn(name, all_codes, texts), True
     numbers = different.to_numpy(dtype=float)
     if not np.isfinite(numbers).all():
@@ -153,8 +160,10 @@ def _read_label(frame: "pd.DataFrame", name: str, settings: TableOptions, findin
     return TableColumn(name, all_codes, numbers), False
 
 
-def _read_features(frame: "pd.DataFrame", names: list[str], settings: TableOptions, findings: list[Finding]
-                   ) -> dict[str, TableColumn]:
+def _read_features(frame: "pd.DataFrame", names: list[str], settings: TableOptions, cells: CellRules,
+                   findings: list[Finding]) -> dict[str, TableColumn]:
+    frame = _read_cells(frame, names, cells, findings)
+    names = [name for name in names if name in frame.columns]
     try:
         dates = find_dates(frame, names, settings.dates)
         frame = expand_dates(frame, dates, RowNames(frame.index))
@@ -163,11 +172,25 @@ def _read_features(frame: "pd.DataFrame", names: list[str], settings: TableOptio
         findings.append(Finding("dates", "error", *divided(str(error))))
     columns = {}
     for name in names:
+        if name not in frame.columns:  # its cells cannot be read
+            continue
         column, problems = read_column(name, frame[name], joins_rare=settings.rare == "other")
         findings += problems
         if column is not None:
             columns[name] = column
     return columns
+
+
+def _read_cells(frame: "pd.DataFrame", names: Sequence[str], cells: CellRules, findings: list[Finding]
+                ) -> "pd.DataFrame":
+    """The frame with these columns read, without those whose cells cannot be read."""
+    for name in names:
+        try:
+            frame = read_cells(frame, [name], cells)
+        except ColumnError as error:
+            findings.append(Finding(error.kind, "error", *divided(str(error)), name))
+            frame = frame.drop(columns=name)
+    return frame
 
 
 def _check_weights(weights: "pd.Series[Any]") -> Iterator[Finding]:

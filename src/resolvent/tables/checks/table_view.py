@@ -1,7 +1,5 @@
 """A table as the checks read it: every column as numbers or as levels, with the site and the split of every row."""
 
-import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.errors import InputError, count_of
+from resolvent.tables.cells import LIKE_DATE, ColumnError
 from resolvent.tables.checks.finding import Finding, examples, text_of
 from resolvent.tables.columns import (
     MAX_CATEGORIES,
     MAX_FLOAT32,
-    ColumnError,
     excluding,
     is_date,
     is_empty,
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["TableColumn", "TableView", "read_column"]
 
 _MAX_EXACT = 2.0**53  # larger whole numbers lose digits as floats
-_LIKE_DATE = re.compile(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}.*")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,17 +115,14 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
     different = pd.Series(values)
     codes = np.append(np.where(is_empty(different), -1, np.arange(len(different))), -1)[codes]
     try:
-        with warnings.catch_warnings(record=True) as raised:
-            warnings.simplefilter("always")
-            if column.dtype == object and pd.api.types.infer_dtype(column, skipna=True).startswith("mixed"):
-                read_feature(name, column)  # equal values of different types, such as True and 1, are one above
-            read = read_feature(name, different, max_levels=None if joins_rare else MAX_CATEGORIES)
+        if column.dtype == object and pd.api.types.infer_dtype(column, skipna=True).startswith("mixed"):
+            read_feature(name, column)  # equal values of different types, such as True and 1, are one above
+        read = read_feature(name, different, max_levels=None if joins_rare else MAX_CATEGORIES)
     except ColumnError as error:
         return None, [_column_error(name, column, different, codes, error)]
     except InputError as error:
         return None, [_kind_error(name, str(error).partition(":")[0])]
-    findings = [Finding("kind", "warning", str(w.message).partition(":")[0], "correct the value if the column holds "
-                        "numbers", name) for w in raised]
+    findings = []
     if not is_text(read):
         is_wrong = np.abs(read) > MAX_FLOAT32
         if is_wrong.any():
@@ -141,10 +135,6 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
         is_whole = pd.api.types.infer_dtype(different, skipna=True) == "integer"
         is_exact = not (is_whole and (np.abs(read) > _MAX_EXACT).mean() > 0.5)
         return TableColumn(name, codes, np.where(is_wrong, np.nan, read), is_exact), findings
-    if (texts := set(read[~is_empty(different)])) and all(map(_LIKE_DATE.fullmatch, texts)):
-        findings.append(Finding("dates", "warning", f"column {text_of(name)} looks like dates, such as "
-                                f"{text_of(min(texts))}, each of which becomes a category", _date_advice(name), name,
-                                value=len(texts)))
     return TableColumn(name, codes, read), findings
 
 
@@ -172,20 +162,12 @@ def _column_error(name: str, column: "pd.Series[Any]", different: "pd.Series[Any
 
 def _level_error(title: str, name: str, column: "pd.Series[Any]", different: "pd.Series[Any]", rows: int) -> Finding:
     """The error of a column of text with too many levels: of free text, an identifier, dates, numbers, or levels."""
-    import pandas as pd
-
     texts = different[~is_empty(different)].astype(str)
     sample = texts.iloc[:1000]
     count, example = len(texts), text_of(str(texts.iloc[0]))
-    if sample.str.fullmatch(_LIKE_DATE).mean() > 0.9:
+    if sample.str.fullmatch(LIKE_DATE).mean() > 0.9:
         return Finding("dates", "error", f"{title} looks like dates, such as {example}", _date_advice(name), name,
                        value=count)
-    numbers = pd.to_numeric(sample.str.replace(",", "."), errors="coerce")
-    if numbers.notna().mean() > 0.5:
-        words = examples(sample[numbers.isna()].tolist())
-        return Finding("kind", "error", f"{title} has {count} different texts, most of them numbers"
-                       f"{f' but not {words}' if words else ''}", f"correct these values, or {excluding(name)}",
-                       name, value=count)
     if sample.str.count(r"\s+").mean() >= 2:
         return Finding("free text", "error", f"{title} is free text, such as {example}", excluding(name), name,
                        value=count)

@@ -49,7 +49,7 @@ def attack_answers(folder: Path, file: SiteFile) -> Differencing:
         InputError: the table cannot be read.
     """
     text = TextFormat(file.separator, file.decimal, file.encoding)  # type: ignore[arg-type]
-    frame, _ = read_table_file(file.table, text, (), (), lambda column: True)
+    frame, _ = read_table_file(file.table, text, (), file.cells, lambda column: True)
     versions = [*TableVersions(folder, file.limits.min_cell).answered(frame)]
     return difference(versions, frame, file.columns or {}, file.limits.min_cell)
 

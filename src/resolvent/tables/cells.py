@@ -1,0 +1,338 @@
+"""What the cells of a table mean: numbers, true/false, texts and missing values, alike in every file, frame and site.
+
+A column is one of numbers, of true/false, of dates or of text. Text that could be meant as numbers is refused with the
+setting that decides, because a category for each number gives a wrong model in silence.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.errors import InputError, shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Cells that stand for a missing value in any column, unless a column has a list of its own. pandas has the same list.
+MISSING_WORDS = frozenset({
+    "", "NA", "na", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "null",
+    "None", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"})
+ALL_COLUMNS = "*"  # the key of the missing codes of all columns
+Code: TypeAlias = str | float
+Codes: TypeAlias = list[Code]
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+_WHOLE = re.compile(r"[+-]?\d+")
+LEADING_ZERO = re.compile(r"0\d+(\.\d*)?")
+_ANY_NUMBER = r"[+-]?\d[\d.,'\u00a0\u202f ]*"
+_UNITS = (r"kg|g|mg|µg|μg|ug|ng|lbs?|oz|km|cm|mm|m|in|ft|l|dl|ml|µl|mmol/l|µmol/l|umol/l|mg/dl|g/dl|g/l|mg/l|ng/ml|"
+          r"iu/l|u/l|mmhg|kpa|bpm|/min|h|hrs?|hours?|min|minutes?|s|sec|seconds?|d|days?|weeks?|months?|y|yrs?|years?|"
+          r"°c|°f|kcal|kj|kg/m2|kg/m²|cells/µl")
+_CURRENCIES = r"[€$£¥]|eur|usd|chf|gbp"
+# A cell that is a number with something around it: what it is -> its form, and what to do.
+_ALONE = "write the number alone, and the unit in the name of the column"
+_DECORATED = {
+    "numbers with commas or separators of thousands": (
+        re.compile(r"[+-]?(\d{1,3}([.,'\u00a0\u202f ]\d{3})+([.,]\d+)?|\d*,\d+)"),
+        "write all with a decimal point and nothing else"),
+    "numbers with a sign of percent": (re.compile(rf"{_ANY_NUMBER}\s*[%‰]"), _ALONE),
+    "numbers with a currency": (re.compile(
+        rf"({_CURRENCIES})\s*{_ANY_NUMBER}|{_ANY_NUMBER}\s*({_CURRENCIES})", re.IGNORECASE), _ALONE),
+    "numbers with a unit": (re.compile(rf"{_ANY_NUMBER}\s*({_UNITS})", re.IGNORECASE), _ALONE),
+    "two numbers in a cell": (re.compile(r"\d{2,3}\s*/\s*\d{2,3}"), "make a column of each"),
+}
+_LIMIT = re.compile(rf"(<|>|≤|≥|<=|>=|~)\s*{_ANY_NUMBER}")
+_NOT_KNOWN = frozenset({".", "..", "-", "--", "–", "—", "?", "??", "*", "unknown", "unk", "unkn", "missing", "none",
+                        "not known", "not available", "not done", "n.d.", "nd", "n.a.", "k.a.", "unbekannt", "void",
+                        "nil", "error", "#value!", "#div/0!", "#ref!"})
+DATE = re.compile(r"(\d{4}-\d\d?-\d\d?([T ].*)?|(19|20)\d\d-(0[1-9]|1[0-2]))")
+LIKE_DATE = re.compile(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}.*")
+_TRUTH = {"true": True, "false": False}
+_MANY = 0.95  # a share of numbers from which a column with a few texts is one of numbers
+_DIFFERENT = 10  # as many different numbers, and fewer texts, are no categories
+_FEW = 2  # more different numbers beside marks of missing values are no categories
+_PLAIN_NAME = re.compile(r"[^\W\d]\w*( \w+)*")
+
+
+@dataclass(frozen=True)
+class CellRules:
+    """What the settings say about the cells of a table.
+
+    Attributes:
+        codes: column -> the cells that stand for a missing value; ``*``: those of all columns without an own list. They
+            come in addition to empty cells and to words such as ``NA``; the list of a column replaces these words.
+        text: the columns that are text, whatever their cells look like.
+    """
+
+    codes: Mapping[str, Sequence[Code]] = field(default_factory=dict)
+    text: Collection[str] = frozenset()
+
+    def __or__(self, other: "CellRules") -> "CellRules":
+        """Both rules: those of an experiment and those of a site."""
+        names = dict.fromkeys([*self.codes, *other.codes])
+        return CellRules({name: [*self.codes.get(name, ()), *other.codes.get(name, ())] for name in names},
+                         frozenset((*self.text, *other.text)))
+
+    def renamed(self, names: Mapping[str, str]) -> "CellRules":
+        """The same rules for columns with other names: name -> new name."""
+        return CellRules({names.get(name, name): codes for name, codes in self.codes.items()},
+                         frozenset(names.get(name, name) for name in self.text))
+
+    def is_of_all(self, name: str) -> bool:
+        """Whether the column has no setting of its own, so that a file may be read without it."""
+        return name not in self.codes and name not in self.text
+
+    def words(self, name: str) -> frozenset[str]:
+        """The cells that stand for a missing value in a column."""
+        words = {str(code).strip() for code in self.codes.get(name, self.codes.get(ALL_COLUMNS, ()))}
+        return frozenset(words | {""} | (set() if name in self.codes else MISSING_WORDS))
+
+    def numbers(self, name: str) -> list[float]:
+        """The numbers that stand for a missing value in a column."""
+        codes = self.codes.get(name, self.codes.get(ALL_COLUMNS, ()))
+        return [float(code) for code in codes if NUMBER.fullmatch(str(code).strip())]
+
+
+class ColumnError(InputError):
+    """A column cannot be read.
+
+    Args:
+        kind: ``dates``, ``kind`` (values of another or of several kinds), ``levels`` (too many categories) or
+            ``spelling`` (levels that differ in upper and lower case only).
+    """
+
+    def __init__(self, kind: Literal["dates", "kind", "levels", "spelling"], message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def yaml_name(name: str) -> str:
+    """The name of a column in a list of YAML: quoted unless it consists of letters and digits.
+
+    >>> yaml_name("blood pressure"), yaml_name("a, b")
+    ('blood pressure', "'a, b'")
+    """
+    is_plain = _PLAIN_NAME.fullmatch(name) and name.casefold() not in ("true", "false", "null", "yes", "no")
+    return shorten(name if is_plain else repr(name))
+
+
+def with_unique_names(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The frame with texts as names of columns.
+
+    Raises:
+        InputError: two columns have one name.
+    """
+    import pandas as pd
+
+    names = pd.Index([str(name) for name in frame.columns], dtype=object)
+    for mistake in duplicate_names(names.tolist()):
+        raise InputError(mistake)
+    return frame.set_axis(names, axis=1)
+
+
+def duplicate_names(names: Sequence[str]) -> Iterator[str]:
+    """A sentence for each name that two columns have."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"two columns are named {shorten(repr(name))}: give each a different name"
+
+
+def read_cells(frame: "pd.DataFrame", names: Iterable[str], rules: CellRules) -> "pd.DataFrame":
+    """The frame with these columns read: numbers, true/false, dates, categories, or text with NaN for missing values.
+
+    Raises:
+        ColumnError: a column is neither of numbers nor of text.
+    """
+    numeric = {name for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
+               if isinstance(dtype, np.dtype) and dtype.kind in "biuf" and rules.is_of_all(name)}
+    if rules.codes.get(ALL_COLUMNS):
+        numeric = set()
+    changed = {name: read_column_cells(name, frame[name], rules) for name in dict.fromkeys(names)
+               if name not in numeric and name in frame.columns}
+    return frame.assign(**changed) if changed else frame
+
+
+def read_column_cells(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Series[Any]":
+    """A column read; see ``read_cells``."""
+    import pandas as pd
+    from pandas.api import types
+
+    column = _numpy_column(column)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return _read_categories(name, column, rules)
+    if column.dtype.kind in "biuf":
+        if codes := rules.numbers(name):
+            column = column.mask(column.isin(codes))
+        return _texts_of(column) if name in rules.text else column
+    if column.dtype != object:
+        return column  # dates
+    kind = types.infer_dtype(column, skipna=True)
+    if kind in ("integer", "floating", "mixed-integer-float", "decimal", "boolean"):
+        if kind != "boolean":
+            try:
+                whole = kind == "integer" and not column.isna().any()
+                column = column.astype(np.int64 if whole else np.float64)
+            except OverflowError:
+                return column  # the reader of features and labels names the column
+            if codes := rules.numbers(name):
+                column = column.mask(column.isin(codes))
+        return _texts_of(column) if name in rules.text else column
+    is_mixed = kind in ("mixed", "mixed-integer") and all(
+        isinstance(value, str | int | float) and not isinstance(value, bool) for value in column.dropna())
+    if kind not in ("string", "empty") and not is_mixed:
+        return _texts_of(column) if name in rules.text else column
+    read = _read_texts(name, _texts_of(column), rules)
+    return column if is_mixed and read.dtype == object and name not in rules.text else read
+
+
+def _read_texts(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Series[Any]":
+    """A column of texts: of numbers, of true/false or of text."""
+    import pandas as pd
+
+    codes, values = column.factorize()
+    texts, words, numbers = [str(value).strip() for value in values], rules.words(name), rules.numbers(name)
+    is_number = np.array([NUMBER.fullmatch(text) is not None for text in texts], bool)
+    is_missing = np.array([text in words or (number and float(text) in numbers)
+                           for text, number in zip(texts, is_number, strict=True)], bool)
+
+    def of_rows(values: Sequence[Any], dtype: Any) -> "pd.Series[Any]":
+        """The values of the different texts as a column."""
+        of_texts = [np.nan if gap else value for value, gap in zip(values, is_missing, strict=True)]
+        read: pd.Series[Any] = pd.Series([of_texts[code] if code >= 0 else np.nan for code in codes], column.index,
+                                         dtype=dtype)
+        return read
+
+    present = [text for text, gap in zip(texts, is_missing, strict=True) if not gap]
+    has_gaps = bool((codes < 0).any()) or len(present) < len(texts)
+    is_code = name in rules.text or any(map(LEADING_ZERO.fullmatch, present))
+    if not is_code and all(map(NUMBER.fullmatch, present)):
+        is_whole = not has_gaps and bool(present) and all(_WHOLE.fullmatch(text) and len(text) < 19 for text in present)
+        return of_rows([int(text) if is_whole else float(text) if number else np.nan
+                        for text, number in zip(texts, is_number, strict=True)], np.int64 if is_whole else np.float64)
+    if not is_code and {text.casefold() for text in present} <= {*_TRUTH}:
+        return of_rows([_TRUTH.get(text.casefold()) for text in texts], object if has_gaps else bool)
+    if not is_code:
+        _refuse_numbers_with_texts(name, column, codes, texts, is_number, ~is_missing)
+    if name not in rules.text:
+        check_spellings(f"column {shorten(repr(name))}", present, f"text: [{yaml_name(name)}]")
+    return of_rows(texts, object)
+
+
+def _read_categories(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Series[Any]":
+    """A column of pandas' category type, whose categories are levels, without those that are missing codes."""
+    declared = {str(code).strip() for code in rules.codes.get(name, rules.codes.get(ALL_COLUMNS, ()))} | {""}
+    column = column.cat.set_categories([c for c in column.cat.categories if str(c).strip() not in declared])
+    if name not in rules.text:
+        check_spellings(f"column {shorten(repr(name))}", map(str, column.dropna().unique()),
+                        f"text: [{yaml_name(name)}]")
+    return column
+
+
+def check_spellings(title: str, names: Iterable[str], setting: str = "") -> None:
+    """Raise an error if two names differ only in upper and lower case or in blanks.
+
+    Args:
+        title: what has the names, such as ``column 'ward'``.
+        setting: what keeps them apart, if they are right.
+    """
+    if group := next(iter(spelling_groups(names)), None):
+        keep = f", or set {setting} to keep them apart" if setting else ""
+        raise ColumnError("spelling", f"{title}: {' and '.join(map(repr, group))} differ only in upper and lower case "
+                          f"or blanks: write them alike{keep}")
+
+
+def spelling_groups(names: Iterable[str]) -> list[list[str]]:
+    """The names that differ only in upper and lower case or in blanks, in groups.
+
+    >>> spelling_groups(["yes", "no", "Yes", "n o"])
+    [['Yes', 'yes'], ['n o', 'no']]
+    """
+    groups: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        groups["".join(name.split()).casefold()].add(name)
+    return [sorted(group) for group in groups.values() if len(group) > 1]
+
+
+def _refuse_numbers_with_texts(name: str, column: "pd.Series[Any]", codes: NDArray[np.integer], texts: Sequence[str],
+                               is_number: NDArray[np.bool_], present: NDArray[np.bool_]) -> None:
+    """Raise an error if the texts of a column seem to be meant as numbers, or as dates.
+
+    Args:
+        codes: [n] the number of each row's text; -1 if there is none.
+        present: [texts] whether a text is no missing value.
+    """
+    counts = np.bincount(codes[codes >= 0], minlength=len(texts)) * present
+    others = np.flatnonzero(present & ~is_number).tolist()
+    words = [texts[i] for i in others]
+    title, keep = f"column {shorten(repr(name))}", f"set text: [{yaml_name(name)}] if the column is a category"
+    where = f"{shorten(repr(words[0]))} in row {column.index[int(np.argmax(codes == others[0]))]}"
+    rows, numbers, different = int(counts.sum()), int(counts[is_number].sum()), int((is_number & present).sum())
+    if len(words) + different > 1:
+        for what, (form, advice) in _DECORATED.items():
+            if all(map(form.fullmatch, words)):
+                raise ColumnError("kind", f"{title} holds {what}, such as {where}: {advice}, or {keep}")
+        if not numbers and all(map(LIKE_DATE.fullmatch, words)) and not all(map(DATE.fullmatch, words)):
+            raise ColumnError("dates", f"{title} looks like dates, such as {where}: write them as year-month-day, such "
+                              f"as 2024-12-31, and set dates: days, or {keep}")
+    if _are_numbers(words, rows, numbers, different):
+        listed = ", ".join(shorten(repr(word)) for word in words[:4])
+        also = "" if len(words) == 1 else f" ({listed}{', ...' if len(words) > 4 else ''})"
+        verb = "is" if rows - numbers == 1 else "and others are"
+        raise ColumnError("kind", f"{title}: {numbers} of {rows} values are numbers, and {where} {verb} not{also}: set "
+                          f"missing: [{listed}] if that stands for a missing value, {keep}, or correct it")
+
+
+def _are_numbers(words: Sequence[str], rows: int, numbers: int, different: int) -> bool:
+    """Whether a column with these texts beside ``different`` numbers in so many rows is meant as one of numbers."""
+    are_odd = all(word.casefold() in _NOT_KNOWN or _LIMIT.fullmatch(word)
+                  or any(form.fullmatch(word) for form, _ in _DECORATED.values()) for word in words)
+    is_most, is_half = numbers >= _MANY * rows, 2 * numbers >= rows
+    return numbers > 0 and (is_most or (are_odd and (is_half or different > _FEW))
+                            or (is_half and len(words) < different and different >= _DIFFERENT))
+
+
+def _texts_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """The values as texts, whole numbers without a decimal point; NaN if they are missing."""
+    import pandas as pd
+
+    empty = column.isna().to_numpy(bool)
+    texts = [np.nan if gap else text_of_value(value) for value, gap in zip(column.tolist(), empty, strict=True)]
+    return pd.Series(texts, column.index, dtype=object)
+
+
+def text_of_value(value: Any) -> str:
+    """A value as text: whole numbers have no decimal point, whatever their type.
+
+    >>> text_of_value(2.0), text_of_value(2.5), text_of_value("2.0")
+    ('2', '2.5', '2.0')
+    """
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if is_whole else str(value)
+
+
+def _numpy_column(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """The column without pandas' extension types, such as those of Arrow; categories and time zones stay."""
+    import pandas as pd
+    from pandas.api import types
+
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype | pd.CategoricalDtype | pd.DatetimeTZDtype | pd.PeriodDtype):
+        return column
+    if str(dtype).startswith("dictionary"):  # Arrow's type of categories
+        return pd.Series(column.tolist(), column.index, dtype="category")
+    has_gaps = bool(column.isna().any())
+    if types.is_bool_dtype(dtype):
+        column = column.astype(object).where(column.notna(), np.nan)
+        return column if has_gaps else column.astype(bool)
+    if types.is_integer_dtype(dtype) and not has_gaps:
+        return column.astype(np.int64)
+    if types.is_integer_dtype(dtype) or types.is_float_dtype(dtype):
+        return pd.Series(column.to_numpy(np.float64, na_value=np.nan), column.index)
+    if types.is_datetime64_any_dtype(dtype):
+        return pd.to_datetime(column.astype(object))
+    return pd.Series(column.to_numpy(dtype=object, na_value=np.nan), column.index, dtype=object)

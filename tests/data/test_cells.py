@@ -1,0 +1,180 @@
+"""One reading of cells: the same for CSV, Parquet, frames of every type, regressions, checks and new rows."""
+
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from resolvent.comparisons.experiment.data_check import check
+from resolvent.comparisons.regression.rows import read_rows
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.errors import InputError
+from resolvent.tables.cells import CellRules, read_column_cells
+from resolvent.tables.new_rows import read_rows as read_new_rows
+from resolvent.tables.party_tables import from_frame, table
+
+N = 40
+Y = np.random.default_rng(0).normal(size=N)
+
+
+def column(*values):
+    """Forty rows with these values, the last one in a single row."""
+    *usual, last = values
+    return [usual[i % len(usual)] for i in range(N - 1)] + [last]
+
+
+NUMBERS = tuple(str(40 + i) for i in range(7))
+# Cells -> what must be in the refusal.
+REFUSED = {
+    **{f"a number and {word}": (column(*NUMBERS, word), f"39 of 40 values are numbers, and {word!r} in row 4?")
+       for word in ("?", ".", "-", "unknown", "<0.3", "V45")},
+    "more than a few": ([*NUMBERS, "unknown"] * 5, "set missing: ['unknown']"),
+    "thousands": (column("1,234", "2,345", "3,456"), "comma"),
+    "decimal commas": (column("1,5", "2,25"), "comma"),
+    "percent": (column("5%", "7 %", "12%"), "a sign of percent, such as '5%'"),
+    "currency": (column("€ 5", "7.5 €", "12 €"), "a currency"),
+    "unit": (column("70 kg", "81 kg", "77.5 kg"), "a unit, such as '70 kg'"),
+    "blood pressure": (column("120/80", "130/85"), "two numbers in a cell"),
+    "dates": (column("2024-01-01", "2024-02-01"), "dates"),
+    "months": (column("2024-01", "2024-02"), "dates"),
+    "other dates": (column("31.12.2024", "01.02.2024"), "dates"),
+    "spellings": (column("yes", "no", "Yes"), "'Yes' and 'yes' differ only in upper and lower case or blanks"),
+    "upper case": (column("Nord", "Süd", "NORD"), "'NORD' and 'Nord' differ only"),
+}
+
+
+def readers(values, path, **rules):
+    """Every way of reading a column x of two sites, with a label that is a number; each returns the inputs' names."""
+    frame = pd.DataFrame({"site": ["a", "b"] * (N // 2), "x": values, "y": Y})
+    csv, parquet = str(path / "t.csv"), str(path / "t.parquet")
+    frame.to_csv(csv, index=False)
+    frame.to_parquet(parquet)
+    cells = CellRules({"*": rules.get("missing", [])}, frozenset(rules.get("text", [])))
+    settings = RegressionSettings(formula="y ~ x")
+
+    def names_of_regression(rows):
+        return read_rows(rows, settings, party="site", cells=cells).model.columns[1:]
+
+    def names_of_check():
+        if errors := [f for f in check(frame, party="site", label="y", **rules).findings if f.severity == "error"]:
+            raise InputError(f"{errors[0].message}: {errors[0].advice}")
+
+    return {"csv": lambda: table(csv, "site", "y", **rules).features,
+            "parquet": lambda: table(parquet, "site", "y", **rules).features,
+            "frame": lambda: from_frame(frame, "site", "y", **rules).features,
+            "objects": lambda: from_frame(frame.astype({"x": object}), "site", "y", **rules).features,
+            "arrow": lambda: from_frame(frame.convert_dtypes(dtype_backend="pyarrow"), "site", "y", **rules).features,
+            "check": names_of_check, "regression": lambda: names_of_regression(frame),
+            "regression of a file": lambda: names_of_regression(csv)}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_cells_that_could_be_meant_as_numbers_are_refused_by_every_reader(kind, tmp_path):
+    values, words = REFUSED[kind]
+    words = words.removesuffix("4?")
+    wrong = {}
+    for name, read in readers(values, tmp_path).items():
+        try:
+            wrong[name] = read()
+        except InputError as error:
+            if words not in str(error) or "'x'" not in str(error).replace('"x"', "'x'"):
+                wrong[name] = str(error)
+    assert wrong == {}
+
+
+# Cells, rules -> the levels; none for a column of numbers.
+READ = {
+    "numbers as text": (column(*NUMBERS, " 47 "), {}, ()),
+    "missing words": (column(*NUMBERS, "NA"), {"missing": ["impute"]}, ()),
+    "codes": (column(*NUMBERS, "?"), {"missing": ["impute", "?", -999]}, ()),
+    "numeric code": (column(40, 41, 42, 43, -999), {"missing": ["impute", -999]}, ()),
+    "leading zeros": (column("0117", "117", "5"), {}, ("0117", "117", "5")),
+    "codes by name": (column("250", "401", "V45"), {"text": ["x"]}, ("250", "401", "V45")),
+    "kept spellings": (column("yes", "Yes"), {"text": ["x"]}, ("Yes", "yes")),
+    "blanks at the end": (column("yes", "no", "yes "), {}, ("no", "yes")),
+    "a few digits are levels": (column("1", "2", "3a"), {"text": ["x"]}, ("1", "2", "3a")),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_every_reader_reads_the_same_column(kind, tmp_path):
+    values, rules, levels = READ[kind]
+    of_data = tuple(f"x={level}" for level in levels) or ("x",)
+    of_regression = tuple(f"x[T.{level}]" for level in levels[1:]) or ("x",)
+    found = {name: read() for name, read in readers(values, tmp_path, **rules).items() if name != "check"}
+    if kind in ("leading zeros", "kept spellings"):  # regressions have the natural order
+        found = {name: tuple(sorted(names)) for name, names in found.items() if "regression" not in name}
+    assert found == {name: of_regression if "regression" in name else of_data for name in found}
+
+
+@pytest.mark.parametrize(("values", "dtype"), [
+    ([1, 2, None], pa.int64()), ([1.5, 2, None], pa.float32()), ([True, False, None], pa.bool_()),
+    ([Decimal("1.5"), Decimal(2), None], pa.decimal128(5, 2)), (["a", "b", None], pa.string()),
+    (["a", "b", None], pa.dictionary(pa.int32(), pa.string()))])
+def test_types_of_arrow_and_decimals_are_read_as_those_of_numpy(values, dtype):
+    plain = [float(v) if isinstance(v, Decimal) else v for v in values] * 20
+    rest = {"site": ["a", "b"] * 30, "y": [0.5, 1.25, 3.0] * 20}
+    expected = from_frame(pd.DataFrame({**rest, "x": plain}), "site", "y", missing="indicate")
+    for rows in (pd.Series(values * 20, dtype=pd.ArrowDtype(dtype)), pd.Series(values * 20, dtype=object)):
+        data = from_frame(pd.DataFrame({**rest, "x": rows}), "site", "y", missing="indicate")
+        assert data.features == expected.features
+        np.testing.assert_array_equal(data.x, expected.x)
+
+
+def test_codes_of_a_column_replace_the_words():
+    """Alcohol: none is a level of one column, and NA is missing in another."""
+    frame = pd.DataFrame({"site": ["a", "b"] * 20, "alcohol": ["None", "some"] * 20, "age": [*range(38), "NA", "x"],
+                          "y": Y}, dtype=object)
+    data = from_frame(frame, "site", "y", missing={"alcohol": [], "age": ["NA", "x"], "*": ["impute"]})
+    assert data.features == ("age", "alcohol=None", "alcohol=some")
+    with pytest.raises(InputError, match="impute and indicate exclude each other"):
+        from_frame(frame, "site", "y", missing=["impute", "indicate"])
+
+
+def test_new_rows_are_read_by_the_rules_of_the_fitted_ones(tmp_path):
+    frame = pd.DataFrame({"site": ["a", "b"] * 20, "icd": ["0117", "250"] * 20, "age": [*range(38), -999, -999],
+                          "y": Y})
+    encoding = from_frame(frame, "site", "y", missing=["impute", -999]).encoding
+    (tmp_path / "new.csv").write_text("icd,age\n0117,-999\n250,20\n")
+    encoded = encoding.transform(read_new_rows(str(tmp_path / "new.csv"), encoding))
+    np.testing.assert_array_equal(encoded, encoding.transform(pd.DataFrame({"icd": ["0117", 250], "age": [-999, 20]})))
+    np.testing.assert_array_equal(encoded[:, 1:], np.eye(2))
+    assert encoded[0, 0] == pytest.approx((encoding.numbers[0].imputed - encoding.numbers[0].mean)
+                                          / encoding.numbers[0].deviation)
+
+
+def test_sites_and_classes_keep_leading_zeros_and_spellings_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("site,x,y\n" + "".join(f"0{1 + i % 2},{i},0{i // 2 % 2}\n" for i in range(N)))
+    data = table(str(tmp_path / "t.csv"), "site", "y")
+    assert (data.parties, data.classes) == (("01", "02"), ("00", "01"))
+    with pytest.raises(InputError, match="the parties: 'A' and 'a' differ only"):
+        from_frame(pd.DataFrame({"site": ["a", "A"] * 20, "x": Y, "y": Y}), "site", "y")
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("1,40,0.5\n2,41,0.7\n", "no line with the names of the columns: its first line is '1', '40', '0.5'"),
+    ("site,x,x,y\na,1,2,0.5\nb,2,3,0.7\n", "two columns are named 'x'")])
+def test_files_without_names_or_with_equal_names_are_refused(tmp_path, text, message):
+    (tmp_path / "t.csv").write_text(text)
+    path, settings = str(tmp_path / "t.csv"), RegressionSettings(formula="y ~ x", family="gaussian")
+    for read in (lambda: table(path, "site", "y"), lambda: read_rows(path, settings, party="site")):
+        with pytest.raises(InputError, match=message):
+            read()
+
+
+def test_a_level_that_is_alone_and_a_site_without_rows_are_named():
+    frame = pd.DataFrame({"site": ["A", "B", "C"] * 10, "x": np.arange(30.0), "y": np.arange(30.0) % 7, "sex": "f"})
+    settings = RegressionSettings(formula="y ~ x", family="gaussian")
+    with pytest.raises(InputError, match="'B' has no row with a value in all columns"):
+        read_rows(frame.assign(x=frame["x"].where(frame["site"] != "B")), settings, party="site")
+    few = frame.assign(sex=np.where(np.arange(30) % 10 < 5, "f", None))
+    with pytest.raises(InputError, match=r"'sex' has one level, 'f', in the 15 rows .*15 rows left out"):
+        read_rows(few, RegressionSettings(formula="y ~ x + sex", family="gaussian"), party="site")
+
+
+def test_a_column_keeps_its_index_and_mixed_values_are_no_numbers():
+    rows = pd.Series(["1", "2"], index=[7, 9])
+    assert read_column_cells("x", rows, CellRules()).index.tolist() == [7, 9]
+    assert read_column_cells("x", pd.Series([[1], [2]]), CellRules()).tolist() == [[1], [2]]
