@@ -213,3 +213,14 @@ def test_uniform_draws_from_a_million_parties():
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_cohort_can_be_a_share_of_the_parties():
+    sizes = jnp.arange(1, 21)
+    for make in (rv.participation.Uniform, rv.participation.BySize, rv.participation.BiasedBySize):
+        share, number = (make(cohort).draw((), jax.random.key(0), 0, sizes)[0] for cohort in (0.1, 2))
+        np.testing.assert_array_equal(share.index, number.index)
+        assert (make(0.01).capacity(20), make(1.0).capacity(20)) == (1, 20)
+        with pytest.raises(InputError, match=r"cohort=1\.5.* must be a whole number, or a share"):
+            make(1.5)
+    assert rv.participation.Uniform(0.5, among=4).capacity(20) == 2

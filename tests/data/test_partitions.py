@@ -182,3 +182,19 @@ def test_mnist_is_distributed_and_standardised_as_in_fedprox(real_data):
     data = datasets.mnist(partition=one_class, part="test", scale="unit", seed=3)
     assert [set(data.party(k)[1]) for k in (0, 9, 10)] == [{0}, {9}, {0}]
     assert (data.x.min(), data.x.max()) == (0, 1)
+
+
+def test_official_test_samples_stay_test_samples():
+    """Whatever the partition: the others train, and a party that has none to train on is refused."""
+    x, y = np.arange(60.0)[:, None], np.arange(60) % 3
+    is_test = np.arange(60) % 4 == 0
+    for partition in (IID(parties=4), Dirichlet(parties=3, concentration=1.0, min_samples=10)):
+        data = divide(x, y, partition, test=is_test, validation=0.2, seed=1)
+        tested = np.concatenate([data.party(k, "test")[0][:, 0] for k in range(len(data))])
+        assert sorted(tested) == np.flatnonzero(is_test).tolist()
+        assert data.fixed_test
+        assert data.sizes("validation").sum() > 0
+    with pytest.raises(InputError, match="party 'party 0' has samples for testing only"):
+        divide(x, y, IID(parties=2), test=np.ones(60, bool))
+    with pytest.raises(InputError, match=r"array of shape \(3,\) and type bool for 60 samples"):
+        divide(x, y, IID(parties=2), test=np.ones(3, bool))

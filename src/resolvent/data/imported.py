@@ -22,8 +22,9 @@ def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: st
     All samples are read into memory. Images become numbers of 0 to 1.
 
     Args:
-        dataset: a ``datasets.Dataset``; or an object with ``len(dataset)`` and ``dataset[i]``, a pair of an input and a
-            label, as a ``torch.utils.data.Dataset`` has.
+        dataset: a ``datasets.Dataset``; a ``datasets.DatasetDict`` of the parts ``train`` and ``test``, of which the
+            samples of ``test`` stay test samples; or an object with ``len(dataset)`` and ``dataset[i]``, a pair of an
+            input and a label, as a ``torch.utils.data.Dataset`` has.
         partition: how samples are distributed over parties; default: one party for each value of ``party``.
         inputs: the column of the inputs, or several columns of numbers, of a Hugging Face data set; default: the only
             other column.
@@ -43,8 +44,13 @@ def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: st
         >>> len(data), data.input_shape, data.classes
         (4, (4,), ('0', '1', '2'))
     """
-    users = None
-    if hasattr(dataset, "column_names"):
+    users, of_test = None, None
+    if isinstance(getattr(dataset, "column_names", None), Mapping) and {*dataset.column_names} == {"train", "test"}:
+        parts = [_read_columns(dataset[part], inputs, label or "label", party) for part in ("train", "test")]
+        x, labels = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        names, users = parts[0][2], None if party is None else np.concatenate([part[3] for part in parts])
+        of_test = np.arange(len(labels)) >= len(parts[0][1])
+    elif hasattr(dataset, "column_names"):
         x, labels, names, users = _read_columns(dataset, inputs, label or "label", party)
     elif party is not None or inputs is not None or label is not None:
         raise InputError("inputs, label and party name columns, which only a data set of Hugging Face has: leave them "
@@ -56,8 +62,8 @@ def from_dataset(dataset: Any, partition: Partition | None = None, *, inputs: st
                          "to a rule, such as rv.partitions.Dirichlet(parties=10)")
     packed, task, classes = number_labels([labels], "auto", names, (name,))
     return divide(x, packed, ByUser() if partition is None else partition, users=users, seed=seed, task=task,
-                  classes=list(classes) if task == "classification" else None, validation=validation, test=test,
-                  name=name)
+                  classes=list(classes) if task == "classification" else None, validation=validation,
+                  test=test if of_test is None else of_test, name=name)
 
 
 @checked

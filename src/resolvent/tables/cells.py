@@ -4,6 +4,7 @@ A column is one of numbers, of true/false, of dates or of text. Text that could 
 setting that decides, because a category for each number gives a wrong model in silence.
 """
 
+import contextlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -155,6 +156,20 @@ def read_cells(frame: "pd.DataFrame", names: Iterable[str], rules: CellRules) ->
     changed = {name: read_column_cells(name, frame[name], rules) for name in dict.fromkeys(names)
                if name not in numeric and name in frame.columns}
     return frame.assign(**changed) if changed else frame
+
+
+def columns_of_codes(frame: "pd.DataFrame", rules: CellRules) -> list[str]:
+    """The columns of text some of whose cells are numbers, so that a part of the rows could be one of numbers.
+
+    The rows of a table that is divided among sites are read at each site, which needs ``text`` for these columns.
+    """
+    found, frame = [], with_unique_names(frame)
+    for name in frame.columns:
+        with contextlib.suppress(ColumnError):  # the reader of the columns that are used raises it
+            column = read_column_cells(name, frame[name], rules)
+            if column.dtype == object and any(NUMBER.fullmatch(str(value)) for value in column.dropna().unique()):
+                found.append(name)
+    return found
 
 
 def read_column_cells(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Series[Any]":

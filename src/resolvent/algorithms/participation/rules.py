@@ -53,14 +53,23 @@ class FixedSizeCohort(Participation):
     """Base class of participations that draw a cohort of a fixed size. Shares are by the number of samples.
 
     Attributes:
-        cohort: number of parties, or of draws.
+        cohort: number of parties, or of draws; or their share of all parties, a decimal number of at most 1, of which
+            at least one party results.
+
+    Raises:
+        InputError: the number is not whole and not a share.
     """
 
-    cohort: Annotated[int, "[1, inf)"] = eqx.field(static=True)
+    cohort: Annotated[int | float, "(0, inf)"] = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if isinstance(self.cohort, float) and self.cohort > 1:
+            raise InputError(f"{type(self).__name__}(cohort={self.cohort}) must be a whole number, or a share of the "
+                             "parties of at most 1.0")
 
     @override
     def capacity(self, parties: int) -> int:
-        return self.cohort
+        return max(1, round(self.cohort * parties)) if isinstance(self.cohort, float) else self.cohort
 
     @override
     def shares(self, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
@@ -73,7 +82,7 @@ class Uniform(FixedSizeCohort):
     The cost of a draw does not depend on N. Source: FedProx, section 5.1 and Figure 12; errata 9.
 
     Attributes:
-        cohort: number of parties.
+        cohort: number of parties, or their share of the parties among which is drawn, such as 0.1.
         weighting: aggregate by the number of samples (``size``), or every party equally (``uniform``).
         among: draw among the first ``among`` parties; the others never take part. Default: among all.
 
@@ -83,6 +92,8 @@ class Uniform(FixedSizeCohort):
     Example:
         >>> len(Uniform(2).draw((), jax.random.key(0), 0, jnp.array([10, 20, 30, 40]))[0].index)
         2
+        >>> Uniform(0.1).capacity(parties=200)
+        20
     """
 
     weighting: Weighting = eqx.field(static=True, default="size")
@@ -91,6 +102,10 @@ class Uniform(FixedSizeCohort):
     def __check_init__(self) -> None:
         if self.among is not None and self.among < self.cohort:
             raise InputError(f"Uniform(among={self.among}) must be at least cohort={self.cohort}")
+
+    @override
+    def capacity(self, parties: int) -> int:
+        return super().capacity(parties if self.among is None else self.among)
 
     @override
     def check(self, parties: int) -> None:
@@ -106,7 +121,8 @@ class Uniform(FixedSizeCohort):
     def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
              sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
         permutation = Shuffle.draw(key, jnp.array(len(sizes) if self.among is None else self.among))
-        return Cohort.from_parties(permutation(jnp.arange(self.cohort)), self.shares(sizes)), state
+        drawn = permutation(jnp.arange(self.capacity(len(sizes))))
+        return Cohort.from_parties(drawn, self.shares(sizes)), state
 
 
 class BySize(FixedSizeCohort):
@@ -132,7 +148,7 @@ class BySize(FixedSizeCohort):
              sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
         # 32 bits in either precision. XLA moves the sum out of the loop over rounds, because sizes do not change.
         ends = jnp.cumsum(sizes, dtype=jnp.int32)
-        samples = jax.random.randint(key, (self.cohort,), 0, ends[-1], jnp.int32)
+        samples = jax.random.randint(key, (self.capacity(len(sizes)),), 0, ends[-1], jnp.int32)
         return Cohort.from_draws(jnp.searchsorted(ends, samples, side="right"), self.shares(sizes)), state
 
 
@@ -156,9 +172,9 @@ class BiasedBySize(FixedSizeCohort):
     def draw(self, state: ParticipationState, key: Array, t: Int[Array, ""],
              sizes: Int[Array, " N"]) -> tuple[Cohort, ParticipationState]:
         noise = jax.random.gumbel(key, (len(sizes),), jnp.float32)
-        index = jax.lax.top_k(jnp.log(sizes.astype(noise.dtype)) + noise, self.cohort)[1]
-        shares = self.shares(sizes)
-        weight = jnp.full(self.cohort, 1 / self.cohort, shares.dtype)
+        cohort, shares = self.capacity(len(sizes)), self.shares(sizes)
+        index = jax.lax.top_k(jnp.log(sizes.astype(noise.dtype)) + noise, cohort)[1]
+        weight = jnp.full(cohort, 1 / cohort, shares.dtype)
         return replace(Cohort.from_parties(index, shares), weight=weight), state
 
 

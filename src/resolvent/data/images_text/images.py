@@ -1,5 +1,6 @@
 """Image data sets, distributed over parties by a partition: MNIST, Fashion-MNIST, EMNIST and CIFAR-10."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ from resolvent.data.partition.shifts import Shift
 from resolvent.errors import InputError, shorten
 
 Part = Literal["all", "train", "test"]
+Test = float | Literal["official"]
 Scale = Literal["unit", "standard", "overall"]
 FASHION_CLASSES = ["T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
                    "ankle boot"]
@@ -26,17 +28,23 @@ _BLOCK = 4096  # images per block of a sum
 
 
 class _Images(NamedTuple):
-    """Images [n, rows, columns(, channels)] of 0 to 255, their class numbers [n], and the classes' names."""
+    """Images [n, rows, columns(, channels)] of 0 to 255.
+
+    Attributes:
+        y: [n] their class numbers.
+        is_test: [n] whether an image is one of the official test set.
+    """
 
     x: NDArray[np.uint8]
     y: NDArray[Any]
+    is_test: NDArray[np.bool_]
     classes: list[str]
     name: str
 
 
 @checked
 def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part: Part = "all",  # noqa: B008 - frozen
-          scale: Scale = "unit", validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
+          scale: Scale = "unit", validation: float = 0.0, test: Test = 0.2, seed: int = 0) -> FederatedData:
     """MNIST: 70,000 handwritten digits of 28x28 pixels.
 
     The files are ``mnist/train-images-idx3-ubyte``, ``mnist/train-labels-idx1-ubyte`` and the same two with ``t10k``,
@@ -50,7 +58,8 @@ def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part
         scale: unit: pixels in [0, 1]; standard: (x - mean) / (deviation + 0.001) for each pixel, over all images and
             in the units of the file (FedProx; errata 7); overall: (x - mean) / deviation over all pixels of all images.
         validation: share of each party's images for validation.
-        test: share of each party's images for testing.
+        test: share of each party's images for testing; or ``official``: the images of the official test set, wherever
+            they are distributed to.
         seed: seed of the partition, the shift and the split.
 
     Raises:
@@ -64,7 +73,7 @@ def mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None, part
 
 @checked
 def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = None,  # noqa: B008 - frozen
-                  part: Part = "all", scale: Scale = "unit", validation: float = 0.0, test: float = 0.2,
+                  part: Part = "all", scale: Scale = "unit", validation: float = 0.0, test: Test = 0.2,
                   seed: int = 0) -> FederatedData:
     """Fashion-MNIST: 70,000 pictures of clothes, in the format of MNIST.
 
@@ -76,7 +85,8 @@ def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = No
         part: the 60,000 training images, the 10,000 test images, or all of them.
         scale: unit, standard or overall, as for `mnist`.
         validation: share of each party's images for validation.
-        test: share of each party's images for testing.
+        test: share of each party's images for testing; or ``official``: the images of the official test set, wherever
+            they are distributed to.
         seed: seed of the partition, the shift and the split.
 
     Raises:
@@ -93,7 +103,7 @@ def fashion_mnist(*, partition: Partition = PowerLaw(), shift: Shift | None = No
 def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-test"),
            labels: tuple[int, ...] = tuple(range(36, 46)), classes: tuple[str, ...] = tuple("abcdefghij"),
            partition: Partition = PowerLaw(), shift: Shift | None = None,  # noqa: B008 - frozen
-           scale: Scale = "unit", validation: float = 0.0, test: float = 0.2, seed: int = 0) -> FederatedData:
+           scale: Scale = "unit", validation: float = 0.0, test: Test = 0.2, seed: int = 0) -> FederatedData:
     """EMNIST: handwritten characters of 28x28 pixels; by default FedProx's ten lower-case letters a to j.
 
     The files are ``emnist/NAME-images-idx3-ubyte`` and ``emnist/NAME-labels-idx1-ubyte``, plain or gzipped. They store
@@ -109,7 +119,8 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
         shift: a change of some parties' images, such as inverting them; None: no change.
         scale: unit, standard or overall, as for `mnist`.
         validation: share of each party's images for validation.
-        test: share of each party's images for testing.
+        test: share of each party's images for testing; or ``official``: the images of the official test set, wherever
+            they are distributed to.
         seed: seed of the partition, the shift and the split.
 
     Raises:
@@ -123,8 +134,7 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
                          "for each")
     if not files:
         raise InputError("emnist(files=()) has no files: give at least one")
-    pairs = [_read_idx_pair(f"emnist/{name}", "emnist") for name in files]
-    x, y = np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs])
+    x, y, is_test = _joined({name: _read_idx_pair(f"emnist/{name}", "emnist") for name in files})
     for label, name in zip(labels, classes, strict=True):
         if not (y == label).any():
             raise InputError(f"emnist: no image of {shorten(', '.join(files))} has the label {label} "
@@ -132,14 +142,14 @@ def emnist(*, files: tuple[str, ...] = ("emnist-byclass-train", "emnist-byclass-
     rows = np.flatnonzero(np.isin(y, labels))
     number_of = np.full(max(labels) + 1, -1, np.int32)
     number_of[list(labels)] = np.arange(len(labels))
-    images = _Images(x[rows].transpose(0, 2, 1), number_of[y[rows]], list(classes), "EMNIST")
+    images = _Images(x[rows].transpose(0, 2, 1), number_of[y[rows]], is_test[rows], list(classes), "EMNIST")
     return _federate(images, partition, shift, scale, validation, test, seed)
 
 
 @checked
 def cifar10(*, batches: tuple[int, ...] = (1, 2, 3, 4, 5), partition: Partition = IID(),  # noqa: B008 - frozen
             shift: Shift | None = None, part: Part = "train", scale: Scale = "unit", validation: float = 0.0,
-            test: float = 0.2, seed: int = 0) -> FederatedData:
+            test: Test = 0.2, seed: int = 0) -> FederatedData:
     """CIFAR-10: 60,000 colour pictures of 32x32 pixels in ten classes.
 
     The files are the binary version: ``cifar-10-batches-bin/data_batch_1.bin`` to ``data_batch_5.bin`` and
@@ -154,7 +164,8 @@ def cifar10(*, batches: tuple[int, ...] = (1, 2, 3, 4, 5), partition: Partition 
         part: the training batches, the test batch, or all of them.
         scale: unit, standard or overall, as for `mnist`.
         validation: share of each party's images for validation.
-        test: share of each party's images for testing.
+        test: share of each party's images for testing; or ``official``: the images of the official test set, wherever
+            they are distributed to.
         seed: seed of the partition, the shift and the split.
 
     Raises:
@@ -166,17 +177,24 @@ def cifar10(*, batches: tuple[int, ...] = (1, 2, 3, 4, 5), partition: Partition 
     names = [f"data_batch_{i}" for i in batches] * (part != "test") + ["test_batch"] * (part != "train")
     if not names:
         raise InputError("cifar10: batches is empty: name some of 1 to 5")
-    pairs = [read_cifar_batch(find(*(f"{folder}cifar-10-batches-bin/{name}.bin" for folder in ("", "cifar10/")),
-                                   fetch="cifar10")) for name in names]
-    images = _Images(np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs]), CIFAR_CLASSES,
-                     "CIFAR-10")
+    batches_of = {name: read_cifar_batch(find(*(f"{folder}cifar-10-batches-bin/{name}.bin"
+                                                for folder in ("", "cifar10/")), fetch="cifar10")) for name in names}
+    images = _Images(*_joined(batches_of), CIFAR_CLASSES, "CIFAR-10")
     return _federate(images, partition, shift, scale, validation, test, seed)
 
 
 def _read_idx_parts(folder: str, part: Part, classes: list[str], name: str) -> _Images:
     prefixes = ["train"] * (part != "test") + ["t10k"] * (part != "train")
-    pairs = [_read_idx_pair(f"{folder}/{prefix}", folder) for prefix in prefixes]
-    return _Images(np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs]), classes, name)
+    parts = {prefix: _read_idx_pair(f"{folder}/{prefix}", folder) for prefix in prefixes}
+    return _Images(*_joined(parts), classes, name)
+
+
+def _joined(parts: Mapping[str, tuple[NDArray[np.uint8], NDArray[Any]]]
+            ) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[np.bool_]]:
+    """The images and labels of files one after the other, and whether an image is of a file of the test set."""
+    is_test = [np.full(len(y), "test" in name or name.startswith("t10k")) for name, (_, y) in parts.items()]
+    x, y = (np.concatenate(arrays) for arrays in zip(*parts.values(), strict=True))
+    return x, y, np.concatenate(is_test)
 
 
 def _read_idx_pair(prefix: str, fetch: str) -> tuple[NDArray[np.uint8], NDArray[Any]]:
@@ -189,14 +207,17 @@ def _read_idx_pair(prefix: str, fetch: str) -> tuple[NDArray[np.uint8], NDArray[
     return x, y
 
 
-def _federate(images: _Images, partition: Partition, shift: Shift | None, scale: Scale, validation: float, test: float,
+def _federate(images: _Images, partition: Partition, shift: Shift | None, scale: Scale, validation: float, test: Test,
               seed: int) -> FederatedData:
     """Distribute images in [0, 1] over parties, shift and scale them.
 
     The moments for scaling are those of all images before the shift, so that a shift stays visible.
     """
-    data = divide(images.x, images.y, partition, seed=seed, classes=images.classes, validation=validation, test=test,
-                  name=images.name)
+    if test == "official" and (images.is_test.all() or not images.is_test.any()):
+        raise InputError(f"test: official: the images are those of one part of {images.name}: use both parts, with "
+                         "part: all")
+    data = divide(images.x, images.y, partition, seed=seed, classes=images.classes, validation=validation,
+                  test=images.is_test if isinstance(test, str) else test, name=images.name)
     scaling = _fit_scaling(images.x, scale)
     data = replace(data, x=scaling.to_unit(data.x))
     data = data if shift is None else shift(data, seed)

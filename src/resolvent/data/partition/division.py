@@ -49,8 +49,9 @@ class Partition(CheckedArguments, ABC):
 @checked
 def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = None, users: Labels | None = None,
            names: Sequence[str] | None = None, seed: int = 0,
-           task: Task | None = None, classes: list[str] | None = None, validation: float = 0.0, test: float = 0.2,
-           name: str = "data", vocabulary: tuple[str, ...] = ()) -> FederatedData:
+           task: Task | None = None, classes: list[str] | None = None, validation: float = 0.0,
+           test: float | NDArray[np.bool_] = 0.2, name: str = "data",
+           vocabulary: tuple[str, ...] = ()) -> FederatedData:
     """Distribute samples over parties.
 
     Args:
@@ -67,7 +68,8 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
             for floating numbers.
         classes: the classes' names; default: the labels that occur, sorted.
         validation: share of each party's samples for validation.
-        test: share of each party's samples for testing.
+        test: share of each party's samples for testing; or [n] whether the source of the data has chosen a sample for
+            testing, as official test sets are: a party's samples of these stay its test samples.
         name: the name of the data set, for reports.
         vocabulary: the words or characters that the tokens 0, 1, ... stand for, if inputs are sequences of tokens.
 
@@ -99,9 +101,28 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
     check_encodable(name, "the name of the data")
     for text in class_names:
         check_encodable(text, "the name of a class")
-    order, splits = split_rows(rows, validation=validation, test=test, seed=seed)
+    if isinstance(test, np.ndarray):
+        rows, fixed = _tests_last(rows, test, parties, total)
+        order, splits = split_rows(rows, validation=validation, test=0.0, seed=seed, fixed=fixed)
+    else:
+        order, splits = split_rows(rows, validation=validation, test=test, seed=seed)
     x, y = rows_of_tree((x, packed), order)  # the only copy of the inputs
-    return FederatedData(x, y, splits, parties, kind, class_names, name=name, vocabulary=vocabulary)
+    return FederatedData(x, y, splits, parties, kind, class_names, name=name, vocabulary=vocabulary,
+                         fixed_test=isinstance(test, np.ndarray))
+
+
+def _tests_last(rows: Rows, is_test: NDArray[np.bool_], parties: Sequence[str], total: int) -> tuple[Rows, list[int]]:
+    """Each party's rows, those for testing last, and the numbers of these."""
+    if is_test.shape != (total,) or is_test.dtype != bool:
+        raise InputError(f"divide(test=...) is an array of shape {is_test.shape} and type {is_test.dtype} for {total} "
+                         "samples: give a share, or true for each sample for testing and false for each other one")
+    ordered = [np.concatenate([of_party[~is_test[of_party]], of_party[is_test[of_party]]]) for of_party in rows]
+    counts = [int(is_test[of_party].sum()) for of_party in ordered]
+    for party, of_party, count in zip(parties, ordered, counts, strict=True):
+        if count == len(of_party):
+            raise InputError(f"party {shorten(repr(party))} has samples for testing only, and needs one to train on: "
+                             "ask for fewer parties")
+    return ordered, counts
 
 
 def _numbers_of(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[np.int32]:

@@ -17,6 +17,7 @@ from resolvent.federation.protocol.fitted_regression import FIT_FILE, read_fit
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import Engine, KitNote
 from resolvent.federation.protocol.regression import FederatedRegression
+from resolvent.tables.cells import columns_of_codes
 from resolvent.tables.party_tables import natural_order
 from resolvent.tables.table_files import read_table_file
 
@@ -51,6 +52,8 @@ def prepare_regression(file: RegressionFile) -> Rehearsal[FederatedRegression]:
     frame, _ = read_table_file(data.table, data.format, [data.party], data.cells, lambda column: True)
     if data.party not in frame.columns:
         raise InputError(f"{file.name}: data.party: the table has no column {data.party!r}")
+    codes = [name for name in columns_of_codes(frame, data.cells) if name != data.party]
+    file = dataclasses.replace(file, data=dataclasses.replace(data, text=(*dict.fromkeys([*data.text, *codes]),)))
     names = sorted(set(frame[data.party].astype(str)), key=natural_order)
     return Rehearsal(FederatedRegression(file, is_rehearsal=True), frame, name_sites(names))
 

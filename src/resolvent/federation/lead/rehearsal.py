@@ -43,6 +43,7 @@ from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
+from resolvent.tables.cells import columns_of_codes
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame, natural_order, table
@@ -114,6 +115,8 @@ def prepare_rehearsal(file: ExperimentFile) -> Rehearsal[FederatedExperiment]:
         frame, _ = read_table_file(data.values["table"], options.format, (party, *options.labels), options.cells,
                                    lambda column: True)
         settings = file.bound.settings()
+        codes = [name for name in columns_of_codes(frame, options.cells) if name != party]
+        settings["data"]["text"] = [*dict.fromkeys([*(options.text or []), *codes])] or None
     else:
         frame, party, labels = _as_table(data.build(), file)
         shares = {name: data.values[name] for name in ("validation", "test", "seed") if name in data.values}
