@@ -174,6 +174,14 @@ def test_a_level_that_is_alone_and_a_site_without_rows_are_named():
         read_rows(few, RegressionSettings(formula="y ~ x + sex", family="gaussian"), party="site")
 
 
+@pytest.mark.parametrize("formula", ["y ~ `1`", "y ~ Intercept", "y ~ x + `1`"])
+def test_columns_with_the_name_of_the_constant_term_are_refused_in_formulas(formula):
+    frame = pd.DataFrame({"site": ["a", "b"] * 20, 1: Y, "Intercept": Y, "x": Y, "y": Y})
+    with pytest.raises(InputError, match="which in a formula is the constant term: give the column another name"):
+        read_rows(frame, RegressionSettings(formula=formula), party="site")
+    assert from_frame(frame, "site", "y").features == ("1", "Intercept", "x")
+
+
 def test_a_column_keeps_its_index_and_mixed_values_are_no_numbers():
     rows = pd.Series(["1", "2"], index=[7, 9])
     assert read_column_cells("x", rows, CellRules()).index.tolist() == [7, 9]

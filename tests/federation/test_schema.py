@@ -147,6 +147,31 @@ def test_conflicts_name_the_site_and_the_column():
         assert repr(column) in line
 
 
+def test_cells_mean_the_same_at_all_sites_and_in_a_simulation(tmp_path):
+    """A code among numbers, leading zeros, spellings and the codes of one site: agreed on, or refused with advice."""
+    frame = pooled_table()
+    code = np.where(frame["pulse"] % 2 == 0, "250", "401")
+    for other in ("V45", "0401"):
+        icd = np.where((frame["site"] == "celle") & (code == "250"), other, code)
+        conflicts = agreed(site_tables(frame.assign(icd=icd))).conflicts
+        assert [line.split(":")[0] for line in conflicts] == ["celle"]
+        assert "set text: [icd] for all sites if it is a category" in conflicts[0]
+        settings = replace(SETTINGS, text=["icd"])
+        encoding = agreed(site_tables(frame.assign(icd=icd), settings), settings).encoding
+        simulated = from_frame(frame.assign(icd=icd), "site", "ill", text=["icd"])
+        assert encoding.categories[-1].levels == simulated.encoding.categories[-1].levels == tuple(sorted({*icd}))
+    spelt = frame.assign(ward=frame["ward"].where(frame["site"] != "celle", frame["ward"].str.title()))
+    assert any("'East' and 'east' differ only" in line for line in agreed(site_tables(spelt)).conflicts)
+
+    part = frame[frame["site"] == "celle"].drop(columns="site")
+    part.assign(pulse=part["pulse"].where(part["pulse"] > 55, 999)).to_csv(tmp_path / "table.csv", index=False)
+    settings = replace(SETTINGS, missing="impute")
+    site = SiteFile(table=str(tmp_path / "table.csv"), columns={"rate": "pulse"}, missing={"pulse": [999.0]})
+    report = {c.name: c for c in read_site_table(site, settings, "celle", 2).report().columns}
+    assert report["rate"].has_missing
+    assert report["rate"].mean < 90
+
+
 def test_a_rare_level_is_not_named_and_not_used_whatever_the_server_guesses():
     """The answer of the site and its inputs are the same, whether or not the encoding has the hidden level."""
     frame = pooled_table()

@@ -1,5 +1,6 @@
 """From a table and a formula to the regression of every site."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,6 +123,10 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
         cells: what the cells of the table mean.
     """
     frame = with_unique_names(frame)
+    taken = re.findall(r"`\s*([\d.]+)\s*`", formula.text) + [name for name in formula.variables if name == "Intercept"]
+    if taken:  # formulaic reads them as the constant term
+        raise InputError(f"the formula {quote(formula.text)} names the column {quote(taken[0])}, which in a formula is "
+                         "the constant term: give the column another name")
     check_columns(formula, frame.columns, others)
     for name in settings.added.values():
         check_named(frame, name, "offset or exposure")
