@@ -45,6 +45,17 @@ def test_idx_files_plain_and_gzipped_are_read(data_folder):
     assert array.dtype == np.dtype("=f4")
 
 
+def test_the_official_test_images_stay_test_images(data_folder):
+    write_mnist(data_folder, IMAGES, DIGITS)
+    write_mnist(data_folder, IMAGES[:20] // 2, DIGITS[:20], "mnist/t10k")
+    data = datasets.mnist(partition=IID(3), test="official")
+    tested = np.concatenate([data.party(k, "test")[0] for k in range(3)])
+    assert (data.sizes("train").sum(), len(tested), data.fixed_test) == (50, 20, True)
+    assert sorted(tested.sum(axis=(1, 2))) == pytest.approx(sorted((IMAGES[:20] // 2 / 255).sum(axis=(1, 2))), abs=1e-4)
+    with pytest.raises(InputError, match="test: official: the images are those of one part of MNIST"):
+        datasets.mnist(part="train", partition=IID(3), test="official")
+
+
 def test_standardised_pixels_are_those_of_the_formula(data_folder):
     write_mnist(data_folder, IMAGES, DIGITS)
     unit, standard, overall = (datasets.mnist(part="train", partition=IID(1), scale=scale, test=0).x

@@ -30,6 +30,15 @@ def test_a_table_of_columns_with_a_party_each():
     assert sorted(zip(x.tolist(), y.tolist(), strict=True)) == [([1.0, 5.0], 0), ([4.0, 8.0], 0)]
 
 
+def test_the_test_part_of_a_dictionary_stays_the_test_samples():
+    part = {name: Columns(["no", "yes"], x=[k, k + 1.0, k + 2, k + 3], label=[0, 1, 1, 0], site=[*"baab"])
+            for k, name in enumerate(("train", "test"))}
+    dataset = type("Parts", (dict,), {"column_names": {name: columns.column_names for name, columns in part.items()}})
+    data = rv.datasets.from_dataset(dataset(part), party="site", inputs="x", validation=0)
+    assert sorted(np.concatenate([data.party(k, "test")[0] for k in "ab"]).tolist()) == [1, 2, 3, 4]
+    assert data.sizes("train").tolist() == [2, 2]
+
+
 def test_images_of_bytes_become_shares_of_255():
     pictures = [np.full((2, 2), 51 * i, np.uint8) for i in range(5)]
     data = rv.datasets.from_dataset([(picture, i % 2) for i, picture in enumerate(pictures)],

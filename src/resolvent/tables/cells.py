@@ -201,7 +201,7 @@ def read_column_cells(name: str, column: "pd.Series[Any]", rules: CellRules) -> 
         isinstance(value, str | int | float) and not isinstance(value, bool) for value in column.dropna())
     if kind not in ("string", "empty") and not is_mixed:
         return _texts_of(column) if name in rules.text else column
-    read = _read_texts(name, _texts_of(column), rules)
+    read = _read_texts(name, _texts_of(column) if is_mixed else column, rules)
     return column if is_mixed and read.dtype == object and name not in rules.text else read
 
 
@@ -217,9 +217,9 @@ def _read_texts(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Se
 
     def of_rows(values: Sequence[Any], dtype: Any) -> "pd.Series[Any]":
         """The values of the different texts as a column."""
-        of_texts = [np.nan if gap else value for value, gap in zip(values, is_missing, strict=True)]
-        read: pd.Series[Any] = pd.Series([of_texts[code] if code >= 0 else np.nan for code in codes], column.index,
-                                         dtype=dtype)
+        of_texts = np.empty(len(texts) + 1, object)  # the code -1 is that of no text
+        of_texts[:] = [*(np.nan if gap else value for value, gap in zip(values, is_missing, strict=True)), np.nan]
+        read: pd.Series[Any] = pd.Series(of_texts[codes], column.index, dtype=dtype)
         return read
 
     present = [text for text, gap in zip(texts, is_missing, strict=True) if not gap]
