@@ -199,9 +199,9 @@ def test_uniform_draws_from_a_million_parties():
 
 
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: rv.participation.Uniform(0), r"Uniform\(cohort=0\) must lie in \[1, inf\)"),
-    (lambda: rv.participation.BySize(0), r"BySize\(cohort=0\) must lie in \[1, inf\)"),
-    (lambda: rv.participation.BiasedBySize(-1), r"BiasedBySize\(cohort=-1\) must lie in \[1, inf\)"),
+    (lambda: rv.participation.Uniform(0), r"Uniform\(cohort=0\) must lie in \(0, inf\)"),
+    (lambda: rv.participation.BySize(0), r"BySize\(cohort=0\) must lie in \(0, inf\)"),
+    (lambda: rv.participation.BiasedBySize(-1), r"BiasedBySize\(cohort=-1\) must lie in \(0, inf\)"),
     (lambda: rv.participation.BySize(6).check(5), "a cohort of 6 cannot be drawn from 5"),
     (lambda: rv.participation.Bernoulli(0.0), r"Bernoulli\(probability=0.0\) must lie in \(0, 1\]"),
     (lambda: rv.participation.Stragglers(share=1.5), r"Stragglers\(share=1.5\) must lie in \[0, 1\]"),

@@ -167,10 +167,10 @@ def test_files_without_names_or_with_equal_names_are_refused(tmp_path, text, mes
 def test_a_level_that_is_alone_and_a_site_without_rows_are_named():
     frame = pd.DataFrame({"site": ["A", "B", "C"] * 10, "x": np.arange(30.0), "y": np.arange(30.0) % 7, "sex": "f"})
     settings = RegressionSettings(formula="y ~ x", family="gaussian")
-    with pytest.raises(InputError, match="'B' has no row with a value in all columns"):
+    with pytest.raises(InputError, match="site 'B': 'x' has no value in any row"):
         read_rows(frame.assign(x=frame["x"].where(frame["site"] != "B")), settings, party="site")
     few = frame.assign(sex=np.where(np.arange(30) % 10 < 5, "f", None))
-    with pytest.raises(InputError, match=r"'sex' has one level, 'f', in the 15 rows .*15 rows left out"):
+    with pytest.raises(InputError, match=r"'sex' is 'f' in all rows .*15 rows with missing values left out"):
         read_rows(few, RegressionSettings(formula="y ~ x + sex", family="gaussian"), party="site")
 
 
