@@ -234,3 +234,20 @@ def test_command_and_page(patients, tmp_path, call):
     refused = call("regress", "visits.csv", "--party", "site", *formula, "--out", "out", cwd=tmp_path)
     assert refused.code == 2
     assert "overwrite" in refused.err
+
+
+def test_a_site_with_an_opposite_coefficient_is_named_first(tmp_path, call):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"site": np.repeat(["Bonn", "Essen", "Ulm"], 60), "age": rng.normal(size=180),
+                          "dose": rng.normal(size=180)})
+    sign = np.where(frame["site"] == "Ulm", -1.0, 1.0)
+    frame["score"] = sign * frame["age"] + frame["dose"] + 0.5 * rng.normal(size=180)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    outcome = call("regress", "rows.csv", "--formula", "score ~ age + dose", "--party", "site", "--out", "report",
+                   cwd=tmp_path)
+    assert outcome.code == 0, outcome.err
+    first = " ".join(outcome.out.split())
+    assert first.startswith("The coefficient of age differs between the sites (I\N{SUPERSCRIPT TWO} ")
+    assert "; the coefficient has the opposite sign at Ulm. score ~ age + dose" in first
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert page.index("the opposite sign at Ulm") < page.index("<h2>Estimates</h2>")

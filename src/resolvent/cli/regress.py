@@ -13,6 +13,7 @@ from resolvent.cli.output import print_json
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from resolvent.comparisons.regression.regression import Regression
     from resolvent.comparisons.regression.regression_file import RegressionFile
     from resolvent.federation.protocol.kits import Engine
 
@@ -71,7 +72,7 @@ def regress(
         estimates = fit.table.reset_index().to_json(orient="records", double_precision=15)
         print_json({**fit.facts(), "estimates": loads(estimates)})
     else:
-        sys.stdout.write(fit.summary() + "\n")  # not wrapped: a table
+        _print_fit(fit)
     if out is not None:
         terminal.print_path("Report", fit.save(out, overwrite=overwrite))
 
@@ -108,7 +109,7 @@ def federate_file(source: str, changes: "Sequence[str]", out: Path, rules: "Mapp
         with (federation_observer() as show,
               supervision.lead_page(live, note, file.name, job.sites, show) as observe):
             fit = federate_regression(note, regression, out, job, observe, notify=terminal.print_note)
-    sys.stdout.write(fit.summary() + "\n")
+    _print_fit(fit)
     terminal.print_path("Report", out / "report.html")
     if kit is None:
         is_equal = difference <= _TOLERANCE * max(1.0, float(abs(fit.estimates).max()))
@@ -116,6 +117,15 @@ def federate_file(source: str, changes: "Sequence[str]", out: Path, rules: "Mapp
         terminal.print_line(f"{verdict}; largest difference {difference:.1e}")
         if not is_equal:
             sys.exit(FAILURE)
+
+
+def _print_fit(fit: "Regression") -> None:
+    """Print where the sites differ, and the fit, which is not wrapped: a table."""
+    from resolvent.cli import terminal
+
+    for sentence in fit.differences.findings if fit.differences is not None else ():
+        terminal.print_line(sentence)
+    sys.stdout.write(fit.summary() + "\n")
 
 
 def _file_of(rows: str, party: str | None, changes: "Sequence[str]") -> "RegressionFile":

@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.comparisons.regression.differences import Differences, sparse_differences
 from resolvent.comparisons.regression.figures import differences_figure, forest_figure
 from resolvent.comparisons.regression.fit import Fit, rows_of
 from resolvent.comparisons.regression.random_intercepts import RandomInterceptFit, fit_random_intercept
 from resolvent.comparisons.regression.site_fits import SiteFits, fit_sites
+from resolvent.comparisons.regression.wording import probability
 from resolvent.errors import InputError, alternatives, quote
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+_LARGE_SHARE, _SMALL_P = 0.75, 0.01  # of I2 and of Cochran's test
+_Z = 1.959963984540054
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +87,26 @@ class Heterogeneity:
                          float(np.sqrt(max(spread, 0.0)))))
         return pd.DataFrame(rows, columns=["sites", "Q", "p", "I2", "tau"],
                             index=pd.Index(self.fit.names, name="parameter"))
+
+    @cached_property
+    def findings(self) -> tuple[str, ...]:
+        """A sentence for each coefficient that differs between the sites: I2 above 75 %, or p of its Q below 0.01.
+
+        A site is named if the interval of its own estimate, of level 95 %, excludes zero on the other side than the
+        common estimate. Differences of the intercept are other base rates, and are left out.
+        """
+        sentences = []
+        for j, (name, line) in enumerate(self.table.iterrows()):
+            if str(name).endswith("Intercept") or not (line["I2"] > _LARGE_SHARE or line["p"] < _SMALL_P):
+                continue
+            own, error, common = self.sites.estimates[:, j], self.sites.errors[:, j], self.fit.estimates[j]
+            with np.errstate(invalid="ignore"):
+                is_opposite = -np.sign(common) * own > _Z * error
+            sites = [str(site) for site, is_named in zip(self.fit.model.sites, is_opposite, strict=True) if is_named]
+            opposite = f"; the coefficient has the opposite sign at {enumerate_names(sites)}" if sites else ""
+            sentences.append(f"The coefficient of {name} differs between the sites (I\N{SUPERSCRIPT TWO} "
+                             f"{line['I2']:.0%}, p {probability(line['p'])}){opposite}.")
+        return tuple(sentences)
 
     @property
     def site_table(self) -> "pd.DataFrame":

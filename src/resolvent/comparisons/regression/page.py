@@ -58,8 +58,10 @@ def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> 
             forests = [svg_of(differences.forest(name), f"Forest plot of {name}") for name in shown]
             if fit.rows is not None and differences.differences.differences.to_numpy().any():
                 map_ = svg_of(differences.plot(), "Which coefficients differ at which site")
-    write_page(path, "regression", fit=fit, facts=facts_in_words(fit), head=head, rows=rows, estimates=estimates,
-               forests=forests, differences=differences, map=map_, sentence=_test_in_words(differences),
+    findings = [*(differences.findings if differences is not None else ()), *fit.findings]
+    write_page(path, "regression", fit=fit, findings=findings, facts=facts_in_words(fit), head=head, rows=rows,
+               estimates=estimates, forests=forests, differences=differences, map=map_,
+               sentence=_test_in_words(differences),
                table=[] if differences is None else [
                    [str(name), str(int(line["sites"])), _dash(line["Q"], ".2f"), probability(line["p"]),
                     _dash(line["I2"], ".0%"), number(line["tau"])] for name, line in differences.table.iterrows()])

@@ -1,5 +1,6 @@
 """A fitted regression as statisticians read it."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,13 @@ class Regression(Fit):
     def heterogeneity(self) -> Heterogeneity:
         """Whether, where and by how much the coefficients differ between sites."""
         return heterogeneity(self)
+
+    @cached_property
+    def differences(self) -> Heterogeneity | None:
+        """``heterogeneity``; None where it is not defined: one site, a penalty, or sites that keep their own fits."""
+        can_differ = len(self.model.sites) > 1 and not any(self.penalties) and (
+            self.rows is not None or self.site_fits is not None)
+        return self.heterogeneity() if can_differ else None
 
     @property
     def predictor(self) -> Predictor:
@@ -77,10 +85,7 @@ class Regression(Fit):
         """
         from resolvent.comparisons.regression.page import write_regression
 
-        can_differ = len(self.model.sites) > 1 and not any(self.penalties) and (
-            self.rows is not None or self.site_fits is not None)
-        differences = self.heterogeneity() if can_differ else None
-        return write_regression(self, self.predictor, differences, Path(folder), overwrite=overwrite)
+        return write_regression(self, self.predictor, self.differences, Path(folder), overwrite=overwrite)
 
     @override
     def __repr__(self) -> str:
