@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from resolvent.comparisons.judgement.convergence import Convergence
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
+from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import judge_sites
@@ -177,6 +179,21 @@ def test_a_method_that_diverged_at_most_sites_is_not_chosen():
     verdict = judge(evidence(values))
     assert verdict.sites.federation.method == "B"
     assert {site.advice.answer for site in verdict.sites.sites} == {"join"}
+
+
+def test_without_convergence_only_the_advice_that_was_the_same_at_half_the_rounds_stands():
+    rng = np.random.default_rng(0)
+    alone = (rng.random((4, 1, 200)) < 0.5).astype(float)
+    of = evidence({"alone": alone, "A": np.maximum(alone, rng.random((4, 1, 200)) < 0.6)})
+    half = of.metrics.assign(round=1)
+    half.loc[(half["method"] == "A") & (half["party"] == 2), "value"] -= 0.4  # there A has gained late
+    of = replace(of, metrics=pd.concat([half, of.metrics]))
+    convergence = {"alone": Convergence(has_converged=True), "A": Convergence(has_converged=False)}
+    advice = [site.advice for site in decide(judge_sites(of), of, convergence).sites]
+    assert [a.answer for a in advice] == ["join", "join", "unclear", "join"]
+    assert (advice[2].reason, advice[2].settled_by) == ("not converged", "more rounds")
+    settled = decide(judge_sites(of), of, convergence | {"A": Convergence(has_converged=True)})
+    assert {site.advice.answer for site in settled.sites} == {"join"}
 
 
 def test_a_method_on_pooled_rows_is_a_bound_that_no_federation_runs():
