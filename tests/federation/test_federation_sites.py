@@ -137,6 +137,7 @@ def test_a_judgement_that_is_none_is_refused(judged, change):
         read_judgement({**valid, **change}, 0, "aachen", ["alone", "FedAvg"])
 
 
+@pytest.mark.when_changed
 def test_a_site_joins_an_unfinished_run(tmp_path):
     """It takes part in the methods and rounds that are not done; the rows of the others keep their split."""
     consortium = Growing(tmp_path)

@@ -28,6 +28,7 @@ from penalty_cases import (
 )
 from scipy.optimize import minimize
 
+import nightly
 from resolvent.math import tree
 from resolvent.math.penalties import L1, L2Norm, OriginIndicator, PerLayer, Quadratic, Scaled, SquaredL2, Zero
 
@@ -152,8 +153,7 @@ def test_a_tree_is_its_flat_vector(name):
     np.testing.assert_allclose(penalty.envelope(of_tree, t), results["envelope"], rtol=1e-14)
 
 
-@every
-@pytest.mark.parametrize("t", [0.6, np.float64(0.6), np.ones(()), 1])
+@nightly.diagonal(("name", "t"), CASES, [0.6, np.float64(0.6), np.ones(()), 1])
 def test_float32_stays_float32(name, t):
     """Whatever t is, and also where the penalty's own numbers are float64."""
     penalty, _, shape = CASES[name]

@@ -112,8 +112,9 @@ def test_lerp_is_exact_at_both_ends(u, v):
 def test_a_scalar_never_widens_a_vector(a):
     x = {"w": jnp.ones(3, jnp.float32), "b": jnp.ones((), jnp.float16)}
     wide = {"w": jnp.ones(3, jnp.float64), "b": jnp.ones((), jnp.float64)}
-    for result in (tree.axpy(a, x, x), tree.lerp(x, x, a), tree.axpy(a, wide, x), tree.lerp(x, wide, a),
-                   tree.sub(x, wide), tree.map2(jnp.multiply, x, wide), tree.rows(tree.stack(x, 2), 0)):
+    for result in jax.eval_shape(lambda: (
+            tree.axpy(a, x, x), tree.lerp(x, x, a), tree.axpy(a, wide, x), tree.lerp(x, wide, a), tree.sub(x, wide),
+            tree.map2(jnp.multiply, x, wide), tree.rows(tree.stack(x, 2), 0))):
         assert result["w"].dtype == jnp.float32
         assert result["b"].dtype == jnp.float16
 
@@ -122,10 +123,11 @@ def test_a_scalar_never_widens_a_vector(a):
     (jnp.float64, jnp.float64), (jnp.float32, jnp.float32), (jnp.float16, jnp.float32), (jnp.bfloat16, jnp.float32)])
 def test_a_scalar_made_from_a_vector_has_its_dtype_but_at_least_float32(dtype, expected):
     x = {"w": jnp.ones(3, dtype), "b": jnp.ones((), jnp.float16)}
-    assert tree.dtype(x) == tree.norm(x).dtype == tree.full_dot(x, x).dtype == expected
-    assert {leaf.dtype for leaf in jax.tree.leaves(tree.cast(tree.widen(x), x))} == {x["w"].dtype, x["b"].dtype}
-    assert tree.widen(x)["w"].dtype == expected
-    assert tree.dtype({}) == tree.norm({}).dtype == jnp.float64      # the default under x64
+    norm, dot, wide, back, of_nothing = jax.eval_shape(lambda: (
+        tree.norm(x), tree.full_dot(x, x), tree.widen(x), tree.cast(tree.widen(x), x), tree.norm({})))
+    assert tree.dtype(x) == norm.dtype == dot.dtype == wide["w"].dtype == expected
+    assert {leaf.dtype for leaf in jax.tree.leaves(back)} == {x["w"].dtype, x["b"].dtype}
+    assert tree.dtype({}) == of_nothing.dtype == jnp.float64      # the default under x64
 
 
 def test_norm_and_dot_of_half_precision_do_not_overflow_or_lose_digits():

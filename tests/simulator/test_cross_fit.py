@@ -42,6 +42,7 @@ def half_by_half(x, y, local, joint):
     return probabilities[at], losses[at]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("memory", ["device", "host"])
 def test_scores_and_metrics_are_those_of_the_model_that_the_other_half_chooses(memory):
     data = parties(SIZES, 0)
