@@ -69,9 +69,42 @@ def test_numbers_that_a_state_can_hold_are_accepted():
     assert server_work(Phase(None, None, lambda *arguments: (counter, {})), STATE, None, None) == (counter, {})
 
 
+class WithStep(type(rv.fedavg(rv.SGD(0.1)))):
+    """Sends a step size with the model, and declares no origin."""
+
+    def message(self, state, k):
+        return {"model": state, "step": jnp.ones(())}
+
+    def party(self, state, message, oracle, key, effort):
+        return super().party(state, message["model"], oracle, key, effort)
+
+    def personal_model(self, state, message, oracle):
+        return message["model"]
+
+
+class Declared(WithStep):
+    def origin(self, message):
+        return message["model"]
+
+
+def test_the_model_of_which_a_reply_is_an_update_is_declared():
+    problem = rv.problems.QuadraticProblem(jnp.ones((3, 1, 1)), jnp.ones((3, 1)))
+    solver = rv.solvers.GD(0.1)
+
+    def run(algorithm):
+        return rv.simulate(algorithm, problem, rounds=2, progress=False).server_model
+
+    with pytest.raises(InputError, match=r"WithStep: replies_models is True, and the origin.*such as `message.model`"):
+        run(WithStep(solver))
+    averaged = rv.combinators.Momentum(Declared(solver), decay=0.5)
+    assert run(averaged) == run(rv.combinators.Momentum(rv.fedavg(solver), decay=0.5))
+
+
 def test_phases_and_models_are_checked():
-    with pytest.raises(InputError, match=r"SimpleNamespace.phases is a Phase of 3 values: .*returns a tuple"):
+    with pytest.raises(InputError, match=r"SimpleNamespace.phases is a Phase of 4 values: .*returns a tuple"):
         checked_phases(SimpleNamespace(phases=Phase(None, None, None)))
+    with pytest.raises(InputError, match="replies_models is True, so the last phase needs an origin"):
+        checked_phases(SimpleNamespace(phases=(Phase(None, None, None),), replies_models=True))
     for personal, shared, message in ((STATE, None, "personal_model returned {.*but the first model is array"),
                                       (VECTOR, jnp.ones(()), r"server_model returned a model in which .*shape \[\]"),
                                       (VECTOR, (), "server_model .*or None if there is no shared model")):

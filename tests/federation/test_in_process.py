@@ -57,7 +57,7 @@ class FollowsRate(SharedModelMethod):
         def message(shared, k):
             return shared, self.solver.learning_rate * jnp.ones_like(shared)
 
-        return (Phase(message, self.party, self.server),)
+        return (Phase(message, self.party, self.server, lambda message: message[0]),)
 
     def party(self, state, message, oracle, key, effort):
         w, info = local_work(self.solver, Subproblem(oracle, message[0]), message[0] + message[1], key, effort)

@@ -48,7 +48,7 @@ class Own(Method):
 
     @property
     def phases(self):
-        return (Phase(lambda w, k: w, self.party, self.server),)
+        return (Phase(lambda w, k: w, self.party, self.server, lambda w: w),)
 
     def party(self, state, w, oracle, key, effort):
         new, info = local_work(self.solver, Subproblem(oracle, w), w, key, effort)

@@ -81,8 +81,8 @@ def update_norm(algorithm: Algorithm, message: Message, reply: Reply, phase: int
     for leaf in jax.tree.leaves(decoded):
         is_finite &= jnp.all(jnp.isfinite(leaf))
     numbers = eqx.filter(decoded, eqx.is_inexact_array)
-    of_message = eqx.filter(message, eqx.is_inexact_array)  # a reply can have integers in addition to the model
-    update = tree.sub(numbers, update_origin(algorithm, of_message, numbers, phase))
+    origin = update_origin(algorithm, message, decoded, phase)
+    update = tree.sub(numbers, eqx.filter(origin, eqx.is_inexact_array))  # a reply can have integers besides the model
     squares = jnp.zeros(())
     for leaf in jax.tree.leaves(update):
         squares += jnp.sum(jnp.square(jnp.abs(leaf).astype(squares.dtype)))

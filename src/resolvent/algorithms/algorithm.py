@@ -23,6 +23,7 @@ from resolvent.algorithms.exchange import (
     Reply,
     ServerState,
 )
+from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle, PartyMemory
@@ -68,6 +69,10 @@ class OnePhaseMethod(Method):
         """The message to party k; by default the server's state."""
         return state
 
+    def origin(self, message: Message) -> Vector:
+        """The model of which a reply is an update, see ``Phase``; by default the message, if ``replies_models``."""
+        return message
+
     @abstractmethod
     def party(self, state: PartyState, message: Message, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
@@ -80,7 +85,7 @@ class OnePhaseMethod(Method):
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self.message, self.party, self.server),)
+        return (Phase(self.message, self.party, self.server, self.origin if self.replies_models else None),)
 
 
 class SharedModelMethod(OnePhaseMethod):
@@ -160,16 +165,21 @@ def local_solvers(algorithm: Algorithm) -> list[LocalSolver]:
 
 
 def update_origin(algorithm: Algorithm, message: Message, reply: PyTree[Any], phase: int) -> Vector:
-    """The first part of the message with the reply's shape if the phase replies models, otherwise zero.
+    """The model in the message of which the reply is an update (``Phase.origin``), or zero if the reply is no model.
 
-    The update of a party is its reply minus this origin.
+    Raises:
+        InputError: the origin does not have the structure and the shapes of the reply.
     """
-    def has_shape(part: Any) -> bool:
-        same: bool = jax.tree.structure(part) == jax.tree.structure(reply)  # type: ignore[operator]
-        return same and all(a.shape == b.shape
-                            for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(reply), strict=True))
+    of_phase = algorithm.phases[phase].origin
+    if of_phase is None:
+        return jax.tree.map(jnp.zeros_like, reply)
+    origin = of_phase(message)
+    if _shapes(origin) != _shapes(reply):
+        raise InputError(f"{type(algorithm).__name__}: replies_models is True, and the origin of an update, "
+                         f"{shorten(_shapes(origin))}, does not have the shapes of a reply, {shorten(_shapes(reply))}: "
+                         "define origin(...), which returns the model in the message, such as `message.model`")
+    return origin
 
-    is_model = algorithm.replies_models and phase == len(algorithm.phases) - 1
-    parts = jax.tree.leaves(message, is_leaf=has_shape) if is_model else []
-    models = [part for part in parts if has_shape(part)]
-    return models[0] if models else jax.tree.map(jnp.zeros_like, reply)
+
+def _shapes(x: PyTree[Any]) -> Any:
+    return jax.tree.map(jnp.shape, x)

@@ -82,6 +82,8 @@ class Phase(NamedTuple):
             party's model at the end of its local work; scalars can be recorded per party and round. The compiler
             removes what is not recorded, and ``inexactness`` is missing then. ``memory`` is what local work hands on.
         server: (server state, replies, key) -> (server state, info).
+        origin: message -> the model of which the reply is an update: norms, attacks, clipping and momentum are of the
+            reply minus this model. None if the reply is no model, but an update or another number itself.
 
     Example:
         >>> phase = rv.Phase(message=lambda state, k: state.model, party=train, server=average)  # doctest: +SKIP
@@ -90,6 +92,7 @@ class Phase(NamedTuple):
     message: Callable[[ServerState, Int[Array, ""]], Message]
     party: Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
     server: Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
+    origin: Callable[[Message], Vector] | None = None
 
 
 class Part(NamedTuple):

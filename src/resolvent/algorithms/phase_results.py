@@ -38,6 +38,9 @@ def checked_phases(algorithm: AlgorithmFunctions) -> tuple[Phase, ...]:
     if not isinstance(phases, tuple) or isinstance(phases, Phase) or not all(isinstance(p, Phase) for p in phases):
         raise InputError(f"{type(algorithm).__name__}.phases is {_in_words(phases)}: make it a property that returns a "
                          "tuple of phases, such as `return (Phase(message, party, server),)`")
+    if algorithm.replies_models and phases[-1].origin is None:
+        raise InputError(f"{type(algorithm).__name__}: replies_models is True, so the last phase needs an origin, the "
+                         "model of which a reply is an update: Phase(message, party, server, lambda message: message)")
     return phases
 
 

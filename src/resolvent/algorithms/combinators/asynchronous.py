@@ -1,5 +1,6 @@
 """Asynchronous servers: each reply enters when it arrives, with a weight for its staleness; the check of arrivals."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -145,6 +146,10 @@ class Asynchronous(Combinator):
     @override
     def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> AsynchronousMessage:
         return AsynchronousMessage(self.inner.model_message(state.inner, k), jnp.array(True))
+
+    @override
+    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
+        return inner(message.message)
 
     @override
     def party(self, inner: InnerParty, state: PartyState, message: AsynchronousMessage, oracle: Oracle, key: Array,

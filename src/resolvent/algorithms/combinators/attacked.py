@@ -1,6 +1,7 @@
 """Attacked: any algorithm, with some malicious parties."""
 
 import warnings
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import equinox as eqx
@@ -101,12 +102,16 @@ class Attacked(Combinator):
         return AttackedMessage(inner(state.inner, k), state.extra[k])
 
     @override
+    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
+        return inner(message.message)
+
+    @override
     def party(self, inner: InnerParty, state: PartyState, message: AttackedMessage, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
         poisoned = self.attack.oracle(oracle, message.malicious)
         state, reply, info = inner(state, message.message, poisoned, key, effort)
         numbers, static = eqx.partition(reply, eqx.is_inexact_array)
-        origin = update_origin(self, message.message, numbers, phase)
+        origin = eqx.filter(update_origin(self.inner, message.message, reply, phase), eqx.is_inexact_array)
         update = self.attack.update(tree.sub(numbers, origin), attack_key(key))
         if update is not None:
             false = tree.axpy(1, update, origin)
@@ -120,10 +125,12 @@ class Attacked(Combinator):
         numbers, static = eqx.partition(replies.payload, eqx.is_inexact_array)
         message = self.inner.phases[phase].message
 
-        def origin_of(k: Array, row: Vector) -> Vector:
-            return update_origin(self, message(state.inner, k), row, phase)
+        def origin_of(k: Array, row: Reply) -> Vector:
+            origin: Vector = eqx.filter(update_origin(self.inner, message(state.inner, k), row, phase),
+                                        eqx.is_inexact_array)
+            return origin
 
-        origins = jax.vmap(origin_of)(replies.index, numbers)
+        origins = jax.vmap(origin_of)(replies.index, replies.payload)
         # Parties that train alone reply nothing, so that there is no update to replace.
         updates = None if not jax.tree.leaves(numbers) else self.attack.collude(
             tree.sub(numbers, origins), replies.alive & ~malicious, malicious)

@@ -73,6 +73,10 @@ class Combinator(Algorithm):
         """A party's work; by default the inner algorithm's."""
         return inner(state, message, oracle, key, effort)
 
+    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
+        """The model of which a reply is an update, see ``Phase``; by default the inner algorithm's of this message."""
+        return inner(message)
+
     def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
                phase: int) -> tuple[CombinatorState, Info]:
         """The server's step; by default the inner algorithm's."""
@@ -105,7 +109,8 @@ class Combinator(Algorithm):
     def phases(self) -> tuple[Phase, ...]:
         return tuple(Phase(partial(self.message, inner.message, phase=phase),
                            partial(self.party, partial(party_work, inner), phase=phase),
-                           partial(self.server, partial(server_work, inner), phase=phase))
+                           partial(self.server, partial(server_work, inner), phase=phase),
+                           partial(self.origin, inner.origin) if inner.origin and self.replies_models else None)
                      for phase, inner in enumerate(self.inner.phases))
 
     @property

@@ -4,6 +4,7 @@ The statistics of BatchNorm, the moments of Adam and the last outputs of a polic
 local work of a party has its own: ``local_work`` begins with it and hands on the one after it.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -123,6 +124,10 @@ class ModelState(Combinator):
     def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
         message = inner(state.inner, k)
         return WithModelState(message, state.extra) if self.policy == "average" else message
+
+    @override
+    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
+        return message._replace(inner=inner(message.inner)) if self.policy == "average" else inner(message)
 
     @override
     def party(self, inner: InnerParty, state: PartyWithMemory, message: Message, oracle: Oracle, key: Array,

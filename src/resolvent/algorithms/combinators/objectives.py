@@ -1,5 +1,6 @@
 """The inner algorithm on other objectives: meta-learning, mixtures with a party's own optimum, worst points nearby."""
 
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import equinox as eqx
@@ -126,6 +127,10 @@ class ExplicitMixture(Combinator):
     @override
     def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> MixtureMessage:
         return MixtureMessage(inner(state.inner, k), of_party(self.alpha, k))
+
+    @override
+    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
+        return inner(message.inner)
 
     @override
     def party(self, inner: InnerParty, state: MixturePartyState, message: MixtureMessage, oracle: Oracle, key: Array,

@@ -1,5 +1,6 @@
 """What the server does with the iterate: an optimizer's step, and an average over the rounds."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
@@ -142,6 +143,10 @@ class ErgodicAveraging(Combinator):
     def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
         message = inner(state.inner, k)
         return WithAverage(message, state.extra.average) if phase == 0 else message
+
+    @override
+    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
+        return inner(message.message if isinstance(message, WithAverage) else message)
 
     @override
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,

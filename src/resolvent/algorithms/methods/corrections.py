@@ -218,7 +218,7 @@ class FedDANE(Method):
     @override
     def phases(self) -> tuple[Phase, ...]:
         return (Phase(lambda state, k: state.model, self._gradient, self._average_gradients),
-                Phase(lambda state, k: state, self._solve, self._average_models))
+                Phase(lambda state, k: state, self._solve, self._average_models, lambda message: message.model))
 
     def _gradient(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
                   effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:

@@ -168,6 +168,10 @@ class AnchoredMethod(OnePhaseMethod):
         return AnchorMessage(state.centre, jnp.maximum(state.delta, tiny))
 
     @override
+    def origin(self, message: AnchorMessage) -> Vector:
+        return message.centre
+
+    @override
     def server(self, state: ServerCentre, replies: Replies, key: Array) -> tuple[ServerCentre, Info]:
         if not isinstance(state, CentreAndDelta):
             return self.aggregator(replies, state, key)

@@ -129,6 +129,10 @@ class Splitting(OnePhaseMethod):
         return SplittingMessage(tree.rows(state.u, k), self.relaxation.at(state.t)[0])
 
     @override
+    def origin(self, message: SplittingMessage) -> Vector:
+        return message.point
+
+    @override
     def party(self, state: PartyState, message: SplittingMessage, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, Vector, Info]:
         p, info = party_step(self.solver, self.local, message.point, message.eta, oracle, key, effort)
@@ -204,6 +208,10 @@ class DecentralisedSplitting(OnePhaseMethod):
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyIterates:
         return PartyIterates(w0, w0)
+
+    @override
+    def origin(self, message: DecentralisedMessage) -> Vector:
+        return message.mean
 
     @override
     def party(self, state: PartyIterates, message: DecentralisedMessage, oracle: Oracle, key: Array,

@@ -224,8 +224,9 @@ def _objective(target: Target, is_exact: bool, free: PyTree[Any], labels: Array)
     assert isinstance(sampled, SampleOracle)
     oracle = _FixedOracle.of(sampled, samples)
     _, reply, _ = of_round.phases[target.phase].party(target.state, target.message, oracle, target.key, jnp.ones(()))
-    numbers = eqx.filter(tree.map_parts(Wire.decoded, reply, Wire), eqx.is_inexact_array)
-    update = tree.sub(numbers, update_origin(target.algorithm, target.message, numbers, target.phase))
+    decoded = tree.map_parts(Wire.decoded, reply, Wire)
+    origin = update_origin(target.algorithm, target.message, decoded, target.phase)
+    update = tree.sub(*eqx.filter((decoded, origin), eqx.is_inexact_array))
     a, b = (jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(t)]) for t in (update, target.update))
     smallest = jnp.finfo(b.dtype).tiny  # type: ignore[no-untyped-call]
     if is_exact:

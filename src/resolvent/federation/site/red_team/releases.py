@@ -137,8 +137,9 @@ def _rounds(prepared: Prepared, model: Vector, name: str, samples: int, seed: in
             message, key = _payload(algorithm, record.state, round_key, t, phase=phase)
             reply = ask(record, round_key)
             state = _next_state(algorithm, record.state, tree.stack(reply, sites), cohort, round_key, t, phase=phase)
-            decoded = eqx.filter(tree.map_parts(Wire.decoded, reply, Wire), eqx.is_inexact_array)
-            origin = update_origin(algorithm, message, decoded, phase)
+            decoded = tree.map_parts(Wire.decoded, reply, Wire)
+            decoded, origin = eqx.filter((decoded, update_origin(algorithm, message, decoded, phase)),
+                                         eqx.is_inexact_array)
             yield Release(t, phase, message, decoded, tree.sub(decoded, origin), key, state)
             record = record._replace(state=state, counted={0: (t, phase)})
 
