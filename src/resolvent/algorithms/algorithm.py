@@ -174,12 +174,13 @@ def update_origin(algorithm: Algorithm, message: Message, reply: PyTree[Any], ph
     if of_phase is None:
         return jax.tree.map(jnp.zeros_like, reply)
     origin = of_phase(message)
-    if _shapes(origin) != _shapes(reply):
+    same = jax.tree.structure(origin) == jax.tree.structure(reply)  # type: ignore[operator]
+    if not same or _shapes(origin) != _shapes(reply):
         raise InputError(f"{type(algorithm).__name__}: replies_models is True, and the origin of an update, "
                          f"{shorten(_shapes(origin))}, does not have the shapes of a reply, {shorten(_shapes(reply))}: "
                          "define origin(...), which returns the model in the message, such as `message.model`")
     return origin
 
 
-def _shapes(x: PyTree[Any]) -> Any:
-    return jax.tree.map(jnp.shape, x)
+def _shapes(x: PyTree[Any]) -> dict[str, list[int]]:
+    return {name: list(jnp.shape(leaf)) for name, leaf in tree.named_leaves(x)}
