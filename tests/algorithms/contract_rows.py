@@ -28,6 +28,7 @@ def compressed_scaffold(solver):
 
 ROWS = {
     "local": rv.local,
+    "careful_local": rv.careful_local,
     "fedavg": rv.fedavg,
     "fedprox_adaptive": lambda s: rv.fedprox_adaptive(s, mu=0.3, patience=1),
     "pooled": rv.pooled,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
@@ -34,11 +34,13 @@ class Batch(NamedTuple):
         x: inputs, leaves [B, ...].
         y: labels, leaves [B, ...], as the loss of the model reads them; ``Context.classes`` has the class numbers.
         mask: [B] which rows belong to the minibatch; the others repeat a row of it.
+        positions: [B] the numbers of the rows among the party's samples.
     """
 
     x: PyTree[Any]
     y: PyTree[Any]
     mask: Bool[Array, " B"]
+    positions: Int[Array, " B"]
 
     def mean(self, values: Float[Array, "B ..."]) -> Float[Array, "..."]:
         """The mean over the samples of the minibatch."""

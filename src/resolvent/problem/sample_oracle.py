@@ -19,6 +19,7 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.models.stateful import BoundModel, ParamsAndState
 from resolvent.problem.objective import Batch, BoundObjective, Context, LocalObjective
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.ridge_path import has_ridge_path
 
 __all__ = ["SampleOracle"]
 
@@ -60,6 +61,11 @@ class SampleOracle(Oracle):
     @override
     def model_state(self) -> dict[str, Any] | None:
         return self.model.state if isinstance(self.model, BoundModel) else None
+
+    @property
+    @override
+    def has_ridge_path(self) -> bool:
+        return self.objective is None and has_ridge_path(self.model)
 
     @override
     def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "SampleOracle":
@@ -139,7 +145,7 @@ class SampleOracle(Oracle):
             return tree.axpy(model.l2, w, gradient), memory
         rows, is_sample = _fill(positions, mask)
         x, y = (tree.rows(part, self.offset + rows) for part in (self.x, self.y))
-        batch = Batch(x, y, is_sample)
+        batch = Batch(x, y, is_sample, rows)
         in_step = model.at_step_with(memory)
 
         def mean(v: Vector) -> tuple[Array, PyTree[Any]]:
@@ -166,7 +172,7 @@ class SampleOracle(Oracle):
 
     def _batch(self, positions: Array, mask: Array) -> Batch:
         rows = self.offset + jnp.where(mask, positions, 0)
-        return Batch(tree.rows(self.x, rows), tree.rows(self.y, rows), mask)
+        return Batch(tree.rows(self.x, rows), tree.rows(self.y, rows), mask, positions)
 
     def _block_loss(self, w: Vector, positions: Array, mask: Array) -> Array:
         """Sum of the local objective over the masked samples."""

@@ -75,7 +75,7 @@ class Shuffle(eqx.Module):
             partner = pivot - x
             partner = jnp.where(partner < 0, partner + n, partner)
             # Both partners use the same coin, so that both swap or neither does: a permutation.
-            swap = _mix(jnp.maximum(x, partner).astype(jnp.uint32) ^ salt) & 1
+            swap = mix_bits(jnp.maximum(x, partner).astype(jnp.uint32) ^ salt) & 1
             return jnp.where(swap == 1, partner, x)
 
         x = jnp.asarray(i, jnp.int32)
@@ -123,7 +123,7 @@ def _pivots(words: UInt32[Array, "*S rounds"], n: Int[Array, ""]) -> Int[Array, 
     return (words % jnp.asarray(n, jnp.uint32)).astype(jnp.int32)
 
 
-def _mix(h: UInt32[Array, " B"]) -> UInt32[Array, " B"]:
+def mix_bits(h: UInt32[Array, " B"]) -> UInt32[Array, " B"]:
     """The finaliser of MurmurHash3: every bit of the input influences every bit of the output."""
     h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
     h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)

@@ -1,0 +1,80 @@
+"""The exact ridge path of a linear model, in place of local training."""
+
+from typing import Annotated, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+from typing_extensions import override
+
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, innermost
+from resolvent.algorithms.methods.local import LocalTraining
+from resolvent.errors import InputError
+from resolvent.math import tree
+from resolvent.math.tree import Vector
+from resolvent.problem.oracle import Oracle
+from resolvent.problem.ridge_path import Folds, fit_ridge_path
+
+STRENGTHS = tuple(10 ** (exponent / 2) for exponent in range(8, -5, -1))  # 10,000 to 0.01
+
+
+class RidgePathState(NamedTuple):
+    """A party's state."""
+
+    inner: PartyState
+    model: Vector
+    is_fitted: Bool[Array, ""]
+
+
+class RidgePath(Combinator):
+    """A party whose model is linear solves its ridge path, once; for other models it is the inner algorithm.
+
+    The strength is chosen by cross-validation on the party's own training rows, see ``resolvent.problem.ridge_path``.
+    The party does it in the first round in which it takes part. Its folds are drawn from the key of this round.
+
+    Attributes:
+        inner: local training, or a choice between several.
+        strengths: weights r of |W|^2 / 2, added to the sum of the losses; infinity is tried, too.
+        folds: number of folds.
+
+    Raises:
+        InputError: the inner algorithm is not local training, or there are fewer than two folds.
+    """
+
+    strengths: Annotated[tuple[float, ...], "(0, inf)"] = STRENGTHS
+    folds: int = eqx.field(static=True, default=5)
+
+    def __check_init__(self) -> None:
+        if not isinstance(core := innermost(self.inner), LocalTraining):
+            raise InputError(f"RidgePath is for a party that trains alone, got {type(core).__name__}: use rv.local")
+        if self.folds < 2:
+            raise InputError(f"folds={self.folds}: cross-validation needs at least 2 folds")
+
+    @property
+    @override
+    def works_without_held_out(self) -> bool:
+        return True
+
+    @override
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> RidgePathState:
+        return RidgePathState(self.inner.init_party(w0, oracle, key), w0, jnp.array(False))
+
+    @override
+    def party(self, inner: InnerParty, state: RidgePathState, message: Message, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[RidgePathState, Reply, Info]:
+        if not oracle.has_ridge_path:
+            after, reply, info = inner(state.inner, message, oracle, key, effort)
+            return state._replace(inner=after), reply, info
+        is_needed = ~state.is_fitted & (effort > 0)
+        folds = Folds(self.folds, jax.random.bits(key, (), jnp.uint32))
+        strengths = jnp.sort(jnp.asarray(self.strengths))[::-1]
+        fit = fit_ridge_path(oracle, state.model, folds, strengths, is_needed)
+        model = tree.where(is_needed, fit.model, state.model)
+        info = {"model": model, "steps": is_needed.astype(tree.dtype(model))}
+        return RidgePathState(state.inner, model, state.is_fitted | is_needed), (), info
+
+    @override
+    def personal_model(self, state: RidgePathState, message: Message, oracle: Oracle) -> Vector:
+        return state.model if oracle.has_ridge_path else self.inner.personal_model(state.inner, message, oracle)
