@@ -55,8 +55,9 @@ def splits(rows=ROWS):
 def test_logistic_regression_is_that_of_scikit_learn(classes):
     problem = problem_of(classes)
     x, y = rows_of(problem, 1)
-    strength = {"Cs": [1 / r for r in STRENGTHS], "cv": splits(), "scoring": "neg_log_loss"}
-    expected = LogisticRegressionCV(**strength, tol=1e-12, max_iter=10_000, l1_ratios=(0,), use_legacy_attributes=False).fit(x, y)
+    strength = {"Cs": [1 / r for r in STRENGTHS], "cv": splits(), "scoring": "neg_log_loss",
+                "l1_ratios": (0,), "use_legacy_attributes": False}
+    expected = LogisticRegressionCV(**strength, tol=1e-12, max_iter=10_000).fit(x, y)
     model, strength = fit(problem, jnp.array(1))
     assert float(strength) == pytest.approx(1 / float(expected.C_))
     coefficients = expected.coef_, expected.intercept_
@@ -140,3 +141,10 @@ def test_wrong_settings_are_refused():
                               ({"folds": 1}, "folds")):
         with pytest.raises(rv.InputError, match=message):
             rv.careful_local(rv.SGD(0.1), **settings)
+
+
+def test_it_is_the_reference_of_a_comparison():
+    data = rv.FederatedData.from_arrays([np.arange(40.0).reshape(-1, 2)] * 2, [np.arange(20.0)] * 2)
+    methods = {"FedAvg": rv.fedavg(rv.solvers.GD(1e-4)), "alone": rv.careful_local(rv.SGD(0.1))}
+    comparison = rv.compare(methods, rv.models.linear(2), data, rounds=1, progress=False)
+    assert comparison.alone == "alone"

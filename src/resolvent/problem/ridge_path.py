@@ -250,7 +250,7 @@ class _Rows:
     def _losses(self, solutions: Float[Array, "J+1 C p+1"], batch: Batch, model: Model, *,
                 is_held_out: bool = False) -> Float[Array, "J+1 B"]:
         """The losses of the rows with which each solution is fitted, or of the others; zero for the rest."""
-        of_logits = jax.vmap(lambda logits: Context(model, {}).losses(logits, batch))
+        of_logits: Callable[[Array], Array] = jax.vmap(lambda logits: Context(model, {}).losses(logits, batch))
         losses = of_logits(self._logits(solutions, batch, model))
         is_used = self._is_used(batch)
         if is_held_out:  # no strength predicts a class that is only in the fold

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
@@ -212,7 +213,7 @@ def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
 
 def _alone(experiment: Experiment) -> str | None:
     """The label of local training."""
-    return next((m for m, a in experiment.algorithms.items() if isinstance(a, LocalTraining)), None)
+    return next((m for m, a in experiment.algorithms.items() if isinstance(innermost(a), LocalTraining)), None)
 
 
 def _score(experiment: Experiment, results: dict[str, Result]) -> Score:

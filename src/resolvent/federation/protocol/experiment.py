@@ -143,7 +143,7 @@ class FederatedExperiment:
     @property
     def alone(self) -> str | None:
         """The label of training alone, or None."""
-        return next((label for label in self.labels if self.file.preset_of(label) == "local"), None)
+        return next((label for label in self.labels if self.file.preset_of(label) in ("local", "careful_local")), None)
 
     @property
     def labels(self) -> tuple[str, ...]:

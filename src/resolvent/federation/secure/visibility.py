@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.combinator import contains
+from resolvent.algorithms.combinators.combinator import contains, innermost
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.methods.local import LocalTraining
@@ -31,7 +31,7 @@ def visibility(methods: Mapping[str, Algorithm], privacy: PrivacyBudget | None, 
     """
     rules = SumRules.of_plan(privacy, min_sites=min_sites)
     for label, algorithm in methods.items():
-        if isinstance(algorithm, LocalTraining):
+        if isinstance(innermost(algorithm), LocalTraining):
             yield f"{label}: the site trains alone, and sends no reply"
             continue
         is_summed = isinstance(algorithm, FixedPointSums)
