@@ -26,7 +26,7 @@ from records import as_json
 from resolvent.federation.protocol.wire import Message, decode, encode
 from resolvent.federation.secure.answers import MASKED
 from resolvent.federation.secure.local import local_identities
-from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.secure.rules import Sent, SumRules
 from resolvent.federation.secure.server import SecureSum
 from resolvent.federation.secure.site import SecureSite
 
@@ -84,13 +84,14 @@ class Sites:
                 continue
             with clock.measure("site"):
                 integers = np.rint(vector.astype(float) * scale).astype(signed).view(dtype)
-                mask = self.sites[name].mask(position, self.names, f"message {self.phases}", len(vector), dtype)
+                content = f"message {self.phases}"
+                mask = self.sites[name].mask(position, self.names, Sent(content, content), len(vector), dtype)
                 facts = {"shares": mask.shares, "commitment": mask.commitment}
                 sent = encode(Message("reply", "run", *position, facts, {MASKED: integers + mask.values}))
             clock.bytes += len(sent)
             with clock.measure("server"):
                 reply = decode(sent)
-                total.add(name, reply.arrays[MASKED], reply.facts["shares"], reply.facts["commitment"])
+                total.add(name, reply.arrays[MASKED], reply.facts["shares"], reply.facts["commitment"], content)
         steps = () if total.needs_all else total.listed
         for name in steps:
             with clock.measure("site"):

@@ -9,7 +9,7 @@ from federation.harness import EXPERIMENT, SITES, Consortium, lead_of
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.secure.local import local_identities
-from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.secure.rules import Sent, SumRules
 from resolvent.federation.secure.server import SecureSum, VoidSumError
 from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.site import Site
@@ -29,6 +29,11 @@ def sites_of(folder, count=5, rules=None, accept=True):
         for site in sites.values():
             site.accept(cards)
     return sites
+
+
+def sent(content):
+    """What all sites were sent."""
+    return Sent(content, content)
 
 
 def cards_of(sites):
@@ -56,8 +61,8 @@ def secure_sum(sites, position, vectors, *, asked=None, message="w0", silent=(()
     for name in asked:
         if name not in silent[0]:
             vector = vectors[name]
-            mask = sites[name].mask(position, asked, message, len(vector), vector.dtype.str)
-            total.add(name, vector + mask.values, mask.shares, mask.commitment)
+            mask = sites[name].mask(position, asked, sent(message), len(vector), vector.dtype.str)
+            total.add(name, vector + mask.values, mask.shares, mask.commitment, sent(message).shared)
     sites = between(sites, "masked")
     if not total.has_enough_sites:
         return total.listed, None

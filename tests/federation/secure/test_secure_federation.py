@@ -1,5 +1,6 @@
 """Federations with secure sums: the simulation's numbers to the bit, absent sites, kills, and what the server has."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess, run_in_process
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.reports import PhaseReport
-from resolvent.federation.protocol.wire import decode, encode
+from resolvent.federation.protocol.wire import decode, encode, identity_of_message
 from resolvent.federation.secure.local import local_identities
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
@@ -110,6 +111,50 @@ def test_the_server_gets_masked_integers_and_no_number_of_a_reply(recorder, tmp_
             shown = {int(v) for array in plain[name].arrays.values() if array.dtype == np.uint32
                      for v in array.reshape(-1, 2).copy().view("<u8").ravel()}
             assert not shown & {*integers.tolist()}
+
+
+def with_another_model(head):
+    """A message with the next number in place of each of its model."""
+    return replace(head, arrays={key: np.nextafter(array, 1, dtype=array.dtype) if key.startswith("payload") else array
+                                 for key, array in head.arrays.items()})
+
+
+@pytest.mark.parametrize("kind", ["work", "evaluate"])
+def test_a_server_that_sends_one_site_another_model_has_a_uniform_sum(kind, tmp_path):
+    """Whatever it does with the answers: the common masks of the site do not cancel.
+
+    A run stops and says why; without the sum of the scores it goes on.
+    """
+    algorithm, problem, masked = FixedPointSums(rv.fedavg(GD)), quadratic(double=False), {}
+
+    class Honest(InProcess):
+        is_lying = False
+
+        def broadcast(self, messages, **times):
+            replies = {}
+            for name, data in ((name, bytes(message)) for name, message in messages.items()):
+                head = decode(data)
+                is_changed = self.is_lying and (head.kind, name) == (kind, "party 1")
+                answer = decode(self.handlers[name](encode(with_another_model(head)) if is_changed else data))
+                if head.kind == kind and head.round == 0:
+                    masked[name] = answer.arrays["masked"]
+                # As if it had answered the message that the others got.
+                replies[name] = encode(replace(answer, facts=answer.facts | {"answers": identity_of_message(data)}))
+            return replies
+
+    class Lying(Honest):
+        is_lying = True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("resolvent.federation.engines.in_process.InProcess", Honest)
+        run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "honest", seed=SEED, secure=SumRules(threshold=1))
+        assert np.abs(sum(masked.values()).view("<i8")).max() < 2**50  # a number of replies is far below the modulus
+        patch.setattr("resolvent.federation.engines.in_process.InProcess", Lying)
+        with (pytest.raises(FederationStoppedError, match="another message than the others") if kind == "work" else
+              nullcontext()):
+            run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "lying", seed=SEED,
+                           secure=SumRules(threshold=1))
+    assert np.median(np.abs(sum(masked.values()).view("<i8").astype(float))) > 2**58
 
 
 @pytest.mark.parametrize("first", ["work", "evaluate"])

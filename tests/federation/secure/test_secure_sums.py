@@ -1,5 +1,6 @@
 """Secure sums: the right sum or none whoever drops out, the same after every kill, nothing for a server that lies."""
 
+from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
@@ -11,11 +12,14 @@ from federation.secure_parts import (
     RUN,
     cards_of,
     secure_sum,
+    sent,
     sites_of,
     vectors_of,
 )
 from resolvent.errors import InputError
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.federation.protocol.wire import Message
+from resolvent.federation.secure.answers import shared_digest
 from resolvent.federation.secure.local import local_identities
 from resolvent.federation.secure.primitives import SiteKeys, derive, stream
 from resolvent.federation.secure.rules import SumRules, card_content
@@ -98,16 +102,16 @@ def test_a_site_that_is_killed_at_any_step_gives_the_same_answers(tmp_path):
 def test_every_answer_is_repeated_to_the_bit_after_a_kill(tmp_path):
     sites = sites_of(tmp_path)
     asked, name = sorted(NAMES), NAMES[0]
-    mask = sites[name].mask(FIRST, asked, "w0", 8, "<u8")
+    mask = sites[name].mask(FIRST, asked, sent("w0"), 8, "<u8")
     total = SecureSum(RUN, FIRST, asked, SumRules(), cards_of(sites))
     for other in asked:
-        theirs = sites[other].mask(FIRST, asked, "w0", 8, "<u8")
-        total.add(other, theirs.values, theirs.shares, theirs.commitment)
+        theirs = sites[other].mask(FIRST, asked, sent("w0"), 8, "<u8")
+        total.add(other, theirs.values, theirs.shares, theirs.commitment, "w0")
     for other in asked:
         total.accept_signature(other, sites[other].sign(FIRST, asked))
     revealed = sites[name].reveal(FIRST, asked, total.signatures, total.shares_for(name))
     again = sites_of(tmp_path, accept=False)[name]
-    repeated = again.mask(FIRST, asked, "w0", 8, "<u8")
+    repeated = again.mask(FIRST, asked, sent("w0"), 8, "<u8")
     assert (repeated.values == mask.values).all()
     assert repeated.shares == mask.shares
     assert again.sign(FIRST, asked) == total.signatures[name]
@@ -130,8 +134,8 @@ def masked(tmp_path):
     sites, asked = sites_of(tmp_path), sorted(NAMES)
     total = SecureSum(RUN, FIRST, asked, SumRules(), cards_of(sites))
     for name in asked:
-        mask = sites[name].mask(FIRST, asked, "w0", 4, "<u8")
-        total.add(name, mask.values, mask.shares, mask.commitment)
+        mask = sites[name].mask(FIRST, asked, sent("w0"), 4, "<u8")
+        total.add(name, mask.values, mask.shares, mask.commitment, "w0")
     return sites, asked, total
 
 
@@ -177,28 +181,28 @@ def test_a_server_cannot_forge_or_replay_signatures_and_shares(masked):
     swapped = {NAMES[1]: shares[NAMES[2]]}
     _refused(lambda: site.reveal(FIRST, asked, total.signatures, swapped), "a sealed share was changed")
     _refused(lambda: site.reveal(FIRST, asked, total.signatures, {NAMES[1]: "00" * 40}), "a sealed share was changed")
-    second = sites[NAMES[1]].mask((1, 0), asked, "w1", 4, "<u8")
-    site.mask((1, 0), asked, "w1", 4, "<u8")
+    second = sites[NAMES[1]].mask((1, 0), asked, sent("w1"), 4, "<u8")
+    site.mask((1, 0), asked, sent("w1"), 4, "<u8")
     site.sign((1, 0), asked)
     _refused(lambda: site.reveal((1, 0), asked, total.signatures, {NAMES[1]: second.shares[name]}),
              "0 valid signatures")  # signatures of another phase
     _refused(lambda: site.sign(FIRST, asked), "no reply in this phase, or is in a later one")
-    _refused(lambda: site.mask(FIRST, asked, "w0", 4, "<u8"), "earlier than that of the site")
+    _refused(lambda: site.mask(FIRST, asked, sent("w0"), 4, "<u8"), "earlier than that of the site")
 
 
 def test_a_server_cannot_ask_twice(masked, tmp_path):
     sites, asked, total = masked
     site = sites[NAMES[0]]
-    _refused(lambda: site.mask(FIRST, asked[:4], "w0", 4, "<u8"), "other sites, or with another message")
-    _refused(lambda: site.mask(FIRST, asked, "another", 4, "<u8"), "other sites, or with another message")
+    _refused(lambda: site.mask(FIRST, asked[:4], sent("w0"), 4, "<u8"), "other sites, or with another message")
+    _refused(lambda: site.mask(FIRST, asked, sent("another"), 4, "<u8"), "other sites, or with another message")
     for name in asked:
         total.accept_signature(name, sites[name].sign(FIRST, asked))
     site.reveal(FIRST, asked, total.signatures, total.shares_for(NAMES[0]))
     for t, of_process in enumerate((site, sites_of(tmp_path, accept=False)[NAMES[0]]), 7):
-        of_process.mask((t, 0), asked, "w0", 4, "<u8")
+        of_process.mask((t, 0), asked, sent("w0"), 4, "<u8")
         _refused(lambda of_process=of_process, t=t: of_process.sign((t, 0), asked[:4]), "differ by single replies")
         of_process.sign((t, 0), asked)  # the same sites again: nothing new
-    site.mask((9, 1), asked, "w0", 4, "<u8")
+    site.mask((9, 1), asked, sent("w0"), 4, "<u8")
     site.sign((9, 1), asked[:4])  # another phase computes something else
 
 
@@ -207,7 +211,7 @@ def test_a_server_cannot_ask_twice(masked, tmp_path):
     ((*NAMES, "Faro"), "Faro, which is not among"), ((NAMES[0],) * 3, "a site is twice"), ("Aarhus", "no names")])
 def test_a_server_cannot_ask_a_few_sites(asked, match, tmp_path):
     site = sites_of(tmp_path)[NAMES[0]]
-    _refused(lambda: site.mask(FIRST, asked if isinstance(asked, str) else sorted(asked), "w0", 4, "<u8"), match)
+    _refused(lambda: site.mask(FIRST, asked if isinstance(asked, str) else sorted(asked), sent("w0"), 4, "<u8"), match)
 
 
 def test_a_server_cannot_swap_keys(tmp_path):
@@ -222,7 +226,7 @@ def test_a_server_cannot_swap_keys(tmp_path):
     _refused(lambda: site.accept({**cards, other: as_another}), f"card of {other} has the signature of {NAMES[2]}")
     _refused(lambda: site.accept({name: cards[name] for name in NAMES[:3]}), "and the plan has")
     _refused(lambda: site.accept({**cards, NAMES[0]: cards[other]}), "no valid signature")
-    _refused(lambda: site.mask(FIRST, sorted(NAMES), "w0", 4, "<u8"), "has not accepted the cards")
+    _refused(lambda: site.mask(FIRST, sorted(NAMES), sent("w0"), 4, "<u8"), "has not accepted the cards")
     earlier = SecureSite(other, "an earlier run", tmp_path / "earlier", local_identities(NAMES)[other], SumRules())
     _refused(lambda: site.accept({**cards, other: earlier.card()}), "no valid signature")  # replayed
     site.accept(cards)
@@ -233,13 +237,59 @@ def test_a_server_cannot_swap_keys(tmp_path):
 def test_what_the_server_has_before_the_end_is_uniform(masked):
     """With the true masks, every other reply explains what the server has: a shift of a reply shifts one seed only."""
     sites, asked, _ = masked
-    values = np.concatenate([sites[name].mask(FIRST, asked, "w0", 4096, "<u8").values for name in asked])
+    values = np.concatenate([sites[name].mask(FIRST, asked, sent("w0"), 4096, "<u8").values for name in asked])
     bits = np.unpackbits(values.view(np.uint8))
     assert abs(bits.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(bits))
     # The sum of the masks is that of the own masks: the common ones cancel.
-    summed = plain_sum({name: sites[name].mask(FIRST, asked, "w0", 16, "<u8").values for name in asked}, asked)
+    summed = plain_sum({name: sites[name].mask(FIRST, asked, sent("w0"), 16, "<u8").values for name in asked}, asked)
     expected = sum((stream(sites[name]._own_seed(FIRST), 16, "<u8") for name in asked), np.zeros(16, np.uint64))
     np.testing.assert_array_equal(summed, expected)
+
+
+@pytest.mark.parametrize("rules", [SumRules(threshold=1), SumRules()], ids=["all sites", "two thirds"])
+def test_a_sum_over_sites_that_were_sent_different_messages_is_uniform(rules, tmp_path):
+    """Also to a server that has every own mask: p(c) - p(c') of the one site and each other stays in the sum."""
+    sites, asked, count = sites_of(tmp_path, 4, rules), sorted(NAMES[:4]), 2**14
+    total = np.zeros(count, "<u8")
+    for name in asked:
+        content = sent("another model") if name == asked[1] else sent("w0")
+        total += sites[name].mask(FIRST, asked, content, count, "<u8").values
+        if not rules.needs_all(len(asked)):
+            total -= stream(sites[name]._own_seed(FIRST), count, "<u8")
+    cells = np.bincount(total.view(np.uint8), minlength=256)
+    statistic = ((cells - cells.mean()) ** 2 / cells.mean()).sum()  # chi-squared with 255 degrees of freedom
+    assert abs(statistic - 255) < 5 * np.sqrt(2 * 255)
+    assert len(np.unique(total)) == count
+
+
+def test_a_site_that_was_sent_another_message_does_not_sign_for_the_others(tmp_path):
+    sites, asked = sites_of(tmp_path, 4), sorted(NAMES[:4])
+    total = SecureSum(RUN, FIRST, asked, SumRules(), cards_of(sites))
+    for name in asked:
+        mask = sites[name].mask(FIRST, asked, sent("other" if name == asked[0] else "w0"), 4, "<u8")
+        total.add(name, mask.values, mask.shares, mask.commitment, "w0")
+    signed = {name: total.accept_signature(name, sites[name].sign(FIRST, asked)) for name in asked}
+    assert signed == {asked[0]: False, **dict.fromkeys(asked[1:], True)}
+    _refused(lambda: sites[asked[0]].reveal(FIRST, asked, total.signatures, {}), "0 valid signatures")
+
+
+@pytest.mark.parametrize("kind", ["work", "evaluate", "sum"])
+def test_the_digest_of_a_message_has_all_that_sites_have_in_common(kind):
+    """What a site has for itself is listed: its name, key and effort, and which of its replies counted."""
+    message = Message(kind, RUN, 3, 0, {"party": "a", "asked": ["a", "b"], "counted": [2, 0], "refused": None},
+                      {"payload/w": np.ones(3), "shared/w": np.zeros(2), "key": np.ones(2, np.uint32),
+                       "effort": np.float32(1)})
+    own = [{"facts": {**message.facts, "party": "b", "counted": None, "refused": [1, 0]}},
+           {"arrays": {**message.arrays, "key": np.zeros(2, np.uint32), "effort": np.float32(0.5)}}]
+    common = [{"kind": "other"}, {"run": "other"}, {"round": 4}, {"phase": 1},
+              {"facts": {**message.facts, "asked": ["a", "b", "c"]}}, {"facts": {**message.facts, "further": 1}},
+              {"arrays": {**message.arrays, "payload/w": np.nextafter(np.ones(3), 2)}},
+              {"arrays": {**message.arrays, "payload/w": np.ones(3, np.float32)}},
+              {"arrays": {**message.arrays, "payload/v": np.ones(3)}},
+              {"arrays": {**message.arrays, "shared/w": np.ones(2)}}]
+    assert {shared_digest(replace(message, **change)) for change in own} == {shared_digest(message)}
+    digests = {shared_digest(replace(message, **change)) for change in common} | {shared_digest(message)}
+    assert len(digests) == len(common) + 1
 
 
 def test_a_stream_is_aes_in_counter_mode():
@@ -271,9 +321,9 @@ def test_thresholds():
 
 def test_a_site_can_show_what_an_earlier_mask_hid(tmp_path):
     site = sites_of(tmp_path)["Aarhus"]
-    first = site.mask((0, 1), sorted(NAMES), "w0", 5, "<u8").values
-    site.mask((1, 0), sorted(NAMES), "w1", 3, "<u8")
-    assert np.array_equal(site.repeated_mask((0, 1), 5, "<u8"), first)
+    first = site.mask((0, 1), sorted(NAMES), sent("w0"), 5, "<u8").values
+    site.mask((1, 0), sorted(NAMES), sent("w1"), 3, "<u8")
+    assert np.array_equal(site.repeated_mask((0, 1), "w0", 5, "<u8"), first)
 
 
 @pytest.fixture
@@ -286,7 +336,7 @@ def test_masks_of_sums_of_all_sites_cancel_and_no_smaller_sum_has_a_result(all_s
     sites, vectors = all_sites
     asked, masked = sorted(NAMES), {}
     for name in asked:
-        mask = sites[name].mask(FIRST, asked, "w0", 6, "<u8")
+        mask = sites[name].mask(FIRST, asked, sent("w0"), 6, "<u8")
         assert (mask.shares, mask.commitment) == ({}, "")
         masked[name] = vectors[name] + mask.values
     for names in map(list, subsets(asked)):
@@ -295,7 +345,7 @@ def test_masks_of_sums_of_all_sites_cancel_and_no_smaller_sum_has_a_result(all_s
             assert is_sum == (names == asked)
     total = SecureSum(RUN, FIRST, asked, SumRules(threshold=1), cards_of(sites))
     for name in asked[:4]:
-        total.add(name, masked[name], {}, "")
+        total.add(name, masked[name], {}, "", "w0")
     assert not total.has_enough_sites
 
 
@@ -303,7 +353,7 @@ def test_a_site_whose_sums_have_all_sites_reveals_nothing_that_unmasks_fewer(all
     """All others but one work with the server: the two honest sites have a common mask, which neither ever reveals."""
     sites, _ = all_sites
     asked = sorted(NAMES)
-    masks = {name: sites[name].mask(FIRST, asked, "w0", 6, "<u8").values for name in asked}
+    masks = {name: sites[name].mask(FIRST, asked, sent("w0"), 6, "<u8").values for name in asked}
     for site in sites.values():
         for listed in map(list, subsets(asked)):
             if len(listed) < 5:
@@ -314,10 +364,10 @@ def test_a_site_whose_sums_have_all_sites_reveals_nothing_that_unmasks_fewer(all
     # What the helpers know of the first site's mask: all common masks but that with the second one.
     known = masks[asked[0]].copy()
     for other in asked[2:]:
-        known -= stream(sites[other]._pair_seed(FIRST, asked[0]), 6, "<u8")
-    common = stream(sites[asked[1]]._pair_seed(FIRST, asked[0]), 6, "<u8")
+        known -= stream(sites[other]._pair_seed(FIRST, "w0", asked[0]), 6, "<u8")
+    common = stream(sites[asked[1]]._pair_seed(FIRST, "w0", asked[0]), 6, "<u8")
     np.testing.assert_array_equal(known, common)
-    assert revealed["own"] != sites[asked[1]]._pair_seed(FIRST, asked[0]).hex()
+    assert revealed["own"] != sites[asked[1]]._pair_seed(FIRST, "w0", asked[0]).hex()
 
 
 def test_replies_to_the_same_message_have_the_same_sites_also_if_all_must_be_in_a_sum(all_sites, tmp_path):
@@ -325,9 +375,9 @@ def test_replies_to_the_same_message_have_the_same_sites_also_if_all_must_be_in_
     sites, _ = all_sites
     asked = sorted(NAMES)
     for name in asked:
-        sites[name].mask(FIRST, asked, "w0", 6, "<u8")
+        sites[name].mask(FIRST, asked, sent("w0"), 6, "<u8")
     again = sites_of(tmp_path, rules=SumRules(threshold=1), accept=False)
     for site in (sites[asked[0]], again[asked[0]]):
-        _refused(lambda site=site: site.mask((1, 0), asked[:4], "w0", 6, "<u8"), "differ by single replies")
-    sites[asked[0]].mask((1, 0), asked, "w0", 6, "<u8")
-    sites[asked[0]].mask((2, 0), asked[:4], "another", 6, "<u8")
+        _refused(lambda site=site: site.mask((1, 0), asked[:4], sent("w0"), 6, "<u8"), "differ by single replies")
+    sites[asked[0]].mask((1, 0), asked, sent("w0"), 6, "<u8")
+    sites[asked[0]].mask((2, 0), asked[:4], sent("another"), 6, "<u8")

@@ -24,7 +24,7 @@ pytest.importorskip("Crypto")
 
 TEXT = SECURE.replace("rounds: 3", "rounds: 2\nmetrics: [ROCAUC]").replace("evaluate_every: 3", "evaluate_every: 1")
 MASKED = {"masked", "shares", "commitment"}  # random without the keys; the others follow from keys and signatures
-KEYS = {"card", "signature", "answers", "own", "seeds"}
+KEYS = {"card", "signature", "answers", "own", "seeds", "sent"}  # ``sent``: a digest of what the server has sent
 
 
 class Listener(InProcess):
@@ -141,7 +141,7 @@ def test_the_pooled_report_is_the_same_from_reports_and_from_the_sum_of_integers
     frame = pooled_table()
     frame["tiny"], frame["huge"] = frame["age"] * 1e-18, frame["age"] * 1e20 + 1e25
     frame.loc[frame.index[::7], "pulse"] = np.nan
-    settings = SETTINGS._replace(missing="impute", levels={"ward": ["east", "north", "west"], "ill": ["no", "yes"]})
+    settings = replace(SETTINGS, missing="impute", levels={"ward": ["east", "north", "west"], "ill": ["no", "yes"]})
     tables = site_tables(frame, settings, min_cell=3)
     reports = {site: table.report(with_weights=True) for site, table in tables.items()}
     names = [names_only(report, settings.levels, ["ill"]) for report in reports.values()]

@@ -58,7 +58,8 @@ def hidden_numbers(experiment: FederatedExperiment, kits: Mapping[str, Path], ru
             with PartyStore(folder) as store:
                 reply = decode(store.read_reply())
             sent = reply.arrays[MASKED]
-            integers = sent - site.repeated_mask((reply.round, reply.phase + 1), len(sent), sent.dtype.str)
+            integers = sent - site.repeated_mask((reply.round, reply.phase + 1), reply.fact("sent", str), len(sent),
+                                                  sent.dtype.str)
             yield HiddenNumbers(label, name, _as_numbers(sent[:count], algorithm.fraction),
                                 _as_numbers(integers[:count], algorithm.fraction))
 

@@ -9,8 +9,10 @@
     reveal   list, its signatures, shares for this site  -> revealed: own seed, shares, seeds of common masks
 """
 
+import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,11 +23,12 @@ from numpy.typing import NDArray
 from resolvent.algorithms.combinators.fixed_point_sums import IntegerReply
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import Message
-from resolvent.federation.secure.rules import Position
+from resolvent.federation.secure.rules import Position, Sent
 from resolvent.federation.secure.site import SecureSite
 from resolvent.simulator.storage.tree_files import digest
 
 MASKED = "masked"
+_OWN_FACTS, _OWN_ARRAYS = ("party", "counted", "refused"), ("key", "effort")
 SUM_KINDS = {"roster": "accepted", "list": "signed", "reveal": "revealed"}
 """Kind of a message -> kind of the answer."""
 
@@ -53,17 +56,17 @@ class SecureAnswers:
         Raises:
             Refusal: it may not.
         """
-        self._site.check_asked(position_of(message), message.facts.get("asked"), _digest(message))
+        self._site.check_asked(position_of(message), message.facts.get("asked"), _sent(message))
         if cohort is not None:
             self._site.check_cohort(message.facts.get("asked"), cohort)
 
     def hide(self, message: Message, integers: NDArray[np.unsignedinteger]
              ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """The facts and arrays of an answer with masked integers."""
-        mask = self._site.mask(position_of(message), message.facts.get("asked"), _digest(message), len(integers),
-                               integers.dtype.str)
+        sent, asked = _sent(message), message.facts.get("asked")
+        mask = self._site.mask(position_of(message), asked, sent, len(integers), integers.dtype.str)
         np.add(mask.values, integers, out=mask.values)
-        return {"shares": mask.shares, "commitment": mask.commitment}, {MASKED: mask.values}
+        return {"shares": mask.shares, "commitment": mask.commitment, "sent": sent.shared}, {MASKED: mask.values}
 
     def answer(self, message: Message) -> dict[str, Any]:
         """The facts of the answer to a step after the replies, or to the cards.
@@ -123,7 +126,19 @@ def count_of(like: PyTree[Any]) -> int:
     return words // int(leaves[-1].shape[-1])
 
 
-def _digest(message: Message) -> str:
-    """What identifies what the server sent, without keys and efforts, which differ by round."""
-    payload: Mapping[str, Any] = {name: array for name, array in message.arrays.items() if name.startswith("payload")}
-    return digest(dict(payload))[:32]
+def shared_digest(message: Message) -> str:
+    """The digest of what all sites of a sum have in common in a message: kind, run, sum, facts and arrays.
+
+    Of a site alone are its name, its key and its effort, which the plan states, and which of its replies counted, which
+    chooses between two states that the site has computed itself.
+    """
+    facts = {name: value for name, value in message.facts.items() if name not in _OWN_FACTS}
+    arrays = digest({name: array for name, array in message.arrays.items() if name not in _OWN_ARRAYS})
+    content = [message.kind, message.run, message.round, message.phase, facts, arrays]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _sent(message: Message) -> Sent:
+    """What the server sent; its payload is without keys and efforts, which differ by round."""
+    payload = {name: array for name, array in message.arrays.items() if name.startswith("payload")}
+    return Sent(digest(payload)[:32], shared_digest(message))

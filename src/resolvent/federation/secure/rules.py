@@ -4,15 +4,27 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError, shorten
 
-__all__ = ["Position", "SumRules", "card_content", "context_of", "list_content", "names_of"]
+__all__ = ["Position", "Sent", "SumRules", "card_content", "context_of", "list_content", "names_of"]
 
 Position = tuple[int, int]
 """(round, phase) of a sum."""
+
+
+class Sent(NamedTuple):
+    """What a site was sent for a sum, as digests.
+
+    Attributes:
+        payload: of what it computes its reply from; the same in every round in which the server sends the same.
+        shared: of all that the sites of the sum have in common in the message. The common masks are derived from it.
+    """
+
+    payload: str
+    shared: str
 
 _ROUNDING = 1e-9
 
@@ -81,7 +93,7 @@ def card_content(run: str, site: str, exchange: str, signing: str) -> bytes:
     return json.dumps({"run": run, "site": site, "exchange": exchange, "signing": signing}, sort_keys=True).encode()
 
 
-def list_content(run: str, position: Position, asked: Sequence[str], listed: Sequence[str]) -> bytes:
-    """What a site signs with its key of the run: which of the asked sites are in the sum."""
-    return json.dumps({"run": run, "position": position, "asked": list(asked), "listed": list(listed)},
+def list_content(run: str, position: Position, shared: str, asked: Sequence[str], listed: Sequence[str]) -> bytes:
+    """What a site signs with its key of the run: what it was sent, and which of the asked sites are in the sum."""
+    return json.dumps({"run": run, "position": position, "sent": shared, "asked": list(asked), "listed": list(listed)},
                       sort_keys=True).encode()

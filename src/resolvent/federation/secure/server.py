@@ -31,6 +31,7 @@ class SecureSum:
         shares: listed site -> other site -> sealed share.
         signatures: listed site -> its valid signature of the list.
         total: [n] the sum of the masked replies; None before the first.
+        sent: the digest of what the sites were sent, as they state it; empty before the first reply.
     """
 
     def __init__(self, run: str, position: Position, asked: list[str], rules: SumRules,
@@ -40,11 +41,15 @@ class SecureSum:
         self.shares: dict[str, dict[str, str]] = {}
         self.signatures: dict[str, str] = {}
         self.total: NDArray[np.unsignedinteger] | None = None
+        self.sent = ""
         self.run, self._rules, self._cards = run, rules, cards
         self._commitments: dict[str, str] = {}
 
-    def add(self, site: str, masked: NDArray[np.unsignedinteger], shares: Mapping[str, str], committed: str) -> None:
-        """Add a masked reply."""
+    def add(self, site: str, masked: NDArray[np.unsignedinteger], shares: Mapping[str, str], committed: str,
+            sent: str) -> None:
+        """Add a masked reply. With another ``sent`` than the others' its common masks would not cancel."""
+        assert sent == (self.sent or sent)
+        self.sent = sent
         if self.total is None:
             self.total = masked.copy()
         else:
@@ -69,7 +74,7 @@ class SecureSum:
 
     def accept_signature(self, site: str, signature: Any) -> bool:
         """Store a site's signature of the list; returns whether it is valid."""
-        content = list_content(self.run, self.position, self.asked, self.listed)
+        content = list_content(self.run, self.position, self.sent, self.asked, self.listed)
         is_valid = verify_signature(self._cards[site]["signing"], content, signature)
         if is_valid:
             self.signatures[site] = signature
@@ -117,7 +122,7 @@ class SecureSum:
         assert self.total is not None
         return Message("sum", self.run, *self.position, {
             "asked": self.asked, "listed": self.listed, "shares": self.shares, "commitments": self._commitments,
-            "signatures": self.signatures}, {"total": self.total})
+            "signatures": self.signatures, "sent": self.sent}, {"total": self.total})
 
     @classmethod
     def from_message(cls, message: Message, rules: SumRules, cards: Mapping[str, Mapping[str, Any]]) -> "SecureSum":
@@ -125,7 +130,7 @@ class SecureSum:
         stored = cls(message.run, (message.round, message.phase), message.fact("asked", list), rules, cards)
         stored.listed, stored.shares = message.fact("listed", list), message.fact("shares", dict)
         stored.signatures, stored._commitments = message.fact("signatures", dict), message.fact("commitments", dict)
-        stored.total = np.array(message.arrays["total"])
+        stored.total, stored.sent = np.array(message.arrays["total"]), message.fact("sent", str)
         return stored
 
 

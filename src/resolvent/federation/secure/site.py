@@ -15,6 +15,15 @@ stays hidden: if it is listed, its common masks cancel in the sum only; if it is
 If all asked sites must be in the sum (``SumRules.needs_all``), nothing is ever revealed: there are no own masks, and
 the common ones cancel in the sum of all replies. So there is no step after the replies.
 
+**The masks bind the content.** The common mask of two sites is derived from the run, the sum and the digest of all that
+the sites have in common in the message (``answers.shared_digest``). Let q_k be the replies and p_kl(c) the common mask
+of k and l for the content c. If all sites were sent c, the sum of the masked replies is sum q_k: each p_kl(c) enters
+once with + and once with -. If k was sent c and l was sent c' != c, p_kl(c) - p_kl(c') stays in it, the difference of
+two independent uniform vectors to whoever does not know the secret of k and l, and so the sum is uniform whatever the
+replies are. A server that sends one site another model than the others learns nothing from their sum. Source:
+Pasquini, Francati, Ateniese, *Eluding Secure Aggregation in Federated Learning via Model Inconsistency*, CCS 2022. What
+remains is the sum itself, over rounds.
+
 Source: Bonawitz et al., *Practical Secure Aggregation for Privacy-Preserving Machine Learning*, CCS 2017, Figure 4. In
 the paper the seeds of the common masks are shared among the sites; here the sites of the list reveal them, because the
 same sites come back in every round. If one of them stays away between its reply and the end of the phase, while another
@@ -47,7 +56,15 @@ from resolvent.federation.secure.primitives import (
     stream,
     verify_signature,
 )
-from resolvent.federation.secure.rules import Position, SumRules, card_content, context_of, list_content, names_of
+from resolvent.federation.secure.rules import (
+    Position,
+    Sent,
+    SumRules,
+    card_content,
+    context_of,
+    list_content,
+    names_of,
+)
 
 __all__ = ["Mask", "SecureSite", "pair_sign"]
 
@@ -87,7 +104,7 @@ class SecureSite:
         folder.mkdir(parents=True, exist_ok=True)
         self._secret = stored_secret(folder / _SECRET, _SECRET_BYTES)
         self._keys = SiteKeys(self._secret)
-        self._record: dict[str, Any] = {"cards": None, "position": [-1, 0], "asked": [], "message": "", "shares": {},
+        self._record: dict[str, Any] = {"cards": None, "position": [-1, 0], "asked": [], "sent": ["", ""], "shares": {},
                                         "listed": None, "summed": {}}
         if self._path.exists():
             self._record = json.loads(self._path.read_text("utf-8"))
@@ -130,12 +147,12 @@ class SecureSite:
             raise InputError("two sites have the same public key")
         return keys
 
-    def check_asked(self, position: Position, asked: Any, message: str) -> list[str]:
+    def check_asked(self, position: Position, asked: Any, sent: Sent) -> list[str]:
         """Check that the site may reply in a phase, before it works; returns the asked sites.
 
         Args:
             asked: the sites whose replies are to be summed, as they have arrived.
-            message: a digest of what the server sent, see ``sign``.
+            sent: what the server sent.
 
         Raises:
             Refusal: it may not.
@@ -149,10 +166,10 @@ class SecureSite:
             last = tuple(record["position"])
             if position < last:
                 raise InputError("the phase is earlier than that of the site")
-            if position == last and (names != record["asked"] or message != record["message"]):
+            if position == last and (names != record["asked"] or list(sent) != record["sent"]):
                 raise InputError("the site was asked with other sites, or with another message, in this phase")
             if self.rules.needs_all(len(names)):
-                self._check_repeated(_key(position, message), names)
+                self._check_repeated(_key(position, sent.payload), names)
         return names
 
     def check_cohort(self, asked: Any, cohort: Sequence[str]) -> None:
@@ -164,38 +181,38 @@ class SecureSite:
         if self.rules.threshold == 1 and asked != sorted(cohort):
             raise Refusal(RefusalCode.SUM, f"the sum is over other sites than those of the plan, {', '.join(cohort)}")
 
-    def mask(self, position: Position, asked: Any, message: str, count: int, dtype: str) -> Mask:
+    def mask(self, position: Position, asked: Any, sent: Sent, count: int, dtype: str) -> Mask:
         """The mask of a reply; the same again for the same phase.
 
         The caller adds it to one reply only, stores the sum before it leaves, and repeats the stored bytes.
 
         Args:
             asked: the sites whose replies are to be summed.
-            message: a digest of the server's message, see ``sign``.
+            sent: what the server sent.
             dtype: ``<u4`` or ``<u8``.
         """
-        names = self.check_asked(position, asked, message)
+        names = self.check_asked(position, asked, sent)
         needs_all = self.rules.needs_all(len(names))
         if position > tuple(self._record["position"]):
-            summed = {_key(position, message): _digest(names)} if needs_all else {}
-            self._write(position=list(position), asked=names, message=message, listed=None,
+            summed = {_key(position, sent.payload): _digest(names)} if needs_all else {}
+            self._write(position=list(position), asked=names, sent=list(sent), listed=None,
                         summed={**self._record["summed"], **summed},
                         shares={} if needs_all else self._sealed_shares(position, names))
-        return Mask(self._mask_values(position, names, count, dtype), dict(self._record["shares"]),
+        return Mask(self._mask_values(position, sent.shared, names, count, dtype), dict(self._record["shares"]),
                     "" if needs_all else commitment(self._own_seed(position), self._run, position))
 
-    def _mask_values(self, position: Position, names: Sequence[str], count: int,
+    def _mask_values(self, position: Position, shared: str, names: Sequence[str], count: int,
                      dtype: str) -> NDArray[np.unsignedinteger]:
         values = (np.zeros(count, dtype) if self.rules.needs_all(len(names))
                   else stream(self._own_seed(position), count, dtype))
         for other in names:
             if other != self.name:
-                add_stream(values, self._pair_seed(position, other), pair_sign(self.name, other))
+                add_stream(values, self._pair_seed(position, shared, other), pair_sign(self.name, other))
         return values
 
-    def repeated_mask(self, position: Position, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
+    def repeated_mask(self, position: Position, shared: str, count: int, dtype: str) -> NDArray[np.unsignedinteger]:
         """The mask of an earlier reply, to show at the site what it hid; all sites must have been asked."""
-        return self._mask_values(position, [*self._record["cards"]], count, dtype)
+        return self._mask_values(position, shared, [*self._record["cards"]], count, dtype)
 
     def sign(self, position: Position, listed: Any) -> str:
         """Sign the list of the sites that are in the sum of a phase.
@@ -205,12 +222,12 @@ class SecureSite:
         """
         with refusing(RefusalCode.SUM):
             names = self._checked_list(position, listed)
-            self._check_repeated(_key(position, self._record["message"]), names)
+            self._check_repeated(_key(position, self._record["sent"][0]), names)
         if self._record["listed"] is None:
             self._write(listed=names)
         elif self._record["listed"] != names:
             raise Refusal(RefusalCode.SUM, "another list of sites was signed for this phase")
-        return self._keys.sign(list_content(self._run, position, self._record["asked"], names))
+        return self._keys.sign(list_content(self._run, position, self._record["sent"][1], self._record["asked"], names))
 
     def reveal(self, position: Position, listed: Any, signatures: Any, shares: Any) -> dict[str, Any]:
         """What the server needs to remove the masks from the sum of the listed replies.
@@ -236,9 +253,10 @@ class SecureSite:
                 raise InputError("the message has no shares")
             opened = {name: self._open_share(position, name, sealed).hex() for name, sealed in shares.items()
                       if name in names and name != self.name}
-        self._write(summed={**record["summed"], _key(position, record["message"]): _digest(names)})
+        self._write(summed={**record["summed"], _key(position, record["sent"][0]): _digest(names)})
         return {"own": self._own_seed(position).hex(), "shares": opened,
-                "seeds": {name: self._pair_seed(position, name).hex() for name in record["asked"] if name not in names}}
+                "seeds": {name: self._pair_seed(position, record["sent"][1], name).hex()
+                          for name in record["asked"] if name not in names}}
 
     def _check_repeated(self, key: str, names: Sequence[str]) -> None:
         if self._record["summed"].get(key, _digest(names)) != _digest(names):
@@ -246,7 +264,7 @@ class SecureSite:
                              "two sums would differ by single replies")
 
     def _check_signatures(self, position: Position, names: Sequence[str], signatures: Any) -> None:
-        content = list_content(self._run, position, self._record["asked"], names)
+        content = list_content(self._run, position, self._record["sent"][1], self._record["asked"], names)
         received = signatures if isinstance(signatures, Mapping) else {}
         valid, needed = 0, self.rules.smallest(len(self._record["asked"]))
         for name in names:
@@ -273,8 +291,8 @@ class SecureSite:
     def _own_seed(self, position: Position) -> bytes:
         return derive(self._secret, "own mask", self._run, *position, length=SEED_BYTES)
 
-    def _pair_seed(self, position: Position, other: str) -> bytes:
-        return derive(self._secret_with(other), "common mask", self._run, *position, length=SEED_BYTES)
+    def _pair_seed(self, position: Position, shared: str, other: str) -> bytes:
+        return derive(self._secret_with(other), "common mask", self._run, *position, shared, length=SEED_BYTES)
 
     def _secret_with(self, other: str) -> bytes:
         if other not in self._secrets:

@@ -6,6 +6,7 @@ continues with the same list.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,11 +45,13 @@ class MaskedReply(NamedTuple):
         integers: [n] uniform integers.
         shares: other site -> sealed share.
         commitment: a digest of the seed of the site's own mask.
+        sent: the digest of what the site was sent.
     """
 
     integers: NDArray[np.unsignedinteger]
     shares: Mapping[str, str]
     commitment: str
+    sent: str
 
 
 class SecurePhases:
@@ -135,9 +138,9 @@ class SecurePhases:
         total = self.stored(position)
         if total is None:
             total = SecureSum(run, position, self._asked, self._rules, self._cards)
-            for name in self._summed(position[1], content, answers):
+            for name in _of_one_message(self._summed(position[1], content, answers), answers):
                 reply: MaskedReply = answers.values.pop(name)
-                total.add(name, reply.integers, reply.shares, reply.commitment)
+                total.add(name, *reply)
             if total.has_enough_sites:
                 self._store.write_file(_SUM, total.message())
         try:
@@ -205,6 +208,15 @@ class SecurePhases:
         return cards
 
 
+def _of_one_message(names: list[str], answers: Answers) -> list[str]:
+    """The sites whose replies are to the same message: the masks of others do not cancel, so that they do not count."""
+    sent = {name: answers.values[name].sent for name in names}
+    (common, _), = Counter(sent.values()).most_common(1) or [("", 0)]
+    answers.absent |= {name: "it has answered another message than the others: a secure sum has one message for all "
+                             "sites" for name in names if sent[name] != common}
+    return [name for name in names if sent[name] == common]
+
+
 def check_summed(algorithm: Algorithm, samples: int | None) -> int | None:
     """Check that replies can be summed; returns the number of samples of all sites if they weigh replies."""
     if not isinstance(algorithm, FixedPointSums):
@@ -230,7 +242,7 @@ def read_masked(party: str, message: Message, count: int, words: int, kind: str 
         raise WireError(f"the masked reply is not {count} integers of {32 * words} bits")
     if not all(isinstance(value, str) for value in shares.values()):
         raise WireError("the sealed shares are not valid")
-    return MaskedReply(integers, shares, message.fact("commitment", str))
+    return MaskedReply(integers, shares, message.fact("commitment", str), message.fact("sent", str))
 
 
 def _read(kind: str, party: str, message: Message) -> dict[str, Any]:
