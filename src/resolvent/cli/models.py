@@ -9,7 +9,6 @@ import tyro
 from resolvent.cli.options import Changes, Format, OptionalPath, OptionalText, Rows, Run, Texts, chosen, text_format
 from resolvent.cli.output import print_json
 from resolvent.cli.refit import refit
-from resolvent.errors import InputError, count_of
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -57,6 +56,7 @@ def predict(
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.predictions import predict_file
+    from resolvent.errors import InputError
 
     if (run / "predictor.json").is_file():
         if method is not None or site is not None or before_refit or raw:
@@ -81,6 +81,7 @@ def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple
                         overwrite: bool) -> None:
     from resolvent.cli import terminal
     from resolvent.comparisons.regression.predictions import predict_file
+    from resolvent.errors import count_of
     from resolvent.tables.text_formats import TextFormat
 
     text = chosen(changes, dict.fromkeys(("separator", "decimal", "encoding", "scale"), str))

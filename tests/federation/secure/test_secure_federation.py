@@ -147,7 +147,8 @@ def test_a_server_that_sends_one_site_another_model_has_a_uniform_sum(kind, tmp_
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("resolvent.federation.engines.in_process.InProcess", Honest)
-        run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "honest", seed=SEED, secure=SumRules(threshold=1))
+        run_in_process(algorithm, problem, rounds=1, folder=tmp_path / "honest", seed=SEED,
+                       secure=SumRules(threshold=1))
         assert np.abs(sum(masked.values()).view("<i8")).max() < 2**50  # a number of replies is far below the modulus
         patch.setattr("resolvent.federation.engines.in_process.InProcess", Lying)
         with (pytest.raises(FederationStoppedError, match="another message than the others") if kind == "work" else

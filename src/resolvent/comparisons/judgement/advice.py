@@ -85,6 +85,8 @@ from resolvent.comparisons.judgement.power_forecast import further_rows
 from resolvent.errors import InputError
 from resolvent.predict.intervals import LEVEL, Interval
 
+__all__ = ["Candidate", "FederationAdvice", "SiteAdvice", "SiteEvidence", "advise", "base_loss", "site_evidence"]
+
 COST, MARGIN = 2.0, 0.01
 _JOIN = 0.75
 _SCALE, _WIDE, _STRANGERS = 0.1, 0.5, 0.1
