@@ -41,7 +41,7 @@ WRONG = {
     "infinity": (lambda: rv.fedplus(SOLVER, rv.penalties.L1(), sigma=np.inf),
                  "fedplus(sigma=inf) must be a finite number"),
     "not a number": (lambda: rv.SGD(np.nan), "SGD(learning_rate=nan) must be a finite number"),
-    "fraction of a party": (lambda: rv.participation.Uniform(1.5), "Uniform(cohort=1.5) must be an integer"),
+    "fraction of a party": (lambda: rv.participation.Uniform(1.5), "Uniform(cohort=1.5) must be a whole number"),
     "fraction of a sample": (lambda: rv.SGD(0.1, batch_size=2.5), "SGD(batch_size=2.5) must be an integer"),
     "true": (lambda: rv.fedprox(SOLVER, mu=True), "fedprox(mu=True) must be a finite number"),
     "nothing": (lambda: rv.partitions.IID(None), "IID(parties=None) must be an integer"),

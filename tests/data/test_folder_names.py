@@ -10,6 +10,7 @@ from resolvent.data.files.atomic_files import hidden_sibling
 from resolvent.data.files.digests import DamagedFileError, read_sealed
 from resolvent.data.files.folder_lock import check_names, locked, make_temporary_folder
 from resolvent.errors import InputError
+from resolvent.tables.cells import CellRules
 from resolvent.tables.table_files import check_exists
 from resolvent.tables.text_formats import TextFormat
 from resolvent.tables.text_tables import read_text_table
@@ -55,6 +56,7 @@ def test_a_header_of_more_than_131072_characters_is_read(tmp_path):
     names = ["site", "ill", *(f"ENSG{number:011d}.12" for number in range(9000))]
     rows = [[str(k % 2), str(k % 3 // 2), *map(str, range(9000))] for k in range(4)]
     (tmp_path / "genes.csv").write_text("\n".join(",".join(row) for row in [names, *rows]) + "\n")
-    frame = read_text_table(tmp_path / "genes.csv", TextFormat(), ("site", "ill"), ("site",), lambda column: True)
+    frame = read_text_table(tmp_path / "genes.csv", TextFormat(), ("site", "ill"), CellRules(text={"site"}),
+                            lambda column: True)
     assert list(frame.columns) == names
     assert frame.shape == (4, 9002)

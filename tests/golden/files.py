@@ -30,8 +30,7 @@ def record():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         visits(rows=600).drop(columns="patient").to_csv(folder / "visits.csv", index=False)
-        (folder / "mine.yaml").write_text(EXPERIMENT.replace("evaluate_every: 10", "evaluate_every: 2").replace(
-            "missing: impute", "missing: impute, test: 0.3"))
+        (folder / "mine.yaml").write_text(EXPERIMENT.replace("evaluate_every: 10", "evaluate_every: 2"))
         for command in COMMANDS.values():
             outcome = call_command(*command, cwd=folder)
             if outcome.code:

@@ -59,7 +59,7 @@ def test_solvers_step_over_the_chosen_minibatches(make):
         oracle = rv.problems.LearningProblem(rv.models.linear(3), data).oracle(jnp.array(0))
         start = {"weight": jnp.zeros((1, 3)), "bias": jnp.zeros(1)}
         batches = rv.solvers.Consecutive(0.2)
-        actual, _ = make(batches)(rv.problems.Subproblem(oracle, start), start, KEY, jnp.array(1.0))
+        actual, *_ = make(batches)(rv.problems.Subproblem(oracle, start), start, KEY, jnp.array(1.0))
         w, x, y = start, np.asarray(oracle.x), np.asarray(oracle.y)
         for rows in np.asarray(batches.draw(KEY, jnp.arange(5), jnp.array(11), 4).positions):
             residual = x[rows] @ w["weight"][0] + w["bias"] - y[rows]

@@ -46,7 +46,7 @@ def test_equal_values_have_equal_fingerprints(name):
 
 
 @pytest.mark.parametrize(("a", "b"), [
-    (rv.fedavg(SOLVER), rv.fedprox(SOLVER, mu=0.0)),
+    (rv.fedavg(SOLVER), rv.fedprox(SOLVER, mu=0.1)),
     (rv.fedprox(SOLVER, mu=0.1), rv.fedprox(SOLVER, mu=0.2)),
     (adam(1e-3), adam(2e-3)),
     (rv.participation.Uniform(3), rv.participation.BySize(3)),

@@ -58,7 +58,7 @@ def predict(
     from resolvent.comparisons.after.predictions import predict_file
     from resolvent.errors import InputError
 
-    if (run / "predictor.json").is_file():
+    if _is_regression(run):
         if method is not None or site is not None or before_refit or raw:
             raise InputError(f"{run} is a regression, which has no methods, sites or calibration: leave --method, "
                              "--site, --before-refit and --raw out")
@@ -75,6 +75,13 @@ def predict(
     if predictions.provenance:
         terminal.print_line(f"The model: {predictions.provenance}")
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
+
+
+def _is_regression(folder: Path) -> bool:
+    try:
+        return (folder / "predictor.json").is_file()
+    except OSError:  # such as a name that is too long: what reads a run says why
+        return False
 
 
 def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple[str, ...], ...], *,

@@ -226,7 +226,11 @@ class HeldOutSelection(Combinator):
 
     @override
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return jax.lax.map(lambda algorithm: algorithm.init_party(w0, oracle, key), self._algorithms)
+        def of_candidate(numbered: tuple[Array, Algorithm]) -> PartyState:
+            return numbered[1].init_party(w0, oracle, key)
+
+        # With the numbers, because the candidates can have no array.
+        return jax.lax.map(of_candidate, (jnp.arange(1 + len(self.others)), self._algorithms))
 
     @override
     def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
