@@ -154,7 +154,7 @@ def federation_text(federation: "FederationAdvice", sites: "Sequence[SiteJudgeme
 
 
 def _and_the_others(groups: Mapping[str, Sequence[str]]) -> str:
-    texts = {"stay alone": "should stay alone", "unclear": "cannot tell yet",
+    texts = {"stay alone": "should stay alone", "unclear": "should stay alone until it is clear",
              "no reference": "diverged alone and has no reference"}
     parts = [f"{enumerate_names(names) if len(names := groups[answer]) <= _MAX_NAMED else count_of(len(names), 'site')}"
              f" {text}" for answer, text in texts.items() if groups[answer]]
