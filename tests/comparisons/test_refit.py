@@ -217,14 +217,15 @@ def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
     outcome = call("model", "refit", run, "--method", "FedAvg+", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     assert "Essen uses alone, trained on all 100 rows of Essen; accuracy" in outcome.out
-    assert "Ulm uses FedAvg+, trained on all 100 rows of Ulm and 500 rows of 5 other sites; accuracy" in outcome.out
+    assert ("Bochum uses FedAvg+, trained on all 100 rows of Bochum and 500 rows of 5 other sites; accuracy"
+            in outcome.out)
     assert "measured before on its 30 test rows, by models trained on 50 of its rows" in outcome.out
     visits(seed=1, rows=60).to_csv(tmp_path / "new.csv", index=False)
     frame = visits(seed=1, rows=60).drop(columns="patient")
     for written, label, is_refitted in (
-            ("--site Essen", "alone", True), ("--site Ulm", "FedAvg+", True), ("", "FedAvg+", True),
-            ("--method FedAvg --site Ulm", "FedAvg", False),
-            ("--method alone --site Ulm --before-refit", "alone", False)):
+            ("--site Essen", "alone", True), ("--site Bochum", "FedAvg+", True), ("", "FedAvg+", True),
+            ("--method FedAvg --site Bochum", "FedAvg", False),
+            ("--method alone --site Bochum --before-refit", "alone", False)):
         arguments = written.split()
         outcome = call("model", "predict", run, "new.csv", *arguments, "--overwrite", cwd=tmp_path)
         assert outcome.code == 0, outcome.err
@@ -236,10 +237,10 @@ def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
         np.testing.assert_allclose(pd.read_csv(tmp_path / "predictions.csv")["probability ill"], expected[:, 0],
                                    rtol=1e-6)
         assert fitted.provenance in " ".join(outcome.out.split())
-    evaluated = call("model", "evaluate", run, "new.csv", "--site", "Ulm", cwd=tmp_path)
-    assert "all 100 rows of Ulm" in evaluated.out
+    evaluated = call("model", "evaluate", run, "new.csv", "--site", "Bochum", cwd=tmp_path)
+    assert "all 100 rows of Bochum" in evaluated.out
     help_text = call("model", "refit", "--help", cwd=tmp_path).out
-    assert "resolvent refit runs/mine" in help_text
+    assert "resolvent model refit runs/mine" in help_text
     assert "No row is left to measure the new models" in help_text
 
 

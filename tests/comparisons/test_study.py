@@ -60,7 +60,7 @@ def test_an_independent_script_computes_the_same_numbers_from_the_folders(runs, 
     folders = {name: folder for name, (_, folder) in runs.items()}
     page = rv.Study(folders).paper(tmp_path / "paper").read_text("utf-8")
     runpy.run_path(str(SCRIPT))["recompute"](tmp_path / "paper", folders)
-    assert f"resolvent paper 'digits 3={folders['digits 3']}'" in page
+    assert f"resolvent compare 'digits 3={folders['digits 3']}'" in page
     for kind in ("curves", "traffic", "parties", "gains", "differences", "ranks"):
         content = (tmp_path / "paper" / f"{kind}.pdf").read_bytes()
         assert content.startswith(b"%PDF")

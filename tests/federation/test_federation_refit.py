@@ -45,7 +45,7 @@ def consortium(complete, tmp_path):
 
 
 def refit(consortium, method="FedAvg", rounds=2, limits=()):
-    """Train again as ``resolvent refit --kit`` does, without an engine."""
+    """Train again as ``resolvent model refit --kit`` does, without an engine."""
     for site, limit in dict(limits).items():
         consortium.files[site] = replace(consortium.files[site], limits=limit)
     order = RefitOrder(consortium.folder / "out", method, rounds)

@@ -70,7 +70,7 @@ def _report(rng, case):
     with quick_runs():
         answer = command("show", "out", "--redraw", folder=case)
     wrong = "report.html" if answer.code == 0 and (case / "out" / "report.html").read_bytes() != page else ""
-    return _judge(f"resolvent report, {words}", answer, names, wrong)
+    return _judge(f"resolvent show --redraw, {words}", answer, names, wrong)
 
 
 def _complete(rng, case):

@@ -75,7 +75,7 @@ class Regression(Fit):
     def save(self, folder: Path | str, *, overwrite: bool = False) -> Path:
         """Write ``report.html``, ``estimates.csv``, ``covariance.csv`` and ``regression.json`` into a folder.
 
-        ``resolvent predict`` predicts rows from ``predictor.json`` there.
+        ``resolvent model predict`` predicts rows from ``predictor.json`` there.
 
         Returns:
             The path of the report.

@@ -89,7 +89,7 @@ def command_of(parts: Mapping[str, StudyPart], folder: Path) -> str:
     sources = {name: part.source for name, part in parts.items()}
     if all(sources.values()):
         named = [f"{name}={','.join(folders)}" for name, folders in sources.items()]
-        return shlex.join(["resolvent", "paper", *named, "--out", str(folder)])
+        return shlex.join(["resolvent", "compare", *named, "--paper", str(folder)])
     return shlex.join([Path(sys.executable).name, *(sys.orig_argv[1:] or ["-"])])
 
 
