@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.combinators.prepared import with_memory
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.rounds import compiled_programs, run_rounds

@@ -14,7 +14,7 @@ from stateful_network import MOMENTUM, RATE, SMALL, Network, problem
 import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.held_out import _interpolated
-from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.combinators.prepared import with_memory
 from resolvent.math import tree
 from resolvent.problem.models.stateful import ParamsAndState
 from resolvent.testing import assert_close, python_rounds

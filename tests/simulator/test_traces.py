@@ -11,7 +11,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.algorithms.algorithm import SharedModelMethod, local_work
-from resolvent.algorithms.combinators.persistent_memory import prepare
+from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 

@@ -71,7 +71,7 @@ class _Words:
     def __init__(self, arguments: list[str]) -> None:
         self.positional: list[str] = []
         self.options: dict[str, list[list[str]]] = {}
-        self._arguments, self.is_changed = arguments, False
+        self.is_changed = False
         values = self.positional
         for argument in arguments:
             if argument.startswith("--") and argument != "--":

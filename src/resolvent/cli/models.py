@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from resolvent.cli.options import Changes, Format, OptionalPath, OptionalText, Rows, Run, Texts, chosen, text_format
+from resolvent.cli.options import (
+    TEXT_SETTINGS,
+    Changes,
+    Format,
+    OptionalPath,
+    OptionalText,
+    Rows,
+    Run,
+    Texts,
+    chosen,
+    text_format,
+)
 from resolvent.cli.output import print_json
 from resolvent.cli.refit import refit
 from resolvent.simulator.record.progress import progress_bars
@@ -91,7 +102,7 @@ def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple
     from resolvent.errors import count_of
     from resolvent.tables.text_formats import TextFormat
 
-    text = chosen(changes, dict.fromkeys(("separator", "decimal", "encoding", "scale"), str))
+    text = chosen(changes, {**TEXT_SETTINGS, "scale": str})
     scale = text.pop("scale", "response")
     count, incomplete = predict_file(folder, rows, out, TextFormat(**text), scale, overwrite=overwrite)
     if incomplete:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from resolvent.tables.text_formats import TextFormat
 
 LABEL_WIDTH = 24  # of progress bars
+TEXT_SETTINGS = dict.fromkeys(("separator", "decimal", "encoding"), str)  # how a text file is written
 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Format = Literal["text", "json"]
@@ -37,7 +38,7 @@ def text_format(changes: tuple[tuple[str, ...], ...]) -> "TextFormat":
     """
     from resolvent.tables.text_formats import TextFormat
 
-    return TextFormat(**chosen(changes, dict.fromkeys(("separator", "decimal", "encoding"), str)))
+    return TextFormat(**chosen(changes, TEXT_SETTINGS))
 
 
 def chosen(changes: tuple[tuple[str, ...], ...], kinds: "Mapping[str, Callable[[str], Any]]") -> dict[str, Any]:

@@ -26,20 +26,14 @@ def refit(
     resolvent model refit runs/mine
     resolvent model refit runs/mine --method FedAvg+
 
-    The models of a run have not seen the validation and test rows, by which the method was chosen and judged. After the
-    decision these rows can train, too. A site that was advised to train alone gets its own model, the others their
-    personal model of the chosen method. The encoding of a table is fitted to all rows.
-
-    No row is left to measure the new models. Their performance is that of the run, whose models were trained on fewer
-    rows. An earlier refit of the run is replaced when the new one is complete.
-
-    For the run of a federation, give the lead's --kit: the sites train together again, each within its limits, and
-    every site has the models in its own folder of the run. If the command ends, run it again to continue.
+    Each site gets the model that it was advised to use. No row is left to measure the new models: the scores of the run
+    are the ones to state. For the run of a federation, give the lead's --kit: the sites train together again, each
+    within its limits. If the command ends, run it again to continue.
 
     Args:
         run: a run folder.
         method: a method of the run instead of the chosen one. Sites that were advised to train alone still do.
-        rounds: number of rounds; default: for each method that with the best validation score in the run.
+        rounds: number of rounds; default: for each method the number with the best validation score in the run.
         anyway: also write models that were worse on a site's test rows than the predictions that need no training;
             with --method every site uses this method, also where it was advised to train alone.
         kit: the lead's kit, for the run of a federation; over Flower the server's kit, on the server's machine.

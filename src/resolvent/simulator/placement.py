@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from resolvent.algorithms.combinators.persistent_memory import Prepared
+from resolvent.algorithms.combinators.prepared import Prepared
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.problem.solvers import LocalSolver

@@ -11,8 +11,8 @@ from jaxtyping import Array
 from numpy.typing import ArrayLike, NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.persistent_memory import Prepared, prepare
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.combinators.prepared import Prepared, prepare
 from resolvent.algorithms.description import Description
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError

@@ -84,7 +84,7 @@ class CellRules:
         return CellRules({names.get(name, name): codes for name, codes in self.codes.items()},
                          frozenset(names.get(name, name) for name in self.text))
 
-    def is_of_all(self, name: str) -> bool:
+    def has_no_rule(self, name: str) -> bool:
         """Whether the column has no setting of its own, so that a file may be read without it."""
         return name not in self.codes and name not in self.text
 
@@ -150,7 +150,7 @@ def read_cells(frame: "pd.DataFrame", names: Iterable[str], rules: CellRules) ->
         ColumnError: a column is neither of numbers nor of text.
     """
     numeric = {name for name, dtype in zip(frame.columns, frame.dtypes, strict=True)
-               if isinstance(dtype, np.dtype) and dtype.kind in "biuf" and rules.is_of_all(name)}
+               if isinstance(dtype, np.dtype) and dtype.kind in "biuf" and rules.has_no_rule(name)}
     if rules.codes.get(ALL_COLUMNS):
         numeric = set()
     changed = {name: read_column_cells(name, frame[name], rules) for name in dict.fromkeys(names)

@@ -95,7 +95,7 @@ def _read_frame(data: bytes, separator: str, decimal: str, cells: CellRules,
         options: dict[str, Any] = {"sep": separator, "decimal": mark, "low_memory": False, "keep_default_na": False}
         frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), na_values=[*MISSING_WORDS], **options)
         # Types of single columns would give every column a block of its own, which is slow for 100,000 columns.
-        named = [c for c in frame.columns if not cells.is_of_all(c)]
+        named = [c for c in frame.columns if not cells.has_no_rule(c)]
         numeric = [c for c in frame.columns if c not in named and getattr(frame[c].dtype, "kind", "O") in "if"
                    ] if has_zeros else []
         if named or numeric:

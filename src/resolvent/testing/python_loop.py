@@ -17,7 +17,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.admission import update_norm
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState, algorithm_of_round
 from resolvent.algorithms.cohort import Cohort, check_cohort
-from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.combinators.prepared import with_memory
 from resolvent.algorithms.participation import Participation, draws
 from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.algorithms.round import (

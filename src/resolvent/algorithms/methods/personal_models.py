@@ -198,7 +198,7 @@ class APFL(AggregatingMethod):
         return oracle.model_after(tree.lerp(message, state.model, state.alpha), _MIXTURE)
 
 
-_MIXTURE = "mixture"  # name of the memory of the gradients at m_k; that of the gradients at w_k has the name ""
+_MIXTURE = "mixture"  # name of the memory of the gradients at m_k; the gradients at w_k have the name ""
 
 
 def _joined(memory: dict[str, PartyMemory]) -> dict[str, PartyMemory]:

@@ -48,15 +48,17 @@ def models_of_sites(summary: Mapping[str, Any], method: str | None = None,
         if site is not None and advice is not None and chosen == about:
             has_personal = "personal" in site["evidence"].get(chosen, {})
             use = SiteModel(advice["use"], advice["model"] == "shared" and has_personal)
-        elif site is not None and alone is not None and against(summary, site, chosen):
+        elif site is not None and alone is not None and reason_against(summary, site, chosen):
             use = SiteModel(alone)
         if use.method not in labels:  # a site of a federation has not trained it
             use = SiteModel(chosen)
-        models[name] = use._replace(against="" if site is None else against(summary, site, use.method, is_advised=True))
+        reason = "" if site is None else reason_against(summary, site, use.method, is_advised=True)
+        models[name] = use._replace(against=reason)
     return models
 
 
-def against(summary: Mapping[str, Any], site: Mapping[str, Any], method: str, *, is_advised: bool = False) -> str:
+def reason_against(summary: Mapping[str, Any], site: Mapping[str, Any], method: str, *,
+                   is_advised: bool = False) -> str:
     """Why a site should not use its model of a method; empty if nothing is against it.
 
     Args:

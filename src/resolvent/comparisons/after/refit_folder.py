@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from resolvent.comparisons.after.advised import against
+from resolvent.comparisons.after.advised import reason_against
 from resolvent.comparisons.after.refit_plan import RefitPlan, use_of_sites
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.judgement.metrics import format_value, title_of
@@ -144,7 +144,7 @@ def _advice_text(summary: Mapping[str, Any], method: str, site: str) -> str:
     judged = next((s for s in summary["sites"] if s["name"] == site), None)
     if judged is None:
         return ""
-    advice, reason = judged["advice"], against(summary, judged, method)
+    advice, reason = judged["advice"], reason_against(summary, judged, method)
     is_other = advice is not None and advice["use"] not in (method, None)
     text = f"; the advice to {site} is {advice['use']}" if is_other else ""
     return f"{text}; {reason}" if reason and (is_other or method == summary["alone"]) else text

@@ -1,7 +1,7 @@
 """What ``resolvent model refit`` trains again: the chosen method, its number of rounds, and the method of each site.
 
-The number of rounds is that with the best validation score. It is not scaled by the larger number of training rows: an
-epoch over more rows has more steps, so that the same number of rounds passes over each row as often as it did.
+The number of rounds is the one with the best validation score. It is not scaled by the larger number of training rows:
+an epoch over more rows has more steps, so that the same number of rounds passes over each row as often as it did.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.private_parties import is_private
-from resolvent.comparisons.after.advised import SiteModel, against, chosen_method, models_of_sites
+from resolvent.comparisons.after.advised import SiteModel, chosen_method, models_of_sites, reason_against
 from resolvent.errors import InputError, alternatives, quote, shorten
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def use_of_sites(summary: Mapping[str, Any], method: str | None = None, methods:
     models = models_of_sites(summary, method, methods)
     sites = {site["name"]: site for site in summary["sites"]}
     if anyway and method is not None:
-        models = {name: SiteModel(method, against=against(summary, sites[name], method) if name in sites else "")
+        models = {name: SiteModel(method, against=reason_against(summary, sites[name], method) if name in sites else "")
                   for name in models}
     chosen = method or chosen_method(summary)
     assert chosen is not None

@@ -53,7 +53,7 @@ class Predictor:
         the response is the hazard ratio to a row whose columns are zero, at the same site.
 
         Args:
-            frame: rows with the columns of the right side, and those of offset and exposure.
+            frame: rows with the columns of the right side, of the offset and of the exposure.
             scale: ``response`` for means, probabilities and hazard ratios, ``link`` for linear predictors.
 
         Returns:

@@ -47,7 +47,7 @@ class Regression(Fit):
         """Predict new rows: the mean of each with its standard error (delta method) and interval.
 
         Args:
-            rows: a table with the columns of the right side of the formula, and those of offset and exposure.
+            rows: a table with the columns of the formula's right side, of the offset and of the exposure.
             scale: ``response`` for means, probabilities (for two classes, of the second) and hazard ratios, or ``link``
                 for linear predictors.
 

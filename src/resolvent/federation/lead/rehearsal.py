@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.persistent_memory import prepare
+from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import folder_name

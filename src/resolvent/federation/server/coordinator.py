@@ -27,7 +27,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
-from resolvent.algorithms.combinators.persistent_memory import prepare
+from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import working_parties
 from resolvent.errors import InputError, shorten

@@ -33,7 +33,7 @@ from jaxtyping import PyTree
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
-from resolvent.algorithms.combinators.persistent_memory import prepare
+from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.keys import GENERATOR
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.limits import (

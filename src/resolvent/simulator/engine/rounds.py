@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.persistent_memory import with_memory
+from resolvent.algorithms.combinators.prepared import with_memory
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine import compiled_rounds as engine

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, local_solvers
-from resolvent.algorithms.combinators.persistent_memory import prepare
+from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
