@@ -263,7 +263,7 @@ def _refuse_spellings(reports: Mapping[str, RowsReport], formula: Formula, text:
                 names.setdefault(f"values of {quote(column)}", {}).update(dict.fromkeys(levels))
     for title, of_kind in names.items():
         for group in spelling_groups(of_kind):
-            raise InputError(f"the {title} {', '.join(map(repr, group))} differ only in upper and lower case or "
+            raise InputError(f"the {title}: {' and '.join(map(repr, group))} differ only in upper and lower case or "
                              "blanks: write them alike in the table")
 
 
