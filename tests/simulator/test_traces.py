@@ -16,7 +16,8 @@ from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 
 LIBRARY = Path(rv.__file__).parent
-PROBLEM = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(2), 3 * jnp.eye(2)]), jnp.array([[1.0, 2.0], [0.0, 1.0]]))
+# A program that another test has traced in this process is not traced again: no other test has 11 coordinates.
+PROBLEM = rv.problems.QuadraticProblem(jnp.stack([jnp.eye(11), 3 * jnp.eye(11)]), jnp.zeros((2, 11)).at[0, 1].set(1.0))
 
 
 class Own(SharedModelMethod):
