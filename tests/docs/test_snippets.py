@@ -42,7 +42,7 @@ def compiled(block: Block, page: Path) -> types.CodeType:
 
 # Pages whose blocks train for more than a second.
 SLOW = {"CONTRIBUTING.md", "README.md", *(f"docs/{name}.md" for name in (
-    "after", "api/asynchronous", "api/own_parts", "api/participation", "api/portfolio", "api/solvers", "architecture",
+    "after", "api/algorithm", "api/asynchronous", "api/own_parts", "api/participation", "api/portfolio", "api/solvers",
     "data", "decisions", "diagnostics", "ditto", "experiments", "datashield", "federation", "fedjax", "flower", "index",
     "metrics", "nvflare", "paper", "pfl", "pfllib", "predict", "pretrained", "privacy", "regression", "research",
     "scaling", "scikit-learn", "theory", "tuning", "unification"))}
