@@ -42,6 +42,40 @@ def test_what_only_other_programs_write_is_answered_with_what_to_write(formula, 
     assert advice in str(refused.value)
 
 
+TERMS = " + ".join(f"x{i}" for i in range(22))
+
+
+@pytest.mark.parametrize(("right", "found"), [
+    ("I(9**9**9)", "'9 ** 9 ** 9' is a power of a number"), ("I(9**9*x)", "'9 ** 9' is a power of a number"),
+    ("I(0**(age - 93.4))", "is a power of a number"), ("I(0**abs(age - 93.4))", "contains 'abs'"),
+    ("abs(age)", "contains 'abs'"), ("I(x > 3)", "contains"), ("I(x // 2)", "contains 'FloorDiv'"),
+    ("I(x % 2)", "contains 'Mod'"), ("I(True * x)", "contains 'True'"), ("log(x, x)", "contains 'log(x, x)'"),
+    ("log(x, out=x)", "contains"), ("I(x**y)", "an exponent that is not a written number"),
+    ("I(x**4)", "from -3 to 3"), ("I(x**0)", "from -3 to 3"), ("I((x**2)**0.5)", "a power of a power"),
+    ("sqrt((x - 3)**2)", "a root of a power"), ("sqrt((x - 3) * (x - 3))", "a root of a power"),
+    ("exp(log(sqrt(x)))", "nested deeper than 2"), ("bs(log(bs(x, df=3)), df=3)", "contains"),
+    (f"({TERMS})**11", "exponent is not a number from 1 to 3"), (f"({TERMS})**2", "more than 200 terms"),
+    (TERMS.replace("+", "*"), "more than 200 terms"), ("(a + b)**c", "exponent"),
+    ("I(" + "-" * 3000 + "x)", "cannot be read"), ("(" * 500 + "x" + ")" * 500, "cannot be read"),
+    ("x" * 20_000, "20004 characters")], ids=range(26))
+def test_a_formula_is_judged_before_anything_is_computed(right, found):
+    """What would compute without end, mark single rows or hide a comparison is refused by name, from its text."""
+    with pytest.raises(rv.InputError) as refused:
+        parse_formula(f"y ~ {right}")
+    assert found in str(refused.value)
+
+
+def test_numbers_and_columns_of_a_formula_are_counted():
+    formula = parse_formula("y ~ log(x + 1) + I((x - 3)**2) + I((x - 3) * z) + exp(-0.5 * z) + C(`ward no`):sex + "
+                            "I(x**-2):z")
+    assert formula.constants == 3  # 1, 3, 0.5; an exponent is none
+    assert formula.count_columns({"ward no": [*"abc"], "sex": [*"fm"]}) == 6 + 6
+    frame = pd.DataFrame({"site": np.repeat([*"AB"], 600), "ward": np.tile([f"w{i}" for i in range(60)], 20),
+                          "bed": np.repeat([*"abcd"], 300), "y": np.arange(1200.0)})
+    with pytest.raises(rv.InputError, match=r"up to 241 columns .*: it may have 200"):
+        rv.regress(frame, "y ~ ward:bed", party="site", family="gaussian")
+
+
 def test_products_of_categories_and_quoted_marks_are_formulas():
     assert parse_formula("y ~ (a + b)**2 + I((a + b)**2) + `a^b|c`").variables == ("a", "b", "a^b|c")
     assert parse_formula("Surv(t.days, `died ~`) ~ 1.5:crp.mg").response.columns == ["t.days", "died ~"]

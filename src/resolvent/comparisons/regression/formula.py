@@ -1,13 +1,24 @@
 """Formulas such as ``outcome ~ age + C(ward) + age:sex``: what they may contain, and the design that follows.
 
 formulaic builds the columns. It evaluates factors as Python, and a formula can come from the lead of a federation, so a
-formula is checked first: names of columns, numbers, arithmetic and a few functions, nothing else.
+formula is checked before anything is computed, and its cost is bounded. It may contain
+
+- names of columns, numbers, ``+ - * / :``, ``C()`` and the functions of ``FUNCTIONS``; no comparison, and no ``abs``,
+  whose kink would let a column mark the rows on one side of a number;
+- powers of a column whose exponent is a written number from -3 to 3, not zero. A power of a number is written as a
+  number;
+- functions and powers in functions and powers to a depth of two; no power of a power, nor root of a power, which are
+  ``abs`` in other words;
+- at most 200 terms, and 200 columns with the levels of the categories.
+
+The numbers in a formula are parameters that somebody has chosen: a site counts them with the coefficients.
 """
 
 import ast
+import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,10 +30,11 @@ from resolvent.errors import InputError, alternatives, quote
 if TYPE_CHECKING:
     import pandas as pd
 
-FUNCTIONS = {"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "exp": np.exp, "sqrt": np.sqrt,
-             "abs": np.abs}
-_NODES = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.operator,
-          ast.unaryop, ast.keyword)
+FUNCTIONS = {"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "exp": np.exp, "sqrt": np.sqrt}
+MAX_COLUMNS = 200
+_MAX_LENGTH, _MAX_DEPTH, _MAX_POWER = 10_000, 2, 3
+_NODES = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call, ast.Add, ast.Sub,
+          ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
 _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to write here
     r"\^": "write ** for a power: I(age**2), or (a + b)**2 for the products of columns",
     r"\|": "leave the bar out: fit.heterogeneity().random_intercept() fits a random intercept for each site",
@@ -41,7 +53,6 @@ _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to
 }
 _QUOTED = re.compile(r"`[^`]*`")
 _SIDES = re.compile(r"~(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # not between backticks
-_CALL = re.compile(r"[A-Za-z_]\w*\([^()]*\)")
 _NAME_WITH_DOTS = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)+(?![\w.]|\s*\()")  # such as crp.mg
 _SURVIVAL = re.compile(r"Surv\(\s*(`[^`]+`|[^(),`]+?)\s*,\s*(`[^`]+`|[^(),`]+?)\s*\)")
 
@@ -72,6 +83,7 @@ class Formula:
         response: its left side.
         variables: the columns of the right side.
         categories: those in ``C()``.
+        constants: how many different numbers its factors contain, exponents aside.
     """
 
     text: str
@@ -79,6 +91,18 @@ class Formula:
     right: Any
     variables: tuple[str, ...]
     categories: frozenset[str]
+    constants: int = 0
+
+    def count_columns(self, levels: Mapping[str, Sequence[str]]) -> int:
+        """An upper bound of the number of columns.
+
+        Args:
+            levels: column of categories -> its levels.
+        """
+        def count(expression: str) -> int:
+            return len(levels.get(re.sub(r"^C\((.*)\)$", r"\1", expression).strip("`"), ("",)))
+
+        return sum(math.prod(count(factor.expr) for factor in term.factors) for term in self.right)
 
 
 class Design(NamedTuple):
@@ -109,29 +133,32 @@ def parse_formula(text: str) -> Formula:
     if len(others) != 1 or not left.strip() or not right.strip():
         raise InputError(f"the formula {quote(text)} needs a label and one right side: write such as "
                          "outcome ~ age + C(ward)")
-    _refuse_powers_of_a_column(right, text)
+    if len(text) > _MAX_LENGTH:
+        raise InputError(f"the formula has {len(text)} characters: it may have {_MAX_LENGTH}")
+    _check_terms(right, text)
     try:
         parsed = formulaic.Formula(right.strip())
         terms = list(parsed)
     except formulaic.errors.FormulaicError as error:
         raise InputError(f"the formula {quote(text)} cannot be read: {_one_line(error)}") from error
-    except (TypeError, SyntaxError, AttributeError) as error:
+    except (TypeError, SyntaxError, AttributeError, RecursionError, MemoryError) as error:
         raise InputError(f"the formula {quote(text)} cannot be read: use + : * ( ) and C(column)") from error
     factors = [factor for term in terms for factor in term.factors]
     variables: dict[str, None] = {}
     categories, numbers = set[str](), set[str]()  # in C(), and in other calls and arithmetic
+    constants = set[float]()
     for factor in factors:
         if factor.eval_method.value == "lookup":
             variables[factor.expr] = None
         elif factor.eval_method.value == "python":
-            columns, is_category = _check_factor(factor.expr, text)
+            columns, is_category = _check_factor(factor.expr, text, constants)
             variables.update(dict.fromkeys(columns))
             (categories if is_category else numbers).update(columns)
     numbers |= {factor.expr for factor in factors if factor.eval_method.value == "lookup"}
     if both := sorted(categories & numbers):
         raise InputError(f"{quote(both[0])} is a category in C() and a number elsewhere in {quote(text)}: make a copy "
                          "of the column in the table")
-    return Formula(text, _response(left.strip()), parsed, tuple(variables), frozenset(categories))
+    return Formula(text, _response(left.strip()), parsed, tuple(variables), frozenset(categories), len(constants))
 
 
 def design_of(formula: Formula, frame: "pd.DataFrame") -> Design:
@@ -186,14 +213,57 @@ def _in_our_words(text: str) -> str:
     return "".join(part if i % 2 else _NAME_WITH_DOTS.sub(r"`\g<0>`", part) for i, part in enumerate(between))
 
 
-def _refuse_powers_of_a_column(right: str, text: str) -> None:
-    """Refuse ``age**2`` outside I(), which is a product of categories: formulas of R and patsy read it as ``age``."""
-    rest, calls = _QUOTED.sub("name", right), 1
-    while calls:
-        rest, calls = _CALL.subn("name", rest)
+def _check_terms(right: str, text: str) -> None:
+    """Refuse too many terms, from the text alone, and ``age**2`` outside I().
+
+    That is a product of categories: formulas of R and patsy read it as ``age``.
+    """
+    rest = _without_calls(_QUOTED.sub("name", right))
     if re.search(r"\w\s*\*\*", rest):
         raise InputError(f"the formula {quote(text)} has a power outside I(), which means products of columns: write "
                          "I(age**2)")
+    rest = re.sub(r"[^\W\d]\w*", "name", rest).replace(":", "@")  # of the same precedence in Python as *
+    try:
+        count = _count_terms(ast.parse(rest.strip(), mode="eval").body, text)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise InputError(f"the formula {quote(text)} cannot be read: use + : * ( ) and C(column)") from error
+    if count > MAX_COLUMNS:
+        raise InputError(f"the formula {quote(text)} has more than {MAX_COLUMNS} terms: leave some out")
+
+
+def _count_terms(node: ast.expr, text: str) -> int:
+    """An upper bound of the number of terms at every step of the expansion of a part, more than any of its parts has.
+
+    The parts a and b of m and n terms have m + n terms as a + b, m n as a:b, m + n + m n as a*b; and (a)**k has the
+    products of up to k of its m terms, sum_{j=1}^{k} C(m, j).
+    """
+    if isinstance(node, ast.UnaryOp):
+        return _count_terms(node.operand, text)
+    if not isinstance(node, ast.BinOp):
+        return 1
+    m = _count_terms(node.left, text)
+    if isinstance(node.op, ast.Pow):
+        power = node.right.value if isinstance(node.right, ast.Constant) else None
+        if type(power) is not int or not 1 <= power <= _MAX_POWER:
+            raise InputError(f"the formula {quote(text)} has a power of terms whose exponent is not a number from 1 "
+                             f"to {_MAX_POWER}: write the products that you need, such as a:b")
+        return sum(math.comb(m, j) for j in range(1, power + 1))
+    n = _count_terms(node.right, text)
+    if isinstance(node.op, ast.Add | ast.Sub):
+        return m + n
+    return m * n if isinstance(node.op, ast.MatMult) else m + n + m * n
+
+
+def _without_calls(text: str) -> str:
+    """The text with a name instead of every call of a function, whatever is between its parentheses."""
+    kept, inside = "", list[bool]()  # for each open parenthesis, whether it is of a call
+    for sign in text:
+        if sign == "(":
+            inside.append(any(inside) or bool(re.search(r"\w$", kept)))
+        kept += "" if any(inside) else sign
+        if sign == ")" and inside:
+            inside.pop()
+    return kept
 
 
 def _response(left: str) -> Response:
@@ -205,22 +275,25 @@ def _response(left: str) -> Response:
     return Response(left.strip("`"))
 
 
-def _check_factor(expression: str, text: str) -> tuple[list[str], bool]:
-    """The columns of a factor, and whether it is a category: ``C(column)``."""
+def _check_factor(expression: str, text: str, constants: set[float]) -> tuple[list[str], bool]:
+    """The columns of a factor, and whether it is a category: ``C(column)``; adds the numbers in it to ``constants``."""
     columns: list[str] = []
     quoted = [name[1:-1] for name in _QUOTED.findall(expression)]
     plain = _QUOTED.sub(lambda m: f"quoted_{quoted.index(m[0][1:-1])}", expression)
     try:
         tree = ast.parse(plain, mode="eval")
-    except SyntaxError as error:
+    except (SyntaxError, RecursionError, MemoryError) as error:
         raise InputError(f"{quote(expression)} in the formula {quote(text)} cannot be read") from error
     calls = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         is_function = isinstance(node, ast.Name) and id(node) in calls
         allowed = not isinstance(node, ast.Call) or isinstance(node.func, ast.Name)
         if not isinstance(node, _NODES) or not allowed or (
-                is_function and isinstance(node, ast.Name) and node.id not in {"C", "I", *FUNCTIONS}):
-            part = node.id if isinstance(node, ast.Name) else ast.unparse(node)
+                is_function and isinstance(node, ast.Name) and node.id not in {"C", "I", *FUNCTIONS}) or (
+                isinstance(node, ast.Constant) and type(node.value) not in (int, float)) or (
+                isinstance(node, ast.Call) and (node.keywords or len(node.args) != 1)):
+            part = (node.id if isinstance(node, ast.Name) else type(node).__name__
+                    if isinstance(node, ast.operator | ast.unaryop | ast.cmpop | ast.boolop) else ast.unparse(node))
             raise InputError(f"{quote(expression)} in the formula {quote(text)} contains {quote(part)}: a formula "
                              f"may contain columns, numbers, arithmetic, C(), I() and {', '.join(FUNCTIONS)}; "
                              "functions that estimate something from rows, such as scale(), would need the rows of "
@@ -233,7 +306,55 @@ def _check_factor(expression: str, text: str) -> tuple[list[str], bool]:
     if has_category and not _is_plain_category(tree.body):
         raise InputError(f"{quote(expression)} in the formula {quote(text)}: C() has the name of one column, such as "
                          "C(ward)")
+    if reason := _too_steep(tree.body, 0):
+        raise InputError(f"{quote(expression)} in the formula {quote(text)}: {reason}")
+    exponents = {id(part) for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+                 for part in ast.walk(node.right)}
+    constants.update(number for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in exponents
+                     if (number := _number(node)) is not None)
     return columns, has_category
+
+
+def _too_steep(node: ast.AST, depth: int) -> str:
+    """Why a factor may not be computed; empty if it may.
+
+    Args:
+        depth: number of functions and powers around the node.
+    """
+    is_power = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
+    is_function = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in ("C", "I")
+    if isinstance(node, ast.BinOp) and is_power:
+        if not any(isinstance(part, ast.Name) for part in ast.walk(node.left)):
+            return f"{quote(ast.unparse(node))} is a power of a number: write its value"
+        exponent = _number(node.right)
+        if exponent is None or not 0 < abs(exponent) <= _MAX_POWER:
+            return (f"{quote(ast.unparse(node))} has an exponent that is not a written number from -{_MAX_POWER} to "
+                    f"{_MAX_POWER}: write such as age**2")
+        if _holds_power(node.left):
+            return f"{quote(ast.unparse(node))} is a power of a power: write one power"
+    if isinstance(node, ast.Call) and is_function and node.func.id == "sqrt" and _holds_power(node.args[0]):  # type: ignore[attr-defined]
+        return f"{quote(ast.unparse(node))} is a root of a power: write the power"
+    depth += is_power or is_function
+    if depth > _MAX_DEPTH:
+        return f"functions and powers are nested deeper than {_MAX_DEPTH}: make the column in the table"
+    return next((reason for child in ast.iter_child_nodes(node) if (reason := _too_steep(child, depth))), "")
+
+
+def _holds_power(node: ast.AST) -> bool:
+    """Whether there is a power in an expression, also as a product of an expression with itself."""
+    return any(isinstance(part, ast.BinOp) and (isinstance(part.op, ast.Pow) or (
+        isinstance(part.op, ast.Mult | ast.Div) and all(any(isinstance(name, ast.Name) for name in ast.walk(side))
+                                                        for side in (part.left, part.right))))
+               for part in ast.walk(node))
+
+
+def _number(node: ast.expr) -> float | None:
+    """A written number, with a sign if it has one; otherwise None."""
+    is_negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    if not isinstance(value, ast.Constant) or isinstance(value.value, bool) or not isinstance(value.value, int | float):
+        return None
+    return -float(value.value) if is_negative else float(value.value)
 
 
 def _is_plain_category(node: ast.expr) -> bool:

@@ -15,7 +15,14 @@ from resolvent.comparisons.regression.agreement import (
     describe_rows,
     level_names,
 )
-from resolvent.comparisons.regression.formula import Design, Formula, check_columns, design_of, parse_formula
+from resolvent.comparisons.regression.formula import (
+    MAX_COLUMNS,
+    Design,
+    Formula,
+    check_columns,
+    design_of,
+    parse_formula,
+)
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import RegressionSettings
@@ -175,6 +182,9 @@ def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str
 
     for name, known in levels.items():
         frame = frame.assign(**{name: pd.Categorical(_known_levels(frame[name], known), categories=[*known])})
+    if (count := formula.count_columns(levels)) > MAX_COLUMNS:
+        raise InputError(f"the formula {quote(formula.text)} has up to {count} columns with the levels of its "
+                         f"categories: it may have {MAX_COLUMNS}")
     names, x = design_of(formula, frame)
     columns = [j for j, name in enumerate(names) if not (has_baseline and name == "Intercept")]
     if not columns:
