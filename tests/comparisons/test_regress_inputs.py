@@ -239,6 +239,12 @@ def without(frame, column, rows, value=np.nan):
     (lambda f: f, "Surv(weeks, status) ~ age", r"not '1', '2': reference=\{'status': '1'\} says that '1' means"),
     (lambda f: f[f["born"] == "no"], "Surv(weeks, born) ~ age", "no event occurred: 'born' is 'no'"),
     (lambda f: without(f, "weeks", 0, 0.0), "Surv(weeks, born) ~ age", "1 values that are not positive numbers"),
+    (lambda f: f.assign(age=pd.to_timedelta(f["age"], unit="D")), "weight ~ age", "'age' holds dates"),
+    (lambda f: f.assign(age=f["age"] + 1j), "weight ~ age", "column 'age' holds complex values"),
+    (lambda f: f.assign(smokes=pd.Series([True, 1, 0] * 20, dtype=object)), "weight ~ smokes",
+     "column 'smokes' holds mixed-integer"),
+    (lambda f: f.assign(smokes=[b"n", b"y"] * 30), "weight ~ smokes", "column 'smokes' holds bytes values"),
+    (lambda f: f.assign(weight=f["weight"] + 1j), "weight ~ age", "the label 'weight' holds complex values"),
     (lambda f: f, "twins ~ age + C(born)", "odds are those of '2' against '1'")])
 def test_rows_that_decide_what_is_fitted_are_named(births, change, formula, words):
     try:
@@ -246,6 +252,12 @@ def test_rows_that_decide_what_is_fitted_are_named(births, change, formula, word
     except rv.InputError as error:
         text = str(error)
     assert re.search(words, text), text
+
+
+def test_labels_of_rows_may_repeat_and_columns_may_be_those_of_arrow(births):
+    expected = rv.regress(births, "weight ~ age + smokes", party="site").estimates.tolist()
+    for frame in (births.set_axis([0] * 60), births.convert_dtypes(dtype_backend="pyarrow")):
+        assert rv.regress(frame, "weight ~ age + smokes", party="site").estimates.tolist() == expected
 
 
 def test_rows_left_out_are_counted_by_site_and_events_are_said(births):
@@ -312,6 +324,21 @@ def test_a_saved_regression_predicts_a_file(births, tmp_path, call):
         collinear.predict(births)
     refused = call("model", "predict", "fit", "new.csv", "--method", "FedAvg", "--overwrite", cwd=tmp_path)
     assert "is a regression" in refused.err
+
+
+def test_missing_codes_of_the_fit_are_missing_in_new_rows(births, tmp_path, call):
+    codes = {"age": [-999], "*": ["?"]}
+    frame = without(without(births, "age", 0, -999.0), "smokes", 1, "?")
+    fit = rv.regress(frame, "weight ~ age + smokes", party="site", missing=codes)
+    complete = rv.regress(births.iloc[2:], "weight ~ age + smokes", party="site")
+    assert fit.estimates.tolist() == complete.estimates.tolist()
+    assert fit.predict(frame)["prediction"].isna().tolist() == [True, True] + [False] * 58
+    fit.save(tmp_path / "fit")
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    shown = call("model", "predict", "fit", "new.csv", cwd=tmp_path)
+    assert "2 rows with missing values: no prediction" in shown.err, shown.err
+    with pytest.raises(rv.InputError, match=r"'smokes' has the level '\.', which the regression"):
+        fit.predict(without(births, "smokes", 1, "."))
 
 
 def test_with_a_ridge_every_coefficient_has_an_estimate(separated):

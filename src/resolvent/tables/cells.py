@@ -45,6 +45,8 @@ _DECORATED = {
     "numbers with a currency": (re.compile(
         rf"({_CURRENCIES})\s*{_ANY_NUMBER}|{_ANY_NUMBER}\s*({_CURRENCIES})", re.IGNORECASE), _ALONE),
     "numbers with a unit": (re.compile(rf"{_ANY_NUMBER}\s*({_UNITS})", re.IGNORECASE), _ALONE),
+    "numbers with a sign that is not the minus of a keyboard": (re.compile(rf"[\u2212\u2012-\u2015]\s*{_ANY_NUMBER}"),
+                                                                "write - before them"),
     "two numbers in a cell": (re.compile(r"\d{2,3}\s*/\s*\d{2,3}"), "make a column of each"),
 }
 _LIMIT = re.compile(rf"(<|>|≤|≥|<=|>=|~)\s*{_ANY_NUMBER}")
@@ -177,7 +179,7 @@ def read_column_cells(name: str, column: "pd.Series[Any]", rules: CellRules) -> 
     import pandas as pd
     from pandas.api import types
 
-    column = _numpy_column(column)
+    column = numpy_column(column)
     if isinstance(column.dtype, pd.CategoricalDtype):
         return _read_categories(name, column, rules)
     if column.dtype.kind in "biuf":
@@ -330,7 +332,7 @@ def text_of_value(value: Any) -> str:
     return str(int(value)) if is_whole else str(value)
 
 
-def _numpy_column(column: "pd.Series[Any]") -> "pd.Series[Any]":
+def numpy_column(column: "pd.Series[Any]") -> "pd.Series[Any]":
     """The column without pandas' extension types, such as those of Arrow; categories and time zones stay."""
     import pandas as pd
     from pandas.api import types

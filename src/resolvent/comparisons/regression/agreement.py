@@ -5,8 +5,8 @@ A simulation makes the same agreement between its sites, so that a federation ha
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -16,7 +16,7 @@ from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
 from resolvent.errors import InputError, alternatives, count_of, quote, shorten
 from resolvent.regression.families import FAMILIES
-from resolvent.tables.cells import spelling_groups, yaml_name
+from resolvent.tables.cells import CellRules, Code, spelling_groups, yaml_name
 from resolvent.tables.party_tables import natural_order
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class RowsAgreement:
         left_out: site -> its number of rows with missing values, if there are any.
         offset: the offset that stands for those of all rows: with the logarithm as link that of the mean exposure,
             otherwise the mean.
+        missing: column, or ``*`` -> the cells that stand for a missing value in all tables.
     """
 
     levels: Mapping[str, list[str]]
@@ -90,6 +91,7 @@ class RowsAgreement:
     sites: Mapping[str, int]
     left_out: Mapping[str, int]
     offset: float = 0.0
+    missing: Mapping[str, Sequence[Code]] = field(default_factory=dict)
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "RowsAgreement":
@@ -139,14 +141,14 @@ def _describe_label(frame: "pd.DataFrame", formula: Formula,
 
 
 def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings: RegressionSettings,
-                  text: Collection[str] = ()) -> RowsAgreement:
+                  cells: CellRules = CellRules()) -> RowsAgreement:  # noqa: B008
     """What all sites use.
 
     Args:
         reports: site -> its report, in the order of the parties.
-        text: columns whose levels may differ in upper and lower case only.
+        cells: what the cells of all tables mean; the levels of columns of text may differ in case only.
     """
-    _refuse_spellings(reports, formula, text)
+    _refuse_spellings(reports, formula, cells.text)
     levels: dict[str, list[str]] = {}
     for name in formula.variables:
         texts = [site for site, report in reports.items() if name in report.levels]
@@ -186,7 +188,7 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
             else math.fsum(report.total for report in reports.values()) / rows)
     return RowsAgreement(levels, family, classes, mean, {site: report.rows for site, report in reports.items()},
                          {site: report.left_out for site, report in reports.items() if report.left_out},
-                         _typical_offset(family, reports, rows))
+                         _typical_offset(family, reports, rows), dict(cells.codes))
 
 
 def _typical_offset(family: str, reports: Mapping[str, RowsReport], rows: int) -> float:

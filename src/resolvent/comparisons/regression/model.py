@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from resolvent.comparisons.regression.agreement import RowsAgreement
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.regression.families import FAMILIES, Family, Multinomial
+from resolvent.tables.cells import CellRules, Code
 
 _BLOCK = 2048  # rows that are computed at a time, at most
 
@@ -30,6 +31,7 @@ class RegressionModel:
         event: for times, the value that says that the event occurred.
         levels: column of categories -> its levels, base first.
         added: offset and exposure -> the column, if there is one.
+        missing: column, or ``*`` -> the cells that stand for a missing value, also in new rows.
     """
 
     formula: str
@@ -45,6 +47,12 @@ class RegressionModel:
     event: str
     levels: Mapping[str, list[str]]
     added: Mapping[str, str]
+    missing: Mapping[str, Sequence[Code]]
+
+    @property
+    def cells(self) -> CellRules:
+        """What the cells of new rows mean."""
+        return CellRules(self.missing, frozenset(self.levels))
 
     @property
     def family(self) -> Family | None:
@@ -113,7 +121,7 @@ class RegressionModel:
         return cls(settings.formula, tuple(columns), agreement.family, tuple(classes),
                    tuple(agreement.classes.values()), agreement.mean, tuple(agreement.sites),
                    tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
-                   dict(agreement.levels), settings.added)
+                   dict(agreement.levels), settings.added, dict(agreement.missing))
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "RegressionModel":

@@ -17,7 +17,7 @@ from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import check_named, encode_features, read_columns
 from resolvent.errors import InputError, alternatives, quote
-from resolvent.tables.cells import CellRules, read_cells, with_unique_names
+from resolvent.tables.cells import read_cells, with_unique_names
 from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Predictor:
         frame = with_unique_names(frame)
         for name in self.columns:
             check_named(frame, name, "of the formula, the offset or the exposure")
-        frame = read_cells(frame, self.columns, CellRules(text=frozenset(model.levels)))
+        frame = read_cells(frame, self.columns, model.cells)
         is_complete = np.asarray(frame[self.columns].notna().all(axis=1), bool)
         complete = frame[self.columns][is_complete].reset_index(drop=True)
         names, x = encode_features(complete, formula, model.levels, has_baseline=model.family is None)
@@ -166,7 +166,7 @@ def predict_file(folder: Path, rows: str, out: Path, text: TextFormat, scale: Sc
 
     check_output(out, overwrite=overwrite)
     predictor = Predictor.load(folder)
-    frame = read_columns(rows, predictor.columns, text, CellRules(text=frozenset(predictor.model.levels)))
+    frame = read_columns(rows, predictor.columns, text, predictor.model.cells)
     table = predictor.predict(frame, scale)
     table.insert(0, "row", [str(row) for row in frame.index])
     write_predictions(out, table, {"regression": str(folder), "formula": predictor.model.formula, "scale": scale,

@@ -1,6 +1,6 @@
 """``regress``: fit a regression over sites by sums."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from resolvent.regression.newton import FederatedNewton
 from resolvent.regression.objective import FitSums, RegressionProblem
 from resolvent.simulator.record.events import EvaluationEvent
 from resolvent.simulator.run import simulate
+from resolvent.tables.table_options import cell_rules
 from resolvent.tables.text_formats import TextFormat
 
 
@@ -26,6 +27,7 @@ from resolvent.tables.text_formats import TextFormat
 def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto", errors: Errors = "model",
             level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
             exposure: str | None = None, reference: Mapping[str, Any] | None = None,
+            missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
     """Fit a regression over sites, exactly as from the pooled rows, by sums that the sites send.
 
@@ -49,6 +51,9 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
+        missing: cells that stand for a missing value, such as ``['?', -999]``, beside empty ones and words such as NA;
+            or column -> such a list. Predictions leave the same cells out.
+        text: columns that are categories whatever their values look like, such as codes.
         text_format: how a text file is written; default: recognised from the file.
 
     Raises:
@@ -61,7 +66,8 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     settings = RegressionSettings(
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
         reference=None if reference is None else {name: str(base) for name, base in reference.items()})
-    return fit_rows(read_rows(data, settings, party=party, format=text_format), settings)
+    cells = cell_rules(missing, text)
+    return fit_rows(read_rows(data, settings, party=party, format=text_format, cells=cells), settings)
 
 
 def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:

@@ -1,6 +1,7 @@
 """From a table and a formula to the regression of every site."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +30,8 @@ from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.regression.cox import CoxRegression
 from resolvent.regression.objective import RegressionProblem, RowRegression
-from resolvent.tables.cells import CellRules, read_cells, with_unique_names
-from resolvent.tables.columns import is_date
+from resolvent.tables.cells import CellRules, ColumnError, read_cells, with_unique_names
+from resolvent.tables.columns import label_kind, read_feature
 from resolvent.tables.party_tables import natural_order, read_owners
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.text_formats import TextFormat
@@ -107,17 +108,17 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
     frame = _frame(data, formula, party, [*settings.added.values()], format, cells)
     check_named(frame, party, "party")
     complete = complete_rows(frame, formula, settings, [party], cells)
-    all_owners = pd.Series(read_owners(read_cells(frame, [party], cells), party), frame.index)
-    owners, counts = all_owners[complete.index], all_owners.value_counts()
-    for name, rows in frame.groupby(all_owners):
-        if not owners.eq(name).any():
-            raise NoCompleteRowError(rows, [*complete], str(name))
+    all_owners, owners = read_owners(read_cells(frame, [party], cells), party), pd.Series(read_owners(complete, party))
+    counts = Counter(all_owners.tolist())
+    for name in counts:
+        if name not in owners.values:
+            raise NoCompleteRowError(frame[all_owners == name], [*complete], name)
     names = sorted(owners.unique(), key=natural_order)
     order = np.argsort(owners.map({name: k for k, name in enumerate(names)}), kind="stable")
     complete, owners = complete.iloc[order].reset_index(drop=True), owners.iloc[order].reset_index(drop=True)
-    reports = {name: describe_rows(rows, formula, settings, int(counts[name]) - len(rows))
+    reports = {name: describe_rows(rows, formula, settings, counts[name] - len(rows))
                for name, rows in complete.groupby(owners, sort=False)}
-    agreement = agree_on_rows(reports, formula, settings, cells.text)
+    agreement = agree_on_rows(reports, formula, settings, cells)
     return encode_rows(complete, formula, settings, agreement, [*agreement.sites.values()])
 
 
@@ -139,13 +140,19 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
         check_named(frame, name, "offset or exposure")
     used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.added.values()]))
     frame = read_cells(frame[used], used, cells)
-    for name in formula.variables:
-        if is_date(frame[name]):
+    for name in [*formula.variables, *settings.added.values()]:
+        try:
+            read_feature(name, frame[name], max_levels=None)
+        except ColumnError as error:
+            if error.kind != "dates":
+                raise
             raise InputError(f"{quote(name)} holds dates, each of which would be a category: replace it by a number, "
-                             "such as the days since a first day, or the year")
+                             "such as the days since a first day, or the year") from error
     complete = frame.dropna().infer_objects()
     if complete.empty:
         raise NoCompleteRowError(frame, used)
+    for name in formula.response.columns:
+        label_kind(name, complete[name])
     return complete
 
 

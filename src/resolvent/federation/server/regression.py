@@ -86,7 +86,7 @@ def _agree(job: FederationJob, regression: FederatedRegression, transport: Trans
         raise FederationRefusedError(f"the table of {', '.join(changed)} has changed since the run {job.run} began: "
                                      "start a new run with another --out")
     try:
-        agreement = agree_on_rows(reports, regression.formula, regression.settings, regression.table.cells.text)
+        agreement = agree_on_rows(reports, regression.formula, regression.settings, regression.table.cells)
     except InputError as error:
         raise FederationRefusedError(str(error)) from error
     folder.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,8 @@ def dry_regression(file: SiteFile, name: str, regression: FederatedRegression,
         try:
             run.check_limits()
             report = RowsReport.from_plain(run.report())
-            run.prepare(asdict(agree_on_rows({name: report}, regression.formula, regression.settings)))
+            run.prepare(asdict(agree_on_rows({name: report}, regression.formula, regression.settings,
+                                             regression.table.cells)))
             yield run
         finally:
             run.close()

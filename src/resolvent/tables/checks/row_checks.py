@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.tables.cells import numpy_column
 from resolvent.tables.checks.finding import Finding, examples, text_of
 from resolvent.tables.checks.table_view import TableColumn, TableView
 from resolvent.tables.columns import is_date, is_empty
@@ -61,7 +62,7 @@ def check_persons(frame: "pd.DataFrame", columns: Iterable[str], site_of: NDArra
     """
     shares = np.bincount(site_of[site_of >= 0]) / max((site_of >= 0).sum(), 1)
     for name in columns:
-        column = frame[name]
+        column = numpy_column(frame[name])
         is_used = ~is_empty(column) & (site_of >= 0)
         is_number = column.dtype.kind in "iuf"
         if column.dtype.kind in "bMmc" or (is_number and not (column[is_used] % 1 == 0).all()):
