@@ -1,4 +1,4 @@
-"""Table and picture of benchmarks/convolutions.py, from its files alone; the page docs/cpu-rewrites.md has both."""
+"""Table and picture of benchmarks/convolutions.py, from its files alone; src/xla_cpu_rewrites/README.md has both."""
 
 import json
 import platform

@@ -268,24 +268,17 @@ def convolutions() -> str:
 
 # Accuracy.
 
-def digits() -> str:
-    """The comparison of the first pages."""
-
-    def counts(row: Row) -> Sequence[Any]:
-        return [row[key] for key in ("better", "level", "worse")] if row["gain"] else ["\N{EN DASH}"] * 3
-
-    head = ("method", "mean", "10th percentile", "worst site", "better off", "not distinguishable", "worse off")
-    return table(head, [
-        (row["method"], *(percent(row[key]) for key in ("mean", "p10", "worst")), *counts(row))
-        for row in read("digits")["rows"] if row["method"] != "majority class"])
-
-
 def gain_on_digits() -> str:
     """The mean gain of the chosen method over training alone, with its interval."""
     record = read("digits")
     row, = chosen(record["rows"], method=record["method"])
     gain, low, high = (f"{100 * value:.1f}" for value in row["gain"])
     return f"{record['method']} gains {gain} points over training alone [{low}, {high}]"
+
+
+def advice_of_digits() -> str:
+    """The numbers of sites with each advice, as Python prints them."""
+    return f"```text\n{read('digits')['advice']}\n```"
 
 
 def sites_of_digits(advice: str) -> str:

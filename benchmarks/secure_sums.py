@@ -211,7 +211,7 @@ def ms(seconds):
 
 
 def table_of(rows):
-    """The rows as the table of docs/secure-sums-protocol.md."""
+    """The rows as the table of docs/secure-sums.md."""
     titles = ("plain", "secure", "all sites", "all sites, 32 bits", "SecAgg+")
     for row in rows:
         cells = [f"{row[f'{title}: ms site']:g}, {row[f'{title}: ms server']:g}" if f"{title}: ms site" in row

@@ -29,6 +29,32 @@ CODE_BLOCK = re.compile(
 REFERENCE = re.compile(r"<!-- the reference of (?P<module>[\w.]+)(?:: (?P<names>[\w, \n]+?))? -->")
 
 
+# Pages of earlier releases -> where their content is now.
+MOVED = {
+    **dict.fromkeys(("datashield", "fedjax", "flower", "nvflare", "pfl", "pfllib", "pytorch", "scikit-learn"),
+                    "coming-from/"),
+    **dict.fromkeys(("papers", "reproductions"), "research/#do-the-papers-claims-hold"),
+    "after": "predict/#calibrate",
+    "algorithms": "choosing/#all-algorithms",
+    "cluster": "scaling/#several-processes-and-hosts",
+    "cpu-rewrites": "scaling/#your-own-network-on-a-cpu",
+    "diagnostics": "research/#8-diagnostics",
+    "ditto": "research/#6-a-method-of-the-library-ditto",
+    "inside": "architecture/",
+    "metrics": "tuning/",
+    "on-my-tables": "tutorial/",
+    "paper": "research/#7-from-a-comparison-to-a-paper",
+    "portfolio": "api/portfolio/",
+    "pretrained": "scaling/#pretrained-models",
+    "release": "changelog/",
+    "run-a-federation": "federation-tutorial/",
+    "secure-sums-protocol": "secure-sums/#the-protocol",
+    "services": "federation-operations/#services",
+    "tables": "tutorial/",
+    "unification": "theory/#one-algorithm-ten-lines",
+}
+
+
 def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
     """Name the version in the footer of every page, and let the hooks import the library and the experiments.
 
@@ -50,6 +76,17 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
     for picture in sorted(BENCHMARKS.glob("*.svg")):
         files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
     return files
+
+
+def on_post_build(config: "MkDocsConfig", **_: Any) -> None:
+    """Write a page at each former address, which leads to the present one."""
+    for page, target in MOVED.items():
+        folder = Path(config.site_dir) / page
+        folder.mkdir()
+        (folder / "index.html").write_text(
+            f'<!doctype html><html lang="en"><title>Moved</title><meta http-equiv="refresh" content="0; '
+            f'url=../{target}"><link rel="canonical" href="../{target}"><a href="../{target}">This page has moved.</a>'
+            "</html>", "utf-8")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -93,7 +130,7 @@ def table() -> str:
     parts = [catalogue.CAPTION]
     for title, names in families().items():
         entries = [(paragraphs(getattr(presets, name))["Use when"], name, *computed[name]) for name in names]
-        parts += ["", f"## {title}", "", '<div class="uses" markdown>', "",
+        parts += ["", f"### {title}", "", '<div class="uses" markdown>', "",
                   rows(("use when", *head[:-1]), entries, column=1), "", "</div>"]
     return "\n".join(parts)
 

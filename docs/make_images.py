@@ -30,7 +30,7 @@ def run_page(folder: Path) -> None:
     assert experiment
     (folder / "mine.yaml").write_text(experiment[1])
     subprocess.run([sys.executable, "-c", program[1]], cwd=folder, check=True)
-    for command in re.findall(r"^resolvent ((?:tune|run|refit|predict|evaluate) .*)$", page, re.MULTILINE):
+    for command in re.findall(r"^resolvent ((?:check|run|model (?:refit|predict|evaluate)) .*)$", page, re.MULTILINE):
         print(f"$ resolvent {command}", flush=True)
         subprocess.run([sys.executable, "-m", "resolvent.cli", *command.split()], cwd=folder, check=True)
 
@@ -75,15 +75,13 @@ def save(figure: Any, name: str) -> None:
 
 
 def photograph(folder: Path) -> None:
-    """The pages of the search and of the comparison."""
+    """The report of the comparison."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         wide, phone = (browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
                        for width, height in ((1280, 900), (390, 760)))
-        wide.goto((folder / "runs" / "tuned" / "tuning.html").as_uri())
-        wide.screenshot(path=IMAGES / "tutorial-tuning.png")
-        report = (folder / "runs" / "compared" / "report.html").as_uri()
+        report = (folder / "runs" / "mine" / "report.html").as_uri()
         wide.goto(report)
         wide.screenshot(path=IMAGES / "tutorial-report.png")
         wide.locator("#decisions").screenshot(path=IMAGES / "tutorial-decisions.png")
@@ -95,16 +93,16 @@ def photograph(folder: Path) -> None:
 
 def photograph_later_sections(folder: Path) -> None:
     """The reliability diagrams and the columns by sites of the page on calibration, for the tutorial's hospitals."""
-    run = str(folder / "runs" / "compared")
-    for command in (["calibrate", run, "--method", "FedAvg+", "--positive", "malignant", "--cost-false-negative", "5",
-                     "--cost-false-positive", "1"], ["explain", run, "--method", "FedAvg+"]):
-        print(f"$ resolvent {' '.join(command)}", flush=True)
-        subprocess.run([sys.executable, "-m", "resolvent.cli", *command], cwd=folder, check=True)
+    run = str(folder / "runs" / "mine")
+    for command in (["calibrate", run, "--method", "FedAvg", "--positive", "malignant", "--goal", "cost=5:1"],
+                    ["explain", run, "--method", "FedAvg"]):
+        print(f"$ resolvent model {' '.join(command)}", flush=True)
+        subprocess.run([sys.executable, "-m", "resolvent.cli", "model", *command], cwd=folder, check=True)
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium") or shutil.which(
             "chromium-browser"), args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme="light")
-        page.goto((folder / "runs" / "compared" / "report.html").as_uri())
+        page.goto((folder / "runs" / "mine" / "report.html").as_uri())
         page.locator("#calibration-1 .panels").screenshot(path=IMAGES / "after-calibration.png")
         page.locator("#explanation-1 figure").screenshot(path=IMAGES / "after-explanation.png")
         browser.close()

@@ -2,7 +2,7 @@
 
 Of the rows with a probability of 80 %, are 80 % ill? A network that was trained for long is too sure. `calibrate`
 fits a map of its probabilities on the validation rows of each site. Here it is judged on rows that came later. More:
-[calibrate and explain a model](after.md).
+[calibrate and explain a model](predict.md#calibrate).
 
 Picture: observed frequency against predicted probability on the later rows, before and after the calibration.
 """

@@ -2,7 +2,7 @@
 
 Every party has a network that was trained on the even digits. LoRA trains products of two small matrices instead of
 its weights: fewer numbers are sent, and the mean over the parties is exact if one factor is a constant (FFA-LoRA).
-More: [large pretrained models](pretrained.md).
+More: [large pretrained models](scaling.md#pretrained-models).
 
 Picture: accuracy on the test samples against the megabytes that were sent, for all weights and for adapters.
 """

@@ -3,8 +3,8 @@
 An algorithm is a class with two functions: what a party does with the shared model, and what the server does with the
 replies. This one is *clipped averaging*: the server moves by the mean of the updates, each of which has at most the
 length `clip`. One call tests the contract that all algorithms keep, and one writes the figures and the tables of a
-study with five peers on three data sets. More: [from a run to a paper](paper.md), [Ditto in one file](ditto.md),
-[architecture](architecture.md#an-algorithm), [testing](api/testing.md).
+study with five peers on three data sets. More: [research](research.md), [architecture](architecture.md#an-algorithm),
+[testing](api/testing.md).
 
 Picture: test accuracy of clipped averaging and five peers over the rounds, on three data sets; the bands are one
 standard deviation over five seeds.

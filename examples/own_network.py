@@ -2,7 +2,7 @@
 
 A network of Equinox, Flax or PyTorch becomes a model with one call. This one has dropout, which is on in training steps
 only. The learning rate decreases over the rounds, and the run stops when validation does not improve. More:
-[your model](data.md#your-model), [coming from PyTorch](pytorch.md),
+[your model](data.md#your-model), [coming from PyTorch](coming-from.md),
 [schedules and callbacks](experiments.md#schedules-callbacks-and-a-first-model).
 
 Picture: the learning curve, with the spread over parties.

@@ -2,7 +2,7 @@
 
 Five seeds, three methods, the width of a column and letters that are readable in print, by one call. All methods have
 the same cohorts, minibatches and splits; each seed divides the digits among other parties. The other figures, the
-tables and the tests: [from a run to a paper](paper.md).
+tables and the tests: [from a run to a paper](research.md#7-from-a-comparison-to-a-paper).
 
 Picture: test accuracy of three methods over the rounds with a band of one standard deviation over five seeds.
 """

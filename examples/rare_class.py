@@ -1,7 +1,7 @@
 """A rare class
 
 Six of 100 patients are ill, so that "nobody is ill" is right in 94 % of the rows. Class weights make both classes count
-the same in the loss, and balanced accuracy is measured as well. More: [metrics and weights](metrics.md).
+the same in the loss, and balanced accuracy is measured as well. More: [metrics and weights](tuning.md).
 
 Picture: accuracy, balanced accuracy and area under the ROC curve on test rows, without and with class weights.
 """

@@ -2,7 +2,7 @@
 
 Nine of ten parties of each cohort do not finish in time. FedAvg here drops their work, as in the FedProx paper; FedProx
 keeps it, with a proximal term that limits how far it goes. This is Figure 1 of the FedProx paper in small. More:
-[stragglers and effort](theory.md#stragglers-and-effort), [the papers' figures](reproductions.md#fedprox-fig1).
+[stragglers and effort](theory.md#stragglers-and-effort), [research](research.md#do-the-papers-claims-hold).
 
 Picture: training loss of FedAvg, of FedProx without a proximal term and of FedProx with mu = 1.
 """

@@ -45,7 +45,7 @@ def test_every_former_word_has_a_present_one():
 
 def test_what_has_left_the_package_names_its_place():
     for words, place in ((["reproduce", "fedplus-fig4"], "python -m experiments"),
-                         (["federation", "services", "c.yaml"], "docs/services.md")):
+                         (["federation", "services", "c.yaml"], "docs/federation-operations.md")):
         with pytest.raises(InputError, match=place):
             present_words(words)
 

@@ -4,8 +4,8 @@ import re
 
 from docs.outside_modules import ROOT, name_of
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "benchmarks").rglob("*.md")), ROOT / "experiments" / "README.md",
-         ROOT / "experiments" / "results" / "README.md", ROOT / "src" / "xla_cpu_rewrites" / "README.md"]
+PAGES = [ROOT / "README.md", *(page for folder in ("benchmarks", "experiments", "src")
+                               for page in sorted((ROOT / folder).rglob("*.md")))]
 
 
 def test_links_lead_to_files():
@@ -15,4 +15,4 @@ def test_links_lead_to_files():
 
 
 def test_the_readme_has_links():
-    assert PAGES[0].read_text("utf-8").count("](docs/") > 30
+    assert PAGES[0].read_text("utf-8").count("](docs/") > 10

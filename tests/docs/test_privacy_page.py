@@ -15,7 +15,7 @@ from resolvent.math.gaussian_noise import NoisySum
 from resolvent.math.system_keys import system_key
 
 ROOT = Path(__file__).parents[2]
-PAGE, PROTOCOL = ((ROOT / "docs" / name).read_text("utf-8") for name in ("privacy.md", "secure-sums-protocol.md"))
+PAGE, PROTOCOL = ((ROOT / "docs" / name).read_text("utf-8") for name in ("privacy.md", "secure-sums.md"))
 
 
 def rows(page):

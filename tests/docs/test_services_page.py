@@ -1,4 +1,4 @@
-"""The page on services: systemd accepts the units, the compose file is one, and each command is one of this library."""
+"""The blocks for services: systemd accepts the units, the compose file is one, each command is one of the library."""
 
 import configparser
 import re
@@ -16,7 +16,7 @@ from resolvent.cli.commands import GROUPS
 from resolvent.cli.former_words import present_words
 from resolvent.errors import InputError
 
-PAGE = (Path(__file__).parents[2] / "docs" / "services.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "federation-operations.md").read_text("utf-8").split("\n## Services\n")[1]
 HOME, SITES = "/srv/resolvent", ("aachen", "berlin", "celle")
 
 
@@ -97,5 +97,5 @@ def test_every_typed_command_is_one_of_the_library():
 
 
 def test_the_old_word_names_the_page():
-    with pytest.raises(InputError, match=r"docs/services\.md"):
+    with pytest.raises(InputError, match=r"docs/federation-operations\.md"):
         present_words(["federation", "services", "consortium.yaml"])

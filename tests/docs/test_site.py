@@ -15,8 +15,8 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 
 SITE = Path(__file__).parents[2] / "site"
-FIRST = ("index", "on-my-tables", "research", "run-a-federation", "inside")  # the home page and the four doors
-MORE = ("reproductions", "gallery", "recipes/paper_figure", "glossary", "tables", "theory", "paper", "api/mixing")
+FIRST = ("index", "tutorial", "research", "federation-tutorial", "theory")  # the home page and the four parts
+MORE = ("choosing", "gallery", "recipes/paper_figure", "glossary", "coming-from", "method", "secure-sums", "api/mixing")
 pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="the site is not built: make docs")
 
 
@@ -123,9 +123,9 @@ def test_axe_finds_no_violation(served, chosen, scheme):
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("words", "expected"), [
-    ("kappa", "glossary/"), ("FedAvg in Flower", "flower/"),
+    ("kappa", "glossary/"), ("FedAvg in Flower", "coming-from/"),
     pytest.param("lambda", "glossary/", marks=pytest.mark.nightly),
-    pytest.param("Ditto PFLlib", "pfllib/", marks=pytest.mark.nightly)])
+    pytest.param("Ditto PFLlib", "coming-from/", marks=pytest.mark.nightly)])
 def test_the_search_finds_letters_of_the_papers_and_names_of_peers(served, words, expected):
     address, browser = served
     page = browser.new_page(viewport={"width": 1280, "height": 900})

@@ -112,7 +112,7 @@ def test_the_documentation_names_all_internal_modules_of_flower_that_the_adapter
     folder = ROOT / "src" / "resolvent" / "federation" / "engines" / "flower"
     source = "".join(path.read_text() for path in folder.glob("*.py"))
     used = {*re.findall(r"^ *from (flwr[\w.]*) import", source, re.M)}
-    documented = {*re.findall(r"`(flwr\.[\w.]+)`", (ROOT / "docs" / "flower.md").read_text())}
+    documented = {*re.findall(r"`(flwr\.[\w.]+)`", (ROOT / "docs" / "federation.md").read_text())}
     assert used == documented
 
 

@@ -17,8 +17,8 @@ _LEAD = {"new": "kits", "start": "serve", "verify": "card"}
 _MOVED = {
     "reproduce": "the papers' figures are not part of the package: run them in a clone of the repository, with "
                  "`python -m experiments NAME`",
-    "federation services": "the page docs/services.md of the documentation has units of systemd, the rotation of logs "
-                           "and a compose file to copy",
+    "federation services": "the page docs/federation-operations.md of the documentation has units of systemd, the "
+                           "rotation of logs and a compose file to copy",
 }
 
 

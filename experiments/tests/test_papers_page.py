@@ -1,4 +1,4 @@
-"""docs/papers.md: every item of the papers, every reproduction and every result has a row, and every link leads on."""
+"""experiments/papers.md: every item of the papers, every reproduction and result has a row, and every link leads on."""
 
 import ast
 import re
@@ -13,10 +13,10 @@ from experiments.reproduction import reproductions
 from experiments.results import COLUMNS_OF_COUNTS, shown_records, verdict_counts
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+PAGE, README = ((ROOT / "experiments" / name).read_text(encoding="utf-8") for name in ("papers.md", "README.md"))
 RESULTS = ROOT / "experiments" / "results"
 ROWS = [[cell.strip() for cell in line.strip("| \n").split(" | ")]
-        for line in PAGE.split("<!-- end -->")[1].splitlines()  # after the table of verdicts
+        for line in PAGE.splitlines()
         if line.startswith("| ") and not line.startswith("| item")]
 
 
@@ -48,12 +48,12 @@ def test_a_row_says_what_was_done_and_where():
     for item, _, status, evidence in ROWS:
         files = re.findall(r"`(benchmarks/[\w/]+\.json)`", evidence)
         assert all((ROOT / file).is_file() for file in files), item
-        links, tests = "](reproductions.md#" in evidence or bool(files), "::test_" in evidence
+        links, tests = "](results/README.md#" in evidence or bool(files), "::test_" in evidence
         assert {"run": links, "tested": tests, "not run": evidence and not links and not tests}[status], item
 
 
 def test_every_result_and_reproduction_has_a_row():
-    linked = set(re.findall(r"\]\(reproductions\.md#([\w-]+)\)", PAGE))
+    linked = set(re.findall(r"\]\(results/README\.md#([\w-]+)\)", PAGE))
     assert linked == set(shown_records(RESULTS))
     named = {stem.removesuffix("-quick").removesuffix("-middle") for stem in linked}
     named |= set(re.findall(r"`([\w-]+)`", PAGE))
@@ -80,5 +80,5 @@ def test_counts_of_verdicts_are_those_of_the_results():
     ours = sum(claim["ours"] for claim in claims)
     assert rows[-1] == ("all", *(own_verdicts[verdict] for verdict in (*VERDICTS, NOT_DECIDED)), ours)
     assert [sum(column) for column in zip(*(row[1:] for row in rows[:-1]), strict=True)] == [*rows[-1][1:]]
-    assert f"| {' | '.join(COLUMNS_OF_COUNTS)} |" in PAGE
-    assert f"| {' | '.join(map(str, rows[-1]))} |" in PAGE
+    assert f"| {' | '.join(COLUMNS_OF_COUNTS)} |" in README
+    assert f"| {' | '.join(map(str, rows[-1]))} |" in README
