@@ -56,9 +56,11 @@ def test_every_panel_binds_with_the_changes_of_the_small_settings(name):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", [name for name in reproductions() if load(name).search is not None])
+@pytest.mark.parametrize("name", reproductions())
 def test_no_method_refuses_a_value_of_its_search(name):
     reproduction = load(name)
+    if reproduction.search is None:
+        pytest.skip("it searches nothing")
     for title in reproduction.panels_with_runs:
         if is_searched(reproduction, title):
             assert experiment_of_trials(reproduction, title, "paper scale").points

@@ -148,7 +148,7 @@ def algorithms_in(algorithm):
 def properties(algorithm):
     """What differs between two programs of the engine, whatever the algorithm computes in them."""
     stores = any(kind.init_party not in (Method.init_party, Combinator.init_party) for kind in algorithms_in(algorithm))
-    return {("phases", len(algorithm.phases)), ("models", algorithm.replies_models),
+    return {("phases", min(len(algorithm.phases), 2)), ("models", algorithm.replies_models),
             ("single replies", algorithm.needs_individual_replies), ("states of parties", stores),
             ("steps without replies", algorithm.steps_without_replies)}
 

@@ -44,6 +44,7 @@ class Searched(rv.aggregators.Aggregator):
         return self.search.centre(state), {}
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", METHODS)
 def test_the_trajectory_is_that_of_an_aggregator_which_sees_all_replies(name):
     """Partial participation and late parties; the steps themselves are tested with the searches."""

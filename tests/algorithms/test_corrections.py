@@ -64,6 +64,7 @@ def test_feddyn_is_exact_under_sampling():
     np.testing.assert_allclose(state.server.model, optimum(problem), atol=1e-10)
 
 
+@pytest.mark.when_changed
 def test_feddyn_fedpd_and_fedpi_are_one_algorithm_with_all_parties():
     problem, eta = quadratic(), 0.6
     feddyn, fedpd, fedpi = (trajectory(algorithm, problem, 6, EQUAL_WEIGHTS) for algorithm in (

@@ -73,6 +73,7 @@ def test_runs_of_pulls_and_steps_are_geometric():
     assert abs(np.corrcoef(pulls[1:], steps[1:])[0, 1]) < 4 / np.sqrt(len(pulls))
 
 
+@pytest.mark.when_changed
 def test_l2gd_without_pulls_is_local_descent():
     """As p -> 0: few exchanges, and in the limit every party is at its own optimum."""
     p, problem = 1e-3, quadratic()
@@ -85,6 +86,7 @@ def test_l2gd_without_pulls_is_local_descent():
     np.testing.assert_allclose(states[-1].parties, local_optima, atol=1e-8)
 
 
+@pytest.mark.when_changed
 def test_l2gd_with_many_pulls_is_gradient_descent():
     """As p -> 1: between two steps all models move to the mean, so that a round is one of DGD."""
     p = 1 - 1e-6

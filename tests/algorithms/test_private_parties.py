@@ -62,6 +62,7 @@ def test_counting_unchanged_rounds_proves_nothing():
     assert proven_epsilon(rounds, 1 / 4, 1 / 8) > 2.0  # the attack works where rounds are left out
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("quantile", [0.5, None])
 def test_a_round_without_parties_releases_noise_in_the_simulator_and_in_the_plain_loop(quantile):
     participation = rv.participation.Bernoulli(1e-6, "uniform")

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.algorithm import SharedModelMethod, local_work
 from resolvent.problem.oracle import recording
@@ -58,9 +59,9 @@ def test_a_compiled_phase_records_what_its_oracle_asks_for():
     assert "inexactness" not in party(*inputs, oracle, key, 1.0)[2]
 
 
-@pytest.mark.parametrize("make", [
-    rv.fedavg, lambda s: rv.apfl(s), lambda s: rv.pfedme(s), lambda s: rv.fedmix(s, alpha=0.5, inner=rv.fedavg(s))],
-    ids=["plain", "two models", "inner loop", "composed objective"])
+@nightly.parametrize("make", [
+    lambda s: rv.fedmix(s, alpha=0.5, inner=rv.fedavg(s)), rv.fedavg, lambda s: rv.apfl(s), lambda s: rv.pfedme(s)],
+    ids=["composed objective", "plain", "two models", "inner loop"], others=nightly.WHEN_CHANGED)
 def test_objectives_made_from_the_oracle_record_too(make):
     values = inexactness(make(rv.solvers.GD(0.01)))
     assert values.shape == (2, 2)

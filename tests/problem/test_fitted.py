@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, log_loss, roc_auc_score
 
+import nightly
 import resolvent as rv
 from resolvent.data.images_text.array_encoding import ArrayEncoding
 from resolvent.predict.fitted import Fitted
@@ -130,17 +131,28 @@ def test_a_model_of_other_classes_or_an_unknown_loss_is_refused():
         fitted.predict(ROWS)
 
 
-@pytest.mark.parametrize("model", [
-    rv.models.linear(3, l2=0.5), rv.models.logistic(4, 3), rv.models.mlp(3, 2, width=5, depth=2),
-    rv.models.linear(3, targets=2), rv.models.logistic(4, 3, task="structured"),
-    rv.models.lora(rv.models.mlp(6, 3, width=5), rank=2, layers="layer 0", trained="layer 1", l2=0.1),
-    rv.models.lora(rv.models.mnist_cnn((16, 16), 10), rank=2, layers="layer *", frozen_a=True),
-    rv.models.mnist_cnn((16, 16), 10), rv.models.char_lstm(3, ("a", "b", "c"), width=4),
-    LSTM(loss=rv.models.logistic(2, 2).loss, l2=0.0, tokens=2, embedding=3, width=4, depth=1, outputs=1,
-         vectors=jnp.arange(6.0).reshape(2, 3))], ids=lambda m: type(m).__name__)
-def test_a_model_of_the_library_is_the_same_after_a_round_trip(model):
+# Functions: lora draws the model that it adapts, and a list of models would be built whenever tests are collected.
+MODELS = {
+    "linear": lambda: rv.models.linear(3, l2=0.5),
+    "logistic": lambda: rv.models.logistic(4, 3),
+    "mlp": lambda: rv.models.mlp(3, 2, width=5, depth=2),
+    "several labels": lambda: rv.models.linear(3, targets=2),
+    "structured": lambda: rv.models.logistic(4, 3, task="structured"),
+    "lora": lambda: rv.models.lora(rv.models.mlp(6, 3, width=5), rank=2, layers="layer 0", trained="layer 1", l2=0.1),
+    "cnn": lambda: rv.models.mnist_cnn((16, 16), 10),
+    "lstm": lambda: rv.models.char_lstm(3, ("a", "b", "c"), width=4),
+    "lstm of vectors": lambda: LSTM(
+        loss=rv.models.logistic(2, 2).loss, l2=0.0, tokens=2, embedding=3, width=4, depth=1, outputs=1,
+        vectors=jnp.arange(6.0).reshape(2, 3)),
+    "lora of a cnn": lambda: rv.models.lora(rv.models.mnist_cnn((16, 16), 10), rank=2, layers="layer *", frozen_a=True),
+}
+
+
+@nightly.parametrize("name", MODELS, per_commit=len(MODELS) - 1, others=nightly.WHEN_CHANGED)
+def test_a_model_of_the_library_is_the_same_after_a_round_trip(name):
     import json
 
+    model = MODELS[name]()
     settings, arrays = describe(model)
     again = model_from_description(json.loads(json.dumps(settings)), arrays)
     assert jax.tree.structure(again) == jax.tree.structure(model)

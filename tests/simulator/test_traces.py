@@ -88,7 +88,7 @@ def test_an_algorithm_may_ask_for_what_only_the_oracle_of_its_problem_has():
     with pytest.raises(AttributeError, match="hessian"):
         describe(algorithm, jnp.zeros(2))
     description = prepare(algorithm, PROBLEM, parties=2).description
-    assert [reply.shape for reply in description.replies] == [(2,)]
+    assert [reply.shape for reply in description.replies] == [(11,)]
     rv.simulate(algorithm, PROBLEM, rounds=1, progress=False)
 
 
