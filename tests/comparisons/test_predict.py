@@ -10,6 +10,7 @@ from six_sites import SITES, visits
 
 import resolvent as rv
 from resolvent.comparisons.after.advised import models_of_sites
+from resolvent.comparisons.after.predictions import write_predictions
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import file_digests, read_sealed, write_sealed
 from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
@@ -270,3 +271,17 @@ def test_a_model_that_is_not_of_the_library_is_built_from_the_experiment_file(si
     with pytest.raises(rv.InputError, match="give it as the argument model"):
         rv.load(note.parent, site="Ulm")
     assert json.loads(note.read_text())["model"] is None
+
+
+def test_a_text_that_a_spreadsheet_would_compute_is_quoted_unless_it_is_kept(tmp_path):
+    """Names of classes and of columns are texts of others: a spreadsheet would run ``=...`` when the file is opened."""
+    texts = ["=1+2", "+cmd", "-x", "@sum", "\tx", "ill", "-1", "+2.5e3", ""]
+    frame = pd.DataFrame({"row": [*map(str, range(len(texts)))], "prediction": texts, "@p": np.linspace(-1, 1, 9)})
+    for quotes, sign in ((True, "'"), (False, "")):
+        write_predictions(tmp_path / "out.csv", frame, {}, quote_formulas=quotes)
+        table = pd.read_csv(tmp_path / "out.csv", keep_default_na=False, dtype={"prediction": str})
+        assert table["prediction"].tolist() == [f"{sign}{text}" for text in texts[:5]] + texts[5:]
+        assert [*table] == ["row", "prediction", f"{sign}@p"]
+        assert table[f"{sign}@p"].tolist() == frame["@p"].tolist()
+    write_predictions(tmp_path / "out.parquet", frame, {})
+    assert pd.read_parquet(tmp_path / "out.parquet").equals(frame)

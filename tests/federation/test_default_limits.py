@@ -1,5 +1,6 @@
 """The experiments that the package ships and those of the documentation, at sites with the default limits."""
 
+import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,13 +10,23 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_wine
 
+import resolvent as rv
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.errors import InputError
 from resolvent.federation.lead.rehearsal import prepare_rehearsal
 from resolvent.federation.protocol.experiment import experiment_of_file
-from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import WHY, Limits
-from resolvent.federation.protocol.refusals import Refusal
+from resolvent.federation.protocol.files import SiteFile, read_site
+from resolvent.federation.protocol.limits import (
+    LIMITS,
+    NO_LIMITS,
+    PROFILES,
+    Asked,
+    Limits,
+    Usage,
+    read_refusal,
+    reasons_to_refuse,
+)
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
 from resolvent.federation.site import table_versions
 from resolvent.federation.site.dry_run import dry_run
 
@@ -57,7 +68,7 @@ def test_every_shipped_experiment_is_judged(tmp_path):
                                 (29, "rare", "min_cell")):
         refusal = refusal_of(experiment, tables[number], tmp_path)
         assert str(refusal.code) == code
-        assert f"limits.{limit}: {WHY[limit]}" in str(refusal)
+        assert f"limits.{limit}: {LIMITS[limit].why}" in str(refusal)
 
 
 def tutorial_experiment(folder):
@@ -99,11 +110,67 @@ def test_a_small_table_takes_part_in_each_of_the_ways_that_the_docs_have(changes
     refusal = refusal_of(experiment_of_file(str(tmp_path / "mine.yaml")), frame, tmp_path, **limits)
     assert [*(() if refusal is None else refusal.limits)] == expected
     if refusal is not None:
-        assert all(f"limits.{name}: {WHY[name]}" in str(refusal) for name in expected)
+        assert all(f"limits.{name}: {LIMITS[name].why}" in str(refusal) for name in expected)
         assert "42 parameters" in str(refusal)
         page = " ".join((DOCS / "federation-security.md").read_text("utf-8").split())
         assert "a table of 36 training rows and a model of 42 parameters" in page
 
 
-def test_every_default_has_a_reason():
-    assert [*WHY] == [*asdict(Limits())]
+def test_every_limit_has_a_meaning_and_a_reason_and_can_be_read_in_a_refusal():
+    """A limit with a check has the sentence that a lead reads; its default is that of the profile *clinic*."""
+    assert [*LIMITS] == [*asdict(Limits())]
+    assert PROFILES["clinic"] == Limits()
+    wrong = []
+    for name, limit in LIMITS.items():
+        refusal = Refusal(RefusalCode.LIMITS, "", limits={name: 7})
+        sentence = read_refusal(json.loads(json.dumps(outgoing(refusal, "aachen"))))[1]
+        is_read = "the experiment is beyond the site's limits" not in sentence
+        if (limit.name, limit.default) != (name, getattr(Limits(), name)) or not (limit.meaning and limit.why):
+            wrong.append(name)
+        if is_read != bool(limit.sentence) or (limit.check is not None and not limit.sentence):
+            wrong.append(name)
+    assert wrong == []
+
+
+PLAN = Asked(sites=2, labels=("ill",), in_a_sum=False, needed=Usage(3, 6, 1, 2, 5.0),
+             used={("total", "all"): Usage(8, 8, 8, 8, 8.0), ("lead", "of a lead"): Usage(4, 4, 4, 4, 4.0)})
+METHOD = Asked(method="fedavg", algorithm=rv.fedavg(rv.SGD(0.1, batch_size=5, steps=3)), rounds=3, samples=18,
+               in_a_sum=False, parameters=9, is_network=True, is_encoded=True)
+BEYOND = {  # limit -> a value beyond which the plan is, and one within which it is
+    "algorithms": (("local",), ("fedavg",)), "solvers": (("GD",), ("SGD",)), "labels": (("age",), ("ill", "age")),
+    "max_rounds": (2, 3), "max_total_rounds": (10, 11), "max_total_replies": (13, 14), "max_total_jobs": (8, 9),
+    "max_total_scores": (9, 10), "max_total_epsilon": (12.9, 13.0), "max_lead_rounds": (6, 7),
+    "max_lead_replies": (9, 10), "max_lead_jobs": (4, 5), "max_lead_scores": (5, 6), "max_lead_epsilon": (8.9, 9.0),
+    "max_local_steps": (2, 3), "min_rows": (19, 18), "min_cell": (7, 6), "min_batch": (5, 4), "min_sites": (3, 2),
+    "networks": (False, True), "max_parameters_per_row": (0.74, 0.75), "clip": (1.0, None),
+    "secure_sums": (True, False),
+}
+
+
+def test_each_limit_refuses_what_is_beyond_it_and_nothing_within():
+    """Each is judged by itself, at the edge of what it allows."""
+    assert {*BEYOND} == {name for name, limit in LIMITS.items() if limit.check is not None}
+    wrong = {}
+    for name, (too_small, enough) in BEYOND.items():
+        found = [[*reasons_to_refuse(replace(NO_LIMITS, **{name: value}), PLAN, METHOD)]
+                 for value in (too_small, enough)]
+        if found != [[name], []]:
+            wrong[name] = found
+    assert wrong == {}
+
+
+def test_a_profile_is_a_line_and_the_file_of_a_site_changes_it(tmp_path):
+    path = tmp_path / "site.yaml"
+    expected = {"open": NO_LIMITS, "clinic": Limits(), "strict": PROFILES["strict"]}
+    for name, limits in expected.items():
+        path.write_text(f"table: t.csv\nprofile: {name}\n")
+        assert (read_site(path).limits, read_site(path).limits.changes(name)) == (limits, {})
+    path.write_text("table: t.csv\nprofile: strict\nlimits: {min_cell: 7, max_total_jobs: null}\n")
+    assert read_site(path).limits == replace(PROFILES["strict"], min_cell=7, max_total_jobs=None)
+    assert read_site(path).limits.changes("strict") == {"max_total_jobs": None, "min_cell": 7}
+    path.write_text("table: t.csv\nprofile: lax\n")
+    with pytest.raises(InputError, match=r"site\.yaml:2: profile"):
+        read_site(path)
+    for limit in ("min_rows", "min_cell", "min_batch"):  # stricter from profile to profile
+        values = [getattr(limits, limit) for limits in expected.values()]
+        assert values == sorted({*values}), limit

@@ -19,10 +19,10 @@ from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
+from resolvent.federation.protocol.limits import Asked, Usage, reasons_to_refuse
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.wire import decode
-from resolvent.federation.site.budgets import reasons_of_budgets
-from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.ledger import Ledger
 from torture.disk import Disk
 
 GD = rv.solvers.GD(0.05, steps=3)
@@ -190,7 +190,7 @@ def test_budgets_of_a_table_and_of_a_lead(name, allowed, tmp_path):
     assert (log["kind"], log["lead"], log["run"]) == ("refusal", "lead@example.org", "mine-2")
     file = consortium.files["berlin"]
     ledger = Ledger(tmp_path / "berlin" / "ledger.jsonl", file.table)
-    other = reasons_of_budgets(file.limits, ledger, "other@example.org", Usage(3, 3, 1, 2, 1))
+    other = reasons_to_refuse(file.limits, Asked(needed=Usage(3, 3, 1, 2, 1), used=ledger.used("other@example.org")))
     assert [*other] == ([name] if name.startswith("max_total") else [])
 
 

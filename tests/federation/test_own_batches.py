@@ -12,7 +12,7 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import local_solvers
-from resolvent.federation.protocol.limits import Limits, reasons_to_refuse, rows_of_update
+from resolvent.federation.protocol.limits import Asked, Limits, reasons_to_refuse, rows_of_update
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.site.own_batches import OwnBatches, with_own_batches
 from resolvent.federation.site.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_units
@@ -88,8 +88,8 @@ def test_the_rows_of_an_update_are_those_of_its_minibatches(solver, effort, rows
 
 def test_the_smallest_minibatch_of_an_epoch_counts():
     def reasons(batch_size, samples):
-        return [*reasons_to_refuse(Limits(), rv.fedavg(rv.SGD(0.1, batch_size=batch_size)), method="fedavg", rounds=1,
-                                   samples=samples)]
+        return [*reasons_to_refuse(Limits(), Asked(
+            method="fedavg", algorithm=rv.fedavg(rv.SGD(0.1, batch_size=batch_size)), rounds=1, samples=samples))]
 
     assert reasons(10, 61) == reasons(6, 21) == reasons(5, 60) == []
     assert reasons(5, 61) == reasons(4, 60) == ["min_batch"]

@@ -16,8 +16,8 @@ from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import Approval, SiteFile, read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote, kit_note
+from resolvent.federation.protocol.limits import read_refusal
 from resolvent.federation.protocol.names import PLANS
-from resolvent.federation.protocol.refusals import read_refusal
 from resolvent.federation.protocol.requests import library_version, request_bytes
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.plans import Plans

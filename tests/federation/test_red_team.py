@@ -23,8 +23,8 @@ from resolvent.federation.lead.rehearsal import prepare_rehearsal, shipped_chang
 from resolvent.federation.protocol import kits
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import Limits
-from resolvent.federation.protocol.refusals import Refusal, outgoing, read_refusal
+from resolvent.federation.protocol.limits import Limits, read_refusal
+from resolvent.federation.protocol.refusals import Refusal, outgoing
 from resolvent.federation.site.dry_run import dry_run
 from resolvent.federation.site.own_batches import OwnBatches
 from resolvent.federation.site.red_team.answers import attack_answers, difference

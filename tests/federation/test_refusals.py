@@ -18,7 +18,8 @@ from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, read_refusal, refusing
+from resolvent.federation.protocol.limits import read_refusal
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
 from resolvent.federation.protocol.requests import library_version, read_request, request_bytes
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport

@@ -62,12 +62,14 @@ def predict(
         out: the file of the predictions, .csv or .parquet.
         overwrite: replace the file if it exists.
         raw: leave out the calibration and the threshold that `resolvent model calibrate` has stored with the model.
-        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252; for a regression also
-            scale=link, which predicts linear predictors and not means.
+        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252; formulas=keep writes
+            texts that begin with = + - @ without a ' before them; for a regression also scale=link, which predicts
+            linear predictors and not means.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.predictions import predict_file
     from resolvent.errors import InputError
+    from resolvent.tables.text_formats import TextFormat
 
     if _is_regression(run):
         if method is not None or site is not None or before_refit or raw:
@@ -75,8 +77,10 @@ def predict(
                              "--site, --before-refit and --raw out")
         _predict_regression(run, rows, out, set, overwrite=overwrite)
         return
-    predictions = predict_file(run, method, site, rows, out, text_format(set),
-                               overwrite=overwrite, before_refit=before_refit, raw=raw)
+    text = chosen(set, {**TEXT_SETTINGS, "formulas": _are_quoted})
+    quote_formulas = text.pop("formulas", True)
+    predictions = predict_file(run, method, site, rows, out, TextFormat(**text), overwrite=overwrite,
+                               before_refit=before_refit, raw=raw, quote_formulas=quote_formulas)
     for message in predictions.remarks.messages():
         terminal.print_note(f"warning: {message}")
     for sentence in predictions.adjustments:
@@ -86,6 +90,11 @@ def predict(
     if predictions.provenance:
         terminal.print_line(f"The model: {predictions.provenance}")
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
+
+
+def _are_quoted(text: str) -> bool:
+    """Whether texts that look like formulas are quoted, from ``quote`` or ``keep``; another word is a ValueError."""
+    return ("keep", "quote").index(text) == 1
 
 
 def _is_regression(folder: Path) -> bool:
@@ -102,9 +111,10 @@ def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple
     from resolvent.errors import count_of
     from resolvent.tables.text_formats import TextFormat
 
-    text = chosen(changes, {**TEXT_SETTINGS, "scale": str})
-    scale = text.pop("scale", "response")
-    count, incomplete = predict_file(folder, rows, out, TextFormat(**text), scale, overwrite=overwrite)
+    text = chosen(changes, {**TEXT_SETTINGS, "scale": str, "formulas": _are_quoted})
+    scale, quote_formulas = text.pop("scale", "response"), text.pop("formulas", True)
+    count, incomplete = predict_file(folder, rows, out, TextFormat(**text), scale, overwrite=overwrite,
+                                     quote_formulas=quote_formulas)
     if incomplete:
         terminal.print_note(f"warning: {count_of(incomplete, 'row')} with missing values: no prediction")
     terminal.print_path(f"Predictions for {count - incomplete} rows", out)

@@ -18,10 +18,10 @@ Plan = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
 
 def new(table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE")], *,
         out: Path = Path("site.yaml"), set: Changes = ()) -> None:
-    """Write the site's file for a table: every setting with its meaning and its default.
+    """Write the site's file for a table: a profile of limits, and what only a person at the site can know.
 
     resolvent site new visits.csv
-    resolvent site new visits.csv --set limits.min_cell=10
+    resolvent site new visits.csv --set profile=strict --set limits.labels=[died]
 
     Read the file and change what does not suit. A file that exists is not replaced.
 
@@ -35,7 +35,7 @@ def new(table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE
 
     write_site_file(out, table, flat(set))
     terminal.print_path("Site", out)
-    terminal.print_line("It has every setting with its meaning. Read it, and change what does not suit. Next: "
+    terminal.print_line("Read it, and change what does not suit. The next command explains every setting and limit: "
                         f"resolvent site check KIT {out} [EXPERIMENT.yaml]")
 
 

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any
+from unicodedata import category
 
 import numpy as np
 import rich.box
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.table import Table
 from typing_extensions import override
 
@@ -54,19 +55,33 @@ class _Console(Console):
         raise
 
 
+def visible(text: str) -> str:
+    r"""A text whose control characters a terminal shows and does not obey; lines and tabulators stay.
+
+    >>> visible("ward" + chr(27) + "[2J")
+    'ward\\x1b[2J'
+    """
+    return "".join(f"\\x{ord(c):02x}" if category(c) == "Cc" and c not in "\n\t" else c for c in text)
+
+
+def escape(text: str) -> str:
+    """A text for a table: ``visible``, and no part of it is markup."""
+    return escape_markup(visible(text))
+
+
 def print_line(text: str) -> None:
     """Print text as it is, wrapped to the terminal."""
-    _Console().print(text, highlight=False, markup=False)
+    _Console().print(visible(text), highlight=False, markup=False)
 
 
 def print_path(title: str, path: Path) -> None:
     """Print ``title: path`` on one line."""
-    _Console().print(f"{title}: {path}" if title else str(path), highlight=False, markup=False, soft_wrap=True)
+    _Console().print(visible(f"{title}: {path}" if title else str(path)), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_note(text: str) -> None:
     """Print a message about the progress of a command to standard error."""
-    _Console(stderr=True, soft_wrap=True).print(text, highlight=False, markup=False)
+    _Console(stderr=True, soft_wrap=True).print(visible(text), highlight=False, markup=False)
 
 
 def print_table(table: Table, *, is_wide: bool = False, soft_wrap: bool = False) -> None:

@@ -18,7 +18,7 @@ from resolvent.data import sample_trees as trees
 from resolvent.data.html_tables import html_facts, html_table
 from resolvent.data.samples import (
     Task,
-    check_encodable,
+    check_name,
     check_parties,
     list_of,
     plain_counts,
@@ -389,7 +389,7 @@ class FederatedData:
         test = plain_counts(test)
         check_arguments(cls.from_arrays, (), {"task": task, "validation": validation, "test": test, "seed": seed,
                                               "name": name, "vocabulary": vocabulary})
-        check_encodable(name, "the name of the data")
+        check_name(name, "the name of the data")
         names = (tuple(f"party {k}" for k in range(len(list_of(x, "x")))) if parties is None else
                  texts_of(parties, "parties"))
         xs = trees.of_parties(x, "x", names)
@@ -414,7 +414,7 @@ class FederatedData:
             raise InputError(f"test={shorten(fixed)} must be one number per party, and leave it a sample to train on")
         packed, class_task, class_names = trees.label_arrays(ys, task, classes, names)
         for text in class_names:
-            check_encodable(text, "the name of a class")
+            check_name(text, "the name of a class")
         members = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
         order, splits = split_rows(members, validation=validation, test=share, seed=seed, fixed=fixed)
         x, y = rows_of_tree((concatenate(xs), packed), order)

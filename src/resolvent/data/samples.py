@@ -1,5 +1,6 @@
 """Checks, labels and splits of parties' samples, for data in memory and on disk alike."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -41,8 +42,10 @@ def split_order(samples: int, party: int, seed: int) -> NDArray[np.intp]:
     return np.random.default_rng([seed, party]).permutation(samples)
 
 
-def check_encodable(text: str, title: str) -> None:
-    """Raise an error if a text cannot be written in UTF-8, because it has half of a surrogate pair."""
+def check_name(text: str, title: str) -> None:
+    """Raise an error if a name has a control character, which a terminal would obey, or half of a surrogate pair."""
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        raise InputError(f"{title}, {shorten(repr(text))}, has a control character: correct it")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -76,7 +79,7 @@ def texts_of(values: Any, name: str) -> tuple[str, ...]:
         raise InputError(f"from_arrays({name}=...) must be a list of texts, and {quote(wrong[0])} is none: use "
                          "str(name)")
     for text in names:
-        check_encodable(text, f"from_arrays({name}=...): the name")
+        check_name(text, f"from_arrays({name}=...): the name")
     return tuple(map(str, names))
 
 

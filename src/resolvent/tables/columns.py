@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import RowNames
-from resolvent.data.samples import Task
+from resolvent.data.samples import Task, check_name
 from resolvent.errors import InputError, shorten
 from resolvent.tables.cells import DATE, LEADING_ZERO, ColumnError, text_of_value, yaml_name
 
@@ -223,6 +223,8 @@ def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]
         return Label(_to_floats(title, column), kind, "regression")
     values = np.array(column.tolist(), str if kind == "text" else None)
     classes = np.unique(values)
+    for text in classes.tolist() if kind == "text" else ():
+        check_name(text, f"{title}: the name of a class")
     if len(classes) == 1:
         raise InputError(f"{title} has only one class, {shorten(repr(str(classes[0])))}, so there is nothing "
                          "to learn: name another label, or add rows of another class")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from resolvent.arguments import with_options
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.federated import FederatedData, split_rows
-from resolvent.data.samples import check_encodable
+from resolvent.data.samples import check_name
 from resolvent.errors import InputError, nearest, shorten
 from resolvent.tables.cells import check_spellings, duplicate_names, read_cells, with_unique_names
 from resolvent.tables.column_encodings import is_missing, label_encoding, looks_like_identifier
@@ -155,7 +155,7 @@ def _data_from(frame: "pd.DataFrame", options: TableOptions, name: str) -> Feder
     unencoded = UnencodedColumns(columns, rows, order, fit)
     x, encoding = unencoded.encode(splits["train"].rows)
     for feature in encoding.features:
-        check_encodable(feature, "the name of an input")
+        check_name(feature, "the name of an input")
     y = label_values(encodings, frame, rows)[order]
     data = FederatedData(x, y, splits, parties, encoding.task, encoding.classes, encoding.features, name,
                          encoding=encoding, unencoded=unencoded)
@@ -217,7 +217,7 @@ def column_mistakes(columns: Sequence[str], options: TableOptions, *, is_of_site
     labels, weight = options.labels, options.weight
     yield from duplicate_names(columns)
     for c in columns:
-        check_encodable(c, "the name of a column")
+        check_name(c, "the name of a column")
     uses_of = {"party": [] if is_of_site else [options.party], "label": labels, "features": options.features or [],
                "exclude": options.exclude or [], "weight": [] if weight is None else [weight]}
     known = set(columns)
@@ -261,7 +261,10 @@ def read_owners(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
     RowNames(frame.index).refuse(is_empty(frame[party])[:, None], [party], "the party is missing, and every sample "
                                  "needs one: fill it in, or leave the row out")
     owners = read_parties(frame[party])
-    check_spellings("the parties", np.unique(owners.astype(str)).tolist())
+    names = np.unique(owners.astype(str)).tolist()
+    for name in names:
+        check_name(name, f"column {shorten(repr(party))}: the name of a party")
+    check_spellings("the parties", names)
     return owners
 
 

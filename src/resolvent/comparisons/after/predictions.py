@@ -1,5 +1,6 @@
 """Predictions for the rows of a file, as a file."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,8 @@ from resolvent.tables.text_formats import TextFormat
 if TYPE_CHECKING:
     import pandas as pd
 
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+_FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")  # with which a cell of a spreadsheet is a formula
 
 class PredictedFile(NamedTuple):
     """The outcome of a prediction.
@@ -40,8 +43,8 @@ class PredictedFile(NamedTuple):
 
 
 def predict_file(run: Path, method: str | None, site: str | None, rows: str, out: Path, text: TextFormat, *,
-                 overwrite: bool = False, before_refit: bool = False,
-                 raw: bool = False) -> PredictedFile:
+                 overwrite: bool = False, before_refit: bool = False, raw: bool = False,
+                 quote_formulas: bool = True) -> PredictedFile:
     """Predict the rows of a file, and write the predictions completely or not at all.
 
     A second file, whose name has ``.json`` in addition, says which run and which rows they are of, with digests.
@@ -54,6 +57,7 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
         overwrite: replace ``out`` if it exists.
         before_refit: predict with the model of the run, not with the one that was trained again.
         raw: leave out the calibration and the threshold that are stored with the model.
+        quote_formulas: see ``write_predictions``.
     """
     check_output(out, overwrite=overwrite)
     fitted = load_fitted(run, method, site, before_refit=before_refit)
@@ -65,7 +69,8 @@ def predict_file(run: Path, method: str | None, site: str | None, rows: str, out
     write_predictions(out, table, {
         "run": str(run), "method": fitted.method, "site": fitted.site, "provenance": fitted.provenance,
         "adjustments": list(fitted.adjustments),
-        "digest_of_run": models_of(run, fitted.method, before_refit=before_refit).digest, "rows": rows})
+        "digest_of_run": models_of(run, fitted.method, before_refit=before_refit).digest, "rows": rows},
+        quote_formulas=quote_formulas)
     return PredictedFile(encoded.remarks, scores, fitted.provenance, fitted.adjustments)
 
 
@@ -77,14 +82,28 @@ def check_output(out: Path, *, overwrite: bool) -> None:
         raise InputError(f"{out} exists: give --out another name{'' if out.is_dir() else ', or --overwrite'}")
 
 
-def write_predictions(out: Path, table: "pd.DataFrame", facts: Mapping[str, Any]) -> None:
-    """Write predictions completely or not at all, and beside them what they are of."""
+def write_predictions(out: Path, table: "pd.DataFrame", facts: Mapping[str, Any], *,
+                      quote_formulas: bool = True) -> None:
+    """Write predictions completely or not at all, and beside them what they are of.
+
+    Args:
+        quote_formulas: put a ' before a text, and before the name of a column, that a spreadsheet program would compute
+            or send as a formula. Numbers stay as they are, and so do all values of a Parquet file.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
+    if quote_formulas and out.suffix.lower() == ".csv":
+        table = table.rename(columns=_quoted).map(_quoted)
     if out.suffix.lower() == ".csv":
         write_atomically(out, lambda path: table.to_csv(path, index=False))
     else:
         write_atomically(out, lambda path: table.to_parquet(path, index=False))
     write_sealed(out.with_name(f"{out.name}.json"), {**facts, "files": file_digests(out.parent, [out.name])})
+
+
+def _quoted(value: Any) -> Any:
+    """A text that begins like a formula, with a ' before it; numbers, also as texts, and other values as they are."""
+    is_formula = isinstance(value, str) and value.startswith(_FORMULA_SIGNS) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value
 
 
 def _table(fitted: Fitted, encoded: EncodedRows, outputs: NDArray[Any]) -> "pd.DataFrame":

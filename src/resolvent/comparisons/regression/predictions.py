@@ -151,13 +151,14 @@ class Predictor:
 
 
 def predict_file(folder: Path, rows: str, out: Path, text: TextFormat, scale: Scale = "response", *,
-                 overwrite: bool = False) -> tuple[int, int]:
+                 overwrite: bool = False, quote_formulas: bool = True) -> tuple[int, int]:
     """Predict the rows of a file, and write the predictions completely or not at all.
 
     Args:
         folder: a folder that ``Regression.save`` wrote.
         out: the file to write, ``.csv`` or ``.parquet``.
         overwrite: replace ``out`` if it exists.
+        quote_formulas: see ``write_predictions``.
 
     Returns:
         The number of rows, and of those with missing values, which have no prediction.
@@ -170,7 +171,7 @@ def predict_file(folder: Path, rows: str, out: Path, text: TextFormat, scale: Sc
     table = predictor.predict(frame, scale)
     table.insert(0, "row", [str(row) for row in frame.index])
     write_predictions(out, table, {"regression": str(folder), "formula": predictor.model.formula, "scale": scale,
-                                   "level": predictor.level, "rows": rows})
+                                   "level": predictor.level, "rows": rows}, quote_formulas=quote_formulas)
     return len(table), int(table.iloc[:, 1].isna().sum())
 
 

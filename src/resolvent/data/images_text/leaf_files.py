@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from resolvent.data.files import data_files as files
 from resolvent.data.images_text.tokens import CHARACTERS, encode_characters
-from resolvent.data.samples import check_encodable
+from resolvent.data.samples import check_name
 from resolvent.errors import InputError, quote, shorten
 
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
@@ -75,7 +75,7 @@ def _read_file(path: Path) -> dict[str, LeafSamples]:
                          "write the file again")
     samples: dict[str, LeafSamples] = {}
     for user, occurrences in Counter(content.users).items():
-        check_encodable(user, f"{path}: users: a name")
+        check_name(user, f"{path}: users: a name")
         if occurrences > 1:
             raise InputError(f"{path}: users: {shorten(repr(user))} occurs twice: give each user once")
     for user, count in zip(content.users, content.num_samples, strict=True):
@@ -132,7 +132,7 @@ def _read_labels(title: str, y: list[Any]) -> NDArray[Any]:
                          f"such as the first, {shorten(repr(y[0]))}: correct them")
     if labels.dtype.kind == "U":
         for label in y:
-            check_encodable(label, f"{title}: y: a label")
+            check_name(label, f"{title}: y: a label")
     else:
         _check_finite(f"{title}: y", labels)
     return labels

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.data import sample_trees as trees
 from resolvent.data.federated import FederatedData, Task, split_rows
-from resolvent.data.samples import check_encodable, check_parties
+from resolvent.data.samples import check_name, check_parties
 from resolvent.errors import InputError, shorten
 from resolvent.math.tree import count_rows
 from resolvent.math.tree import rows as rows_of_tree
@@ -98,9 +98,9 @@ def divide(x: Any, y: Any, partition: Partition, *, by: trees.Labels | None = No
         packed, class_names = _numbers_of(y, classes), tuple(map(str, classes))
     else:
         packed, kind, class_names = trees.label_arrays([y], task or "auto", classes, (name,))
-    check_encodable(name, "the name of the data")
+    check_name(name, "the name of the data")
     for text in class_names:
-        check_encodable(text, "the name of a class")
+        check_name(text, "the name of a class")
     if isinstance(test, np.ndarray):
         rows, fixed = _tests_last(rows, test, parties, total)
         order, splits = split_rows(rows, validation=validation, test=0.0, seed=seed, fixed=fixed)

@@ -7,7 +7,7 @@ compared.
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -32,7 +32,6 @@ from resolvent.federation.protocol.experiment import FederatedExperiment, experi
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
-from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.reports import report_from_entry
@@ -225,8 +224,7 @@ def _write_tables(rehearsal: Rehearsal[Any], folder: Path) -> dict[str, Path]:
         rows.to_parquet(target / "table.parquet", index=False)
         files[site] = target / "site.yaml"
         # With limits that a simulation does not have, the models would not be those of the simulation.
-        limits = {name: value for name, value in asdict(NO_LIMITS).items() if value != asdict(Limits())[name]}
-        write_text(files[site], write_yaml({"table": "table.parquet", "limits": limits}))
+        write_text(files[site], write_yaml({"table": "table.parquet", "profile": "open"}))
     return files
 
 

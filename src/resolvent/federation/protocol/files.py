@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.changes import Locations
@@ -17,7 +17,7 @@ from resolvent.comparisons.experiment.own_parts import is_own_part
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
 from resolvent.errors import InputError, quote
 from resolvent.federation.protocol.kits import Engine
-from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.limits import PROFILES, Limits
 from resolvent.tables.cells import CellRules, Codes
 from resolvent.tables.table_options import cell_rules
 
@@ -25,7 +25,7 @@ _Settings = TypeVar("_Settings")
 # A name becomes a folder, the common name of a certificate and a name of the engine.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _MAX_HOST_LENGTH = 253
-_RESERVED_NAMES = frozenset({"server", "lead"})
+_RESERVED_NAMES = frozenset({"server", "lead", "authority"})  # participants, and the folder of the keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,8 @@ class Consortium:
                 raise InputError(f"{title}: {quote(name)} is named twice: name it once")
         for name in self.sites:
             if name.casefold() in _RESERVED_NAMES:
-                raise InputError(f"sites: {quote(name)} is the name of another participant: choose another")
+                raise InputError(f"sites: {quote(name)} is the name of another participant, or of a "
+                                 "folder beside the kits: choose another")
         for key, address in zip(("lead", *("members" for _ in self.members)), persons, strict=bool(persons)):
             if not re.fullmatch(r"[\w.+-]+@[\w-]+(\.[\w-]+)*", address):
                 raise InputError(f"{key}: {quote(address)} is not an e-mail address, such as lead@example.org")
@@ -129,7 +130,9 @@ class SiteFile:
         test: share of the rows that judge the methods. The site decides it, too.
         models: models of the user's own, ``module:function``, that an experiment may name. They are code: the site
             installs them, or has the module in the folder of this file.
-        limits: what the site allows; an experiment beyond it is refused at the site.
+        profile: the limits: open for rows that are public, clinic for those of patients, strict if replies must also
+            stay secret and every lead has a budget.
+        limits: what the site allows, where it differs from the profile; an experiment beyond it is refused at the site.
         approval: the plans that run without a decision of a person here: leads, algorithms, labels, max_rounds. With {}
             there are none. Without this setting all plans run that are signed and within the limits.
         folder: the folder of this file; ``read_site`` sets it.
@@ -148,6 +151,7 @@ class SiteFile:
     validation: float = 0.2
     test: float = 0.2
     models: tuple[str, ...] = ()
+    profile: Literal["open", "clinic", "strict"] = "clinic"
     limits: Limits = field(default_factory=Limits)
     approval: Approval | None = None
     folder: Path | None = None
@@ -191,7 +195,9 @@ def read_site(path: Path) -> SiteFile:
 
     def build(settings: Mapping[str, Any]) -> SiteFile:
         plain = dict(settings)
-        limits = _bound(Limits, plain.pop("limits", None) or {}, "limits")
+        profile = PROFILES.get(str(plain.get("profile", "clinic")), Limits())  # SiteFile refuses an unknown one
+        changes = plain.pop("limits", None) or {}
+        limits = _bound(Limits, profile.changes("clinic") | changes if isinstance(changes, dict) else changes, "limits")
         rule = _bound(Approval, plain.pop("approval") or {}, "approval") if "approval" in plain else None
         site = _bound(SiteFile, plain, limits=limits, approval=rule, folder=folder)
         return replace(site, table=str((folder / site.table).resolve()))

@@ -1,10 +1,16 @@
-"""What a site allows, and what no federation allows: the checks of an experiment before it starts at a party."""
+"""What a site allows, and what no federation allows: the checks of a plan before and while it runs at a site.
+
+Each limit is one object, ``Limit``: its default, its meaning, its reason, the sentence that a lead reads, and the check
+of what is asked. A new limit is one field of ``Limits``; the site's file, ``site check``, the refusals and the data
+sheet show it without further code. A plan says what it asks in ``Asked``, and ``reasons_to_refuse`` judges it by all
+limits, for every kind of plan.
+"""
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,14 +22,15 @@ from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import PrivateParties, is_private
 from resolvent.algorithms.traits import is_personal
-from resolvent.errors import InputError, check_range, shorten
+from resolvent.errors import InputError, Interval, check_range, quote, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import MAX_BYTES
 from resolvent.problem.solvers import LocalSolver, Shuffled
 from resolvent.problem.solvers.solver import MinibatchSolver
 
-__all__ = ["MAX_EPSILON", "NO_LIMITS", "WHY", "Limits", "check_parts", "limits_of_weights", "reasons_of_exact_updates",
-           "reasons_to_refuse", "refusal_of_limits", "rows_of_update", "scored_splits"]
+__all__ = ["LIMITS", "MAX_EPSILON", "NO_LIMITS", "PROFILES", "Asked", "Limit", "Limits", "Usage", "check_parts",
+           "limits_of_weights", "read_refusal", "reasons_to_refuse", "refusal_of_limits", "rows_of_update",
+           "scored_splits"]
 
 MAX_EPSILON = 10.0
 """With a larger privacy loss of a training row, an update counts as one without noise."""
@@ -31,183 +38,383 @@ MAX_EPSILON = 10.0
 # Packages whose functions and classes an algorithm of the library consists of.
 _TRUSTED = {"resolvent", "equinox", "jax", "jaxlib", "jaxtyping", "numpy", "optax", "builtins", "functools"}
 _MAX_DEPTH = 50
+_MAX_SHOWN = 20  # limits in a refusal that is read
 _ROUNDING = 1e-6
+_Value = TypeVar("_Value")
+
+
+class Usage(NamedTuple):
+    """What a site has answered about rows, or what a plan asks for.
+
+    Attributes:
+        rounds: number of rounds of all methods and seeds.
+        replies: number of replies; a round has one for each phase.
+        epsilon: sum of the privacy losses of a training row, each at the delta of ``budgets``; infinite without bound.
+    """
+
+    rounds: int = 0
+    replies: int = 0
+    jobs: int = 0
+    scores: int = 0
+    epsilon: float = 0.0
+
+
+_NOTHING = Usage()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of a site, as far as it is known: of a plan, of one of its methods, or of a method's updates.
+
+    A limit judges what it can. None stands for what is not asked, or not known yet.
+
+    Attributes:
+        sites: number of sites of the run.
+        labels: the columns that are predicted.
+        in_a_sum: whether replies leave in secure sums only.
+        needed: what the plan needs of each budget.
+        used: (whose budget, ``total`` or ``lead``; who has used it, for the reason) -> what is used of it.
+        method: the name of an algorithm in the plan, such as ``fedprox``.
+        rounds: number of rounds of the method.
+        samples: number of the site's training samples.
+        parameters: number of parameters of a model that leaves without noise.
+        effort: see ``rows_of_update``.
+        is_network: whether that model is not linear in its parameters.
+        is_encoded: whether updates leave as integers or compressed.
+    """
+
+    sites: int | None = None
+    labels: tuple[str, ...] = ()
+    in_a_sum: bool | None = None
+    needed: Usage = _NOTHING
+    used: Mapping[tuple[str, str], Usage] = field(default_factory=dict)
+    method: str | None = None
+    algorithm: Algorithm | None = None
+    rounds: int = 0
+    samples: int | None = None
+    parameters: int | None = None
+    effort: float = 1.0
+    is_network: bool = False
+    is_encoded: bool = False
+
+    @property
+    def solvers(self) -> Sequence[LocalSolver]:
+        """The local solvers of the algorithm."""
+        return () if self.algorithm is None else local_solvers(self.algorithm)
+
+    @property
+    def rows_read(self) -> int | None:
+        """Smallest number of training rows that an update reads, if it leaves by itself and without noise."""
+        if self.parameters is None or self.in_a_sum or self.algorithm is None or self.samples is None:
+            return None
+        return rows_of_update(self.algorithm, self.samples, self.effort)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit of a site.
+
+    Attributes:
+        name: its key in ``site.yaml``.
+        default: its value in the profile *clinic*.
+        meaning: what it limits.
+        why: what it protects, and what a change would cost.
+        sentence: what a lead reads of a plan beyond it, with the allowed value for {}; empty if no plan is refused by
+            it: it then decides what is read of a table, or the refusal has a code of its own.
+        check: (allowed value, what is asked) -> the reason to refuse; empty if there is none. None: as ``sentence``.
+        interval: where the value lies.
+    """
+
+    name: str
+    default: Any
+    meaning: str
+    why: str
+    sentence: str = ""
+    check: Callable[[Any, Asked], str] | None = None
+    interval: Interval | None = None
+
+
+def _limit(default: _Value, meaning: str, why: str, sentence: str = "",
+           check: Callable[[Any, Asked], str] | None = None, interval: Interval | None = None) -> _Value:
+    """A field of ``Limits`` with its ``Limit``, whose name is that of the field."""
+    limit = Limit("", default, meaning, why, sentence, check, interval)
+    return field(default=default, metadata={"limit": limit})
+
+
+def _budget(scope: str, quantity: str, why: str) -> Any:
+    """A budget over all plans, or over those of a lead."""
+    whose = "over all plans" if scope == "total" else "in all plans of one lead"
+    what = {"rounds": "largest number of rounds in which the site answers about rows",
+            "replies": "largest number of replies, of which a round has one for each phase",
+            "jobs": "largest number of runs", "scores": "largest number of evaluations of models on its rows",
+            "epsilon": "largest sum of the privacy losses of training rows, at delta 1e-6 for each method and seed; a "
+                       "method without DPSGD has no bound, and does not run with this limit"}[quantity]
+    unit = {"rounds": "{} rounds", "replies": "{} replies", "jobs": "{} runs", "scores": "{} evaluations",
+            "epsilon": "the epsilon {}"}[quantity]
+    left = {"jobs": "none is left", "epsilon": "the plan needs more"}.get(quantity, "too few are left")
+    rows = "about its table" if quantity == "replies" else "on its table"
+    who = "in all experiments" if scope == "total" else "to one lead"
+
+    def check(allowed: float, asked: Asked) -> str:
+        for (of_scope, user), usage in asked.used.items():
+            need, spent = getattr(asked.needed, quantity), getattr(usage, quantity)
+            if of_scope == scope and need and spent + need > allowed:
+                return (f"{_number(need, quantity)} needed, and {_number(spent, quantity)} of the allowed "
+                        f"{allowed:.6g} have been used by {user}")
+        return ""
+
+    return _limit(None, f"{what}, {whose}; null: any", why, f"the site allows {unit} {rows} {who}, and {left}", check)
+
+
+def _number(value: float, quantity: str) -> str:
+    return f"{quantity} {'without a bound' if math.isinf(value) else f'{value:.6g}'}"
+
+
+def _algorithms(allowed: Sequence[str], asked: Asked) -> str:
+    if asked.method is None or asked.method in allowed:
+        return ""
+    return f"the algorithm {shorten(asked.method)} is not allowed; allowed: {', '.join(allowed)}"
+
+
+def _solvers(allowed: Sequence[str], asked: Asked) -> str:
+    unknown = sorted({type(solver).__name__ for solver in asked.solvers} - {*allowed})
+    return f"the solver {', '.join(unknown)} is not allowed; allowed: {', '.join(allowed)}" if unknown else ""
+
+
+def _labels(allowed: Sequence[str], asked: Asked) -> str:
+    others = ", ".join(map(repr, sorted({*asked.labels} - {*allowed})))
+    return f"{shorten(others)} may not be the label; allowed: {', '.join(allowed)}" if others else ""
+
+
+def _rounds(allowed: int, asked: Asked) -> str:
+    return f"{asked.rounds} rounds are more than the allowed {allowed}" if asked.rounds > allowed else ""
+
+
+def _local_steps(allowed: int, asked: Asked) -> str:
+    steps = max((_steps_of(solver, asked.samples or 0) for solver in asked.solvers), default=0)
+    return f"{steps} local steps are more than the allowed {allowed}" if steps > allowed else ""
+
+
+def _rows(fewest: int, asked: Asked) -> str:
+    if asked.samples is None or asked.samples >= fewest:
+        return ""
+    return f"the site has fewer training samples than the {fewest} with which it takes part"
+
+
+def _cell(fewest: int, asked: Asked) -> str:
+    read = asked.rows_read
+    if read is None or asked.samples is None or not 0 < asked.samples - read < fewest:
+        return ""
+    return (f"an update leaves out {asked.samples - read} of {asked.samples} training rows, fewer than {fewest}: its "
+            "difference from one that reads all is their own")
+
+
+def _batch(fewest: int, asked: Asked) -> str:
+    samples = asked.samples or 0
+    smallest = min((_smallest_minibatch(solver, samples) for solver in asked.solvers
+                    if isinstance(solver, MinibatchSolver)), default=fewest)
+    return (f"{samples} training rows give minibatches of {smallest} rows, fewer than the allowed {fewest}"
+            if smallest < fewest else "")
+
+
+def _sites(fewest: int, asked: Asked) -> str:
+    if asked.sites is None or asked.sites >= fewest:
+        return ""
+    return f"the run has {asked.sites} sites, fewer than {fewest}"
+
+
+def _networks(are_allowed: bool, asked: Asked) -> str:
+    return "the model is neither linear nor logistic" if asked.is_network and not are_allowed else ""
+
+
+def _parameters(largest: float, asked: Asked) -> str:
+    read = asked.rows_read
+    if read is None or asked.parameters is None or asked.parameters <= largest * read:
+        return ""
+    return (f"the model has {asked.parameters} parameters, more than {largest:.3g} for each of the {read} training "
+            f"rows that an update reads, of {asked.samples}")
+
+
+def _clip(norm: float, asked: Asked) -> str:
+    return ("the site clips its updates, which is not possible after their compression or as integers, nor from a "
+            "compressed model: use an experiment without both" if asked.is_encoded else "")
+
+
+def _sums(are_required: bool, asked: Asked) -> str:
+    return ("the replies of the plan would leave the site outside secure sums"
+            if are_required and asked.in_a_sum is False else "")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a site allows. The site itself checks it. ``WHY`` has the reason of each limit.
+    """What a site allows. The site itself checks it; ``LIMITS`` has the meaning and the reason of each limit.
 
-    Attributes:
-        algorithms: names of the allowed algorithms; None: all of the library.
-        solvers: names of the allowed local solvers, such as ``SGD``; None: all of the library.
-        labels: columns that may be the label; None: every column.
-        features: columns that may be features or weights; the others are as if they were absent. None: every column
-            that is neither free text nor an identifier may be a feature, and none a weight.
-        levels: column of text -> the levels that may be named. The rows of the others have no level.
-        max_levels: largest number of levels of a column of text, and of classes, without a list; None: any.
-        max_level_density: the same as a share of the rows; None: any.
-        identifiers: whether columns of whole numbers that all differ may be features without a list.
-        max_rounds: largest number of rounds of a method; None: any.
-        max_total_rounds: largest number of rounds in which the site answers about its table, over all methods, seeds
-            and experiments; None: any.
-        max_total_replies: the same for replies; a round has one for each phase.
-        max_total_jobs: the same for runs.
-        max_total_scores: the same for evaluations of models on its rows.
-        max_total_epsilon: the same for the sum of the privacy losses of training rows, at delta 1e-6 for each method
-            and seed. A method without ``DPSGD`` has no bound, and does not run with this limit.
-        max_lead_rounds: largest number of rounds in all plans of one lead; None: any.
-        max_lead_replies: the same for replies.
-        max_lead_jobs: the same for runs.
-        max_lead_scores: the same for evaluations.
-        max_lead_epsilon: the same for the sum of the privacy losses.
-        max_local_steps: largest number of local steps that a solver makes in a phase; None: any.
-        min_rows: smallest number of its training samples with which this site takes part.
-        min_cell: no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the
-            level is not used in training. A table with a class of fewer training rows does not take part, nor does an
-            update read all training rows except fewer. A new version of the table is used when at least as many rows
-            differ.
-        min_batch: smallest number of rows in a minibatch of a solver, the last one of an epoch included.
-        min_sites: smallest number of sites of a run in which this site takes part.
-        max_parameters_per_row: largest number of parameters of a model that leaves the site without noise, divided by
-            the number of training rows that one update reads; None: any.
-        networks: whether models that are not linear (or logistic) leave the site without noise, also in a secure sum.
-        score_digits: number of significant digits of the scores that leave the site; None: all.
-        scores: whether the scores of models on this site's samples may leave it; those of personal models not if single
-            parties are protected and they are not: such scores depend on training rows.
-        training_scores: whether they may be those on training rows, too. They are exact numbers without noise; default:
-            unless the algorithm is differentially private.
-        clip: largest Euclidean norm of an update that leaves the site; longer updates are scaled down. None: no limit.
-        noise: standard deviation of the Gaussian noise that is added to every number of an update, in multiples of
-            ``clip``; noise needs ``clip``.
-        max_bytes: largest number of bytes of a message that the site reads.
-        secure_sums: whether replies leave in secure sums only.
-        refit_with_test_rows: whether a refit may train on the rows that judged the methods; otherwise it trains on
-            the training and validation rows of this site, and its test rows stay unseen.
+    ``PROFILES`` has three sets of values; ``Limits()`` is the profile *clinic*.
 
     Raises:
         InputError: a number is out of range, or there is noise without ``clip``.
+
+    Example:
+        >>> LIMITS["min_batch"].why
+        'the gradient of one row, divided by that of the bias, is the row'
     """
 
-    algorithms: tuple[str, ...] | None = None
-    solvers: tuple[str, ...] | None = None
-    labels: tuple[str, ...] | None = None
-    features: tuple[str, ...] | None = None
-    levels: dict[str, list[str]] | None = None
-    max_levels: int | None = 40
-    max_level_density: float | None = 1 / 3
-    identifiers: bool = False
-    max_rounds: int | None = None
-    max_total_rounds: int | None = None
-    max_total_replies: int | None = None
-    max_total_jobs: int | None = None
-    max_total_scores: int | None = None
-    max_total_epsilon: float | None = None
-    max_lead_rounds: int | None = None
-    max_lead_replies: int | None = None
-    max_lead_jobs: int | None = None
-    max_lead_scores: int | None = None
-    max_lead_epsilon: float | None = None
-    max_local_steps: int | None = None
-    min_rows: int = 20
-    min_cell: int = 5
-    min_batch: int = 5
-    min_sites: int = 3
-    max_parameters_per_row: float | None = 1 / 3
-    networks: bool = False
-    score_digits: int | None = 3
-    scores: bool = True
-    training_scores: bool | None = None
-    clip: float | None = None
-    noise: float = 0.0
-    secure_sums: bool = False
-    max_bytes: float = MAX_BYTES  # an integer of a file is below 2^31
-    refit_with_test_rows: bool = True
+    algorithms: tuple[str, ...] | None = _limit(
+        None, "names of the allowed algorithms; null: all of the library",
+        "an algorithm decides what leaves in a round; a list allows only those that were read",
+        "the site allows the algorithms {}", _algorithms)
+    solvers: tuple[str, ...] | None = _limit(
+        None, "names of the allowed local solvers, such as SGD; null: all of the library",
+        "a solver decides what an update contains; a list allows only those that were read",
+        "the site allows the solvers {}", _solvers)
+    labels: tuple[str, ...] | None = _limit(
+        None, "columns that may be the label; null: every column",
+        "models of a label let others predict it; a list says which columns others may learn to predict",
+        "the site allows the labels {}", _labels)
+    features: tuple[str, ...] | None = _limit(
+        None, "columns that may be features or weights; the others are as if they were absent. null: every column that "
+        "is neither free text nor an identifier may be a feature, and none a weight",
+        "the names of levels, means and deviations of a feature leave; a list says of which columns")
+    levels: dict[str, list[str]] | None = _limit(  # noqa: RUF009  # as of dataclasses.field
+        None, "column of text -> the levels that may be named; the rows of the others have no level",
+        "the names of levels leave; a list says which of them, so that none is discovered from the rows")
+    max_levels: int | None = _limit(
+        40, "largest number of levels of a column of text, and of classes, without a list; null: any",
+        "a column with many levels is free text, whose levels are names and notes")
+    max_level_density: float | None = _limit(
+        1 / 3, "the same as a share of the rows; null: any",
+        "a column with few rows for each level is free text, whose levels describe persons")
+    identifiers: bool = _limit(
+        False, "whether columns of whole numbers that all differ may be features without a list",
+        "a model that has learned an identifier can tell whether a person is in the table")
+    max_rounds: int | None = _limit(
+        None, "largest number of rounds of a method; null: any", "each round is a further answer about the same rows",
+        "the site allows at most {} rounds of a method", _rounds)
+    max_total_rounds: int | None = _budget(
+        "total", "rounds", "each round is a further answer about the same rows, whichever experiment asks for it")
+    max_total_replies: int | None = _budget(
+        "total", "replies", "a round of several phases has several answers about the same rows")
+    max_total_jobs: int | None = _budget(
+        "total", "jobs", "each run can ask about other columns, and leaves a model of the same rows")
+    max_total_scores: int | None = _budget(
+        "total", "scores", "each evaluation is a further answer about the validation and test rows")
+    max_total_epsilon: float | None = _budget(
+        "total", "epsilon", "the privacy losses of all runs add up, whoever asks for them")
+    max_lead_rounds: int | None = _budget(
+        "lead", "rounds", "one lead cannot use up what others need, and learns from this many rounds at most")
+    max_lead_replies: int | None = _budget("lead", "replies", "the same for a lead whose methods have several phases")
+    max_lead_jobs: int | None = _budget("lead", "jobs", "the same for a lead who asks about many columns")
+    max_lead_scores: int | None = _budget("lead", "scores", "the same for a lead who evaluates often")
+    max_lead_epsilon: float | None = _budget(
+        "lead", "epsilon", "one lead learns this much about a row at most, from all own runs together")
+    max_local_steps: int | None = _limit(
+        None, "largest number of local steps that a solver makes in a phase; null: any",
+        "it bounds the time that an experiment takes at the site; it protects no row",
+        "the site allows at most {} local steps", _local_steps)
+    min_rows: int = _limit(
+        20, "smallest number of its training samples with which this site takes part",
+        "a model of few rows describes these rows",
+        "the site has fewer training rows than the {} with which it takes part", _rows, "[1, inf)")
+    min_cell: int = _limit(
+        5, "no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the level "
+        "is not used in training. A table with a class of fewer training rows does not take part, nor does an update "
+        "read all training rows except fewer. A new version of the table is used when at least as many rows differ",
+        "a number about fewer rows describes single persons; the difference of two numbers does, too",
+        "the site lets out no sum, and no difference of sums, to which fewer rows than {} contribute: join levels, "
+        "leave columns out, or use epochs instead of steps", _cell, "[1, inf)")
+    min_batch: int = _limit(
+        5, "smallest number of rows in a minibatch of a solver, the last one of an epoch included",
+        "the gradient of one row, divided by that of the bias, is the row",
+        "the site allows no minibatches of fewer rows than {}", _batch, "[1, inf)")
+    min_sites: int = _limit(
+        3, "smallest number of sites of a run in which this site takes part",
+        "of the mean of two sites each site can subtract its own part",
+        "the site takes part only with at least {} sites", _sites, "[1, inf)")
+    networks: bool = _limit(
+        False, "whether models that are not linear (or logistic) leave the site without noise, also in a secure sum",
+        "a unit of a network begins or ceases to let one row through, and two successive models then differ by this "
+        "row",
+        "the site allows linear and logistic models only, others with noise whose epsilon is at most 10", _networks)
+    max_parameters_per_row: float | None = _limit(
+        1 / 3, "largest number of parameters of a model that leaves the site without noise, divided by the number of "
+        "training rows that one update reads; null: any",
+        "a model with more parameters than this for each row that an update reads can memorise the rows; such a model "
+        "leaves with noise only, whose epsilon is at most 10",
+        "the site allows at most {} parameters of a model for each training row that an update reads, or noise: use "
+        "more local steps, a larger batch_size or fewer features", _parameters)
+    score_digits: int | None = _limit(
+        3, "number of significant digits of the scores that leave the site; null: all",
+        "a score with all digits tells how a change of the model changes the prediction of a single row",
+        interval="[1, inf)")
+    scores: bool = _limit(
+        True, "whether the scores of models on this site's samples may leave it; those of personal models not if "
+        "single parties are protected and they are not: such scores depend on training rows",
+        "a score says something about all rows behind it; without scores no site can be compared")
+    training_scores: bool | None = _limit(
+        None, "whether they may be those on training rows, too. They are exact numbers without noise; null: unless the "
+        "algorithm is differentially private", "a score on training rows tells whether a row was among them")
+    clip: float | None = _limit(
+        None, "largest Euclidean norm of an update that leaves the site; longer ones are scaled down. null: no limit",
+        "an update of bounded length lets noise hide a single row",
+        "the site clips updates to the norm {}, which is not possible with compressed messages", _clip, "(0, inf)")
+    noise: float = _limit(
+        0.0, "standard deviation of the Gaussian noise that is added to every number of an update, in multiples of "
+        "clip; noise needs clip", "noise is the only limit with a bound on what can be learned from an update",
+        interval="[0, inf)")
+    secure_sums: bool = _limit(
+        False, "whether replies leave in secure sums only",
+        "a reply tells more about the rows than the sum of the replies of several sites",
+        "the site takes part in secure sums only (privacy: {{secure_sums: true}})", _sums)
+    max_bytes: float = _limit(  # an integer of a file is below 2^31
+        MAX_BYTES, "largest number of bytes of a message that the site reads",
+        "it bounds the memory that a message takes; it protects no row")
+    refit_with_test_rows: bool = _limit(
+        True, "whether a refit may train on the rows that judged the methods; otherwise it trains on the training and "
+        "validation rows of this site, and its test rows stay unseen",
+        "rows that have not trained a model can judge it later; it protects no row")
 
     def __post_init__(self) -> None:
-        check_range(self, "[1, inf)", min_rows=self.min_rows, min_cell=self.min_cell, min_batch=self.min_batch,
-                    min_sites=self.min_sites, score_digits=self.score_digits)
-        if self.clip is not None and not 0 < self.clip < float("inf"):
-            raise InputError(f"clip={self.clip} must be positive and finite")
-        if not 0 <= self.noise < float("inf"):
-            raise InputError(f"noise={self.noise} must be finite and not negative")
+        for name, limit in LIMITS.items():
+            if limit.interval is not None:
+                check_range(self, limit.interval, **{name: getattr(self, name)})
+        if math.isinf(self.clip or 0) or math.isinf(self.noise):
+            raise InputError(f"clip={self.clip} and noise={self.noise} must be finite")
         if self.noise and self.clip is None:
             raise InputError("noise is a multiple of clip, which is not set: set clip")
 
+    def changes(self, profile: str) -> dict[str, Any]:
+        """Limit -> value, of those that differ from a profile."""
+        return {name: getattr(self, name) for name in LIMITS if getattr(self, name) != getattr(PROFILES[profile], name)}
 
-WHY: Mapping[str, str] = {
-    "algorithms": "an algorithm decides what leaves in a round; a list allows only those that were read",
-    "solvers": "a solver decides what an update contains; a list allows only those that were read",
-    "labels": "models of a label let others predict it; a list says which columns others may learn to predict",
-    "features": "the names of levels, means and deviations of a feature leave; a list says of which columns",
-    "levels": "the names of levels leave; a list says which of them, so that none is discovered from the rows",
-    "max_levels": "a column with many levels is free text, whose levels are names and notes",
-    "max_level_density": "a column with few rows for each level is free text, whose levels describe persons",
-    "identifiers": "a model that has learned an identifier can tell whether a person is in the table",
-    "max_rounds": "each round is a further answer about the same rows",
-    "max_total_rounds": "each round is a further answer about the same rows, whichever experiment asks for it",
-    "max_total_replies": "a round of several phases has several answers about the same rows",
-    "max_total_jobs": "each run can ask about other columns, and leaves a model of the same rows",
-    "max_total_scores": "each evaluation is a further answer about the validation and test rows",
-    "max_total_epsilon": "the privacy losses of all runs add up, whoever asks for them",
-    "max_lead_rounds": "one lead cannot use up what others need, and learns from this many rounds at most",
-    "max_lead_replies": "the same for a lead whose methods have several phases",
-    "max_lead_jobs": "the same for a lead who asks about many columns",
-    "max_lead_scores": "the same for a lead who evaluates often",
-    "max_lead_epsilon": "one lead learns this much about a row at most, from all own runs together",
-    "max_local_steps": "it bounds the time that an experiment takes at the site; it protects no row",
-    "min_rows": "a model of few rows describes these rows",
-    "min_cell": "a number about fewer rows describes single persons; the difference of two numbers does, too",
-    "min_batch": "the gradient of one row, divided by that of the bias, is the row",
-    "min_sites": "of the mean of two sites each site can subtract its own part",
-    "max_parameters_per_row": "a model with more parameters than this for each row that an update reads can memorise "
-                              "the rows; such a model leaves with noise only, whose epsilon is at most 10",
-    "networks": "a unit of a network begins or ceases to let one row through, and two successive models then differ by "
-                "this row",
-    "score_digits": "a score with all digits tells how a change of the model changes the prediction of a single row",
-    "scores": "a score says something about all rows behind it; without scores no site can be compared",
-    "training_scores": "a score on training rows tells whether a row was among them",
-    "clip": "an update of bounded length lets noise hide a single row",
-    "noise": "noise is the only limit with a bound on what can be learned from an update",
-    "secure_sums": "a reply tells more about the rows than the sum of the replies of several sites",
-    "max_bytes": "it bounds the memory that a message takes; it protects no row",
-    "refit_with_test_rows": "rows that have not trained a model can judge it later; it protects no row",
-}
-"""The reason of each limit, and what a change of it would cost."""
+
+LIMITS: Mapping[str, Limit] = {
+    item.name: dataclasses.replace(item.metadata["limit"], name=item.name) for item in dataclasses.fields(Limits)}
+"""Name of a limit -> the limit, in the order of the site's file."""
 
 NO_LIMITS = Limits(max_levels=None, max_level_density=None, identifiers=True, min_rows=1, min_cell=1, min_batch=1,
                    min_sites=1, max_parameters_per_row=None, networks=True, score_digits=None)
 """What a rehearsal allows: a simulation has no limits."""
 
+PROFILES: Mapping[str, Limits] = {
+    "open": NO_LIMITS,
+    "clinic": Limits(),
+    "strict": Limits(min_rows=50, min_cell=10, min_batch=10, secure_sums=True, score_digits=2, training_scores=False,
+                     max_total_rounds=5000, max_lead_rounds=1000, max_total_jobs=100, max_lead_jobs=20,
+                     refit_with_test_rows=False),
+}
+"""*open*: rows that are public, or a rehearsal. *clinic*: rows of patients, among sites that have agreed to work
+together. *strict*: the same where replies must stay secret and every lead has a budget."""
 
-def reasons_to_refuse(limits: Limits, algorithm: Algorithm, *, method: str, rounds: int,
-                      samples: int) -> dict[str, str]:
-    """Name of a limit that an experiment exceeds -> the reason; empty if the site takes part.
+
+def reasons_to_refuse(limits: Limits, *asked: Asked) -> dict[str, str]:
+    """Name of a limit that is exceeded -> the reason; empty if the site takes part.
 
     Args:
-        method: the name of the algorithm in the experiment, such as ``fedprox``.
+        asked: what the plan asks, each of its methods included.
     """
-    solvers, reasons = local_solvers(algorithm), {}
-    if limits.algorithms is not None and method not in limits.algorithms:
-        reasons["algorithms"] = (f"the algorithm {shorten(method)} is not allowed; allowed: "
-                                 f"{', '.join(limits.algorithms)}")
-    unknown = sorted({type(solver).__name__ for solver in solvers} - {*(limits.solvers or ())})
-    if limits.solvers is not None and unknown:
-        reasons["solvers"] = f"the solver {', '.join(unknown)} is not allowed; allowed: {', '.join(limits.solvers)}"
-    if limits.max_rounds is not None and rounds > limits.max_rounds:
-        reasons["max_rounds"] = f"{rounds} rounds are more than the allowed {limits.max_rounds}"
-    if limits.max_local_steps is not None:
-        steps = max((_steps_of(solver, samples) for solver in solvers), default=0)
-        if steps > limits.max_local_steps:
-            reasons["max_local_steps"] = f"{steps} local steps are more than the allowed {limits.max_local_steps}"
-    smallest = min((_smallest_minibatch(solver, samples) for solver in solvers if isinstance(solver, MinibatchSolver)),
-                   default=limits.min_batch)
-    if smallest < limits.min_batch:
-        reasons["min_batch"] = (f"{samples} training rows give minibatches of {smallest} rows, fewer than the allowed "
-                                f"{limits.min_batch}")
-    if samples < limits.min_rows:
-        reasons["min_rows"] = f"the site has fewer training samples than the {limits.min_rows} with which it takes part"
-    return reasons
+    return {name: reason for name, limit in LIMITS.items() if limit.check is not None
+            and (allowed := getattr(limits, name)) is not None
+            for one in asked if (reason := limit.check(allowed, one))}
 
 
 def rows_of_update(algorithm: Algorithm, samples: int, effort: float) -> int:
@@ -217,33 +424,6 @@ def rows_of_update(algorithm: Algorithm, samples: int, effort: float) -> int:
         effort: the smallest effort that the plan can ask for; a positive one is at least a step.
     """
     return min((_rows_read(solver, samples, effort) for solver in local_solvers(algorithm)), default=samples)
-
-
-def reasons_of_exact_updates(limits: Limits, algorithm: Algorithm, *, parameters: int, samples: int, effort: float,
-                             is_network: bool, in_a_sum: bool) -> dict[str, str]:
-    """Name of a limit that updates without noise exceed -> the reason.
-
-    Args:
-        limits: what the site allows.
-        samples: number of the site's training samples.
-        effort: see ``rows_of_update``.
-        is_network: whether the model is not linear in its parameters.
-        in_a_sum: whether the updates leave in secure sums only.
-    """
-    reasons = {}
-    if is_network and not limits.networks:
-        reasons["networks"] = "the model is neither linear nor logistic"
-    if in_a_sum:
-        return reasons
-    read = rows_of_update(algorithm, samples, effort)
-    if limits.max_parameters_per_row is not None and parameters > limits.max_parameters_per_row * read:
-        reasons["max_parameters_per_row"] = (
-            f"the model has {parameters} parameters, more than {limits.max_parameters_per_row:.3g} for each of the "
-            f"{read} training rows that an update reads, of {samples}")
-    if 0 < samples - read < limits.min_cell:
-        reasons["min_cell"] = (f"an update leaves out {samples - read} of {samples} training rows, fewer than "
-                               f"{limits.min_cell}: its difference from one that reads all is their own")
-    return reasons
 
 
 def limits_of_weights(limits: Limits, weights: NDArray[Any]) -> Limits:
@@ -264,8 +444,29 @@ def limits_of_weights(limits: Limits, weights: NDArray[Any]) -> Limits:
 
 def refusal_of_limits(reasons: Mapping[str, str], limits: Limits) -> Refusal:
     """The refusal for the reasons of ``reasons_to_refuse``: the allowed values leave the site, and no reason."""
-    text = "; ".join(f"{reason} (limits.{name}: {WHY[name]})" for name, reason in reasons.items())
+    text = "; ".join(f"{reason} (limits.{name}: {LIMITS[name].why})" for name, reason in reasons.items())
     return Refusal(RefusalCode.LIMITS, text, limits={name: getattr(limits, name) for name in reasons})
+
+
+def read_refusal(content: Any) -> tuple[RefusalCode | None, str]:
+    """The code and the sentence of a site's refusal; nothing in it is trusted.
+
+    Args:
+        content: plain values of ``outgoing``, as they have arrived.
+
+    Returns:
+        The code, None if it is not known; and a sentence for the lead.
+    """
+    content = content if isinstance(content, Mapping) else {}
+    code = next((known for known in RefusalCode if known == content.get("code")), None)
+    if code is None:
+        return None, f"refused ({quote(content.get('code'))})"
+    column, limits = content.get("column"), content.get("limits")
+    title = f"column {shorten(repr(column))}: " if isinstance(column, str) else ""
+    exceeded = [LIMITS[name].sentence.format(_value(value)) for name, value in (
+        [*limits.items()][:_MAX_SHOWN] if isinstance(limits, Mapping) else ())
+        if name in LIMITS and LIMITS[name].sentence]
+    return code, f"refused ({code}): {title}{'; '.join(exceeded) or code.sentence}; the site's log has the details"
 
 
 def scored_splits(limits: Limits, algorithm: Algorithm, splits: Sequence[str]) -> tuple[str, ...]:
@@ -343,3 +544,7 @@ def _foreign_parts(x: Any, depth: int = 0) -> Iterator[str]:
     elif isinstance(x, tuple | list):
         for value in x:
             yield from _foreign_parts(value, depth + 1)
+
+
+def _value(value: Any) -> str:
+    return shorten(", ".join(map(str, value)) if isinstance(value, list | tuple) else value)

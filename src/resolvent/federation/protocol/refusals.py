@@ -7,16 +7,16 @@ site's own log.
 """
 
 import logging
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
-from resolvent.errors import InputError, quote, shorten
+from resolvent.errors import InputError
 
 _log = logging.getLogger(__name__)
 _MAX_NAME = 200  # characters of the name of a column
-_MAX_LIMITS = 20
 
 
 class RefusalCode(StrEnum):
@@ -69,35 +69,6 @@ class RefusalCode(StrEnum):
 # The cause can be temporary: the same message may succeed in the next attempt.
 REPEATABLE = frozenset({RefusalCode.DAMAGED, RefusalCode.STORAGE, RefusalCode.BUSY, RefusalCode.FAILED})
 
-# What the limits of a site's file say about an experiment, with the allowed value.
-_LIMITS: Mapping[str, str] = {
-    "algorithms": "the site allows the algorithms {}",
-    "solvers": "the site allows the solvers {}",
-    "max_rounds": "the site allows at most {} rounds of a method",
-    "max_total_rounds": "the site allows {} rounds on its table in all experiments, and too few are left",
-    "max_total_replies": "the site allows {} replies about its table in all experiments, and too few are left",
-    "max_total_jobs": "the site allows {} runs on its table in all experiments, and none is left",
-    "max_total_scores": "the site allows {} evaluations on its table in all experiments, and too few are left",
-    "max_total_epsilon": "the site allows the epsilon {} on its table in all experiments, and the plan needs more",
-    "max_lead_rounds": "the site allows {} rounds on its table to one lead, and too few are left",
-    "max_lead_replies": "the site allows {} replies about its table to one lead, and too few are left",
-    "max_lead_jobs": "the site allows {} runs on its table to one lead, and none is left",
-    "max_lead_scores": "the site allows {} evaluations on its table to one lead, and too few are left",
-    "max_lead_epsilon": "the site allows the epsilon {} on its table to one lead, and the plan needs more",
-    "max_local_steps": "the site allows at most {} local steps",
-    "labels": "the site allows the labels {}",
-    "min_cell": "the site lets out no sum, and no difference of sums, to which fewer rows than {} contribute: join "
-                "levels, leave columns out, or use epochs instead of steps",
-    "min_batch": "the site allows no minibatches of fewer rows than {}",
-    "min_sites": "the site takes part only with at least {} sites",
-    "max_parameters_per_row": "the site allows at most {} parameters of a model for each training row that an "
-                              "update reads, or noise: use more local steps, a larger batch_size or fewer features",
-    "networks": "the site allows linear and logistic models only, others with noise whose epsilon is at most 10",
-    "secure_sums": "the site takes part in secure sums only (privacy: {{secure_sums: true}})",
-    "min_rows": "the site has fewer training rows than the {} with which it takes part",
-    "clip": "the site clips updates to the norm {}, which is not possible with compressed messages",
-}
-
 
 class Refusal(InputError):
     """A message that a site does not act on. Its text is for the site; code, column and limits leave.
@@ -125,11 +96,11 @@ def refusing(code: RefusalCode, column: str | None = None) -> Iterator[None]:
 
 
 def is_column_name(text: str) -> bool:
-    """Whether a text can be the name of a column: one line of at most 200 characters.
+    """Whether a text can be the name of a column: at most 200 characters, none of which controls a terminal.
 
     A quotation mark that is missing in the first line of a text file makes rows part of a name.
     """
-    return len(text) <= _MAX_NAME and "\n" not in text and "\r" not in text
+    return len(text) <= _MAX_NAME and not any(unicodedata.category(character) == "Cc" for character in text)
 
 
 def outgoing(error: Exception, site: str) -> dict[str, Any]:
@@ -140,27 +111,3 @@ def outgoing(error: Exception, site: str) -> dict[str, Any]:
     _log.error("%s failed", site, exc_info=error)
     code = RefusalCode.STORAGE if isinstance(error, OSError) else RefusalCode.FAILED
     return {"code": str(code), "column": None, "limits": {}}
-
-
-def read_refusal(content: Any) -> tuple[RefusalCode | None, str]:
-    """The code and the sentence of a site's refusal; nothing in it is trusted.
-
-    Args:
-        content: plain values of ``outgoing``, as they have arrived.
-
-    Returns:
-        The code, None if it is not known; and a sentence for the lead.
-    """
-    content = content if isinstance(content, Mapping) else {}
-    code = next((known for known in RefusalCode if known == content.get("code")), None)
-    if code is None:
-        return None, f"refused ({quote(content.get('code'))})"
-    column, limits = content.get("column"), content.get("limits")
-    title = f"column {shorten(repr(column))}: " if isinstance(column, str) else ""
-    exceeded = [_LIMITS[name].format(_value(value)) for name, value in (
-        [*limits.items()][:_MAX_LIMITS] if isinstance(limits, Mapping) else ()) if name in _LIMITS]
-    return code, f"refused ({code}): {title}{'; '.join(exceeded) or code.sentence}; the site's log has the details"
-
-
-def _value(value: Any) -> str:
-    return shorten(", ".join(map(str, value)) if isinstance(value, list | tuple) else value)

@@ -14,7 +14,8 @@ from typing import Any
 
 from resolvent.errors import InputError, quote, shorten
 from resolvent.federation.protocol.exchange import FederationStoppedError
-from resolvent.federation.protocol.refusals import RefusalCode, read_refusal
+from resolvent.federation.protocol.limits import read_refusal
+from resolvent.federation.protocol.refusals import RefusalCode
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import head_of_message, identity_of_message
 

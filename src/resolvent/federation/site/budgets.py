@@ -1,4 +1,4 @@
-"""The budgets of a site: how much it answers about a table in all experiments, and how much of it one lead may ask."""
+"""The privacy losses of the training rows of a site, which its budgets count."""
 
 import math
 
@@ -7,33 +7,11 @@ import jax
 from resolvent.algorithms.algorithm import Algorithm, local_solvers
 from resolvent.differential_privacy import record_epsilons
 from resolvent.errors import InputError
-from resolvent.federation.protocol.limits import Limits
-from resolvent.federation.site.ledger import Ledger, Usage
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.dpsgd import DPSGD
 
 DELTA = 1e-6
 """The delta at which a site computes the epsilon of a run. The deltas of several runs add up, as their epsilons do."""
-
-
-def reasons_of_budgets(limits: Limits, ledger: Ledger, lead: str, needed: Usage, *,
-                       without: str = "") -> dict[str, str]:
-    """Name of a budget that would be exceeded -> the reason; empty if enough is left.
-
-    Args:
-        limits: what the site allows.
-        without: name of a run whose answers are not counted, because ``needed`` has them.
-    """
-    reasons = {}
-    for scope, name, title in (("total", None, "all experiments"), ("lead", lead, f"the plans of {lead}")):
-        used = ledger.usage(lead=name, without=without)
-        for quantity, need, spent in zip(Usage._fields, needed, used, strict=True):
-            limit = getattr(limits, f"max_{scope}_{quantity}")
-            if limit is not None and need and spent + need > limit:
-                reasons[f"max_{scope}_{quantity}"] = (
-                    f"{_number(need, quantity)} needed, and {_number(spent, quantity)} of the allowed {limit:.6g} have "
-                    f"been used by {title}")
-    return reasons
 
 
 def has_private_work(algorithm: Algorithm) -> bool:
@@ -54,7 +32,3 @@ def epsilon_of_records(algorithm: Algorithm, model: Vector, samples: int, rounds
     except InputError:  # parts of the replies are not noisy, or the accountant is not installed
         return None
     return epsilon if math.isfinite(epsilon) else None
-
-
-def _number(value: float, quantity: str) -> str:
-    return f"{quantity} {'without a bound' if math.isinf(value) else f'{value:.6g}'}"

@@ -1,16 +1,17 @@
 """The check of a site before it takes part: its table, its limits, and everything that would leave the site."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from itertools import groupby
 from pathlib import Path
 
 from resolvent.algorithms.algorithm import Algorithm
+from resolvent.comparisons.experiment.docstrings import help_of
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.errors import count_of
 from resolvent.federation.protocol.experiment import FederatedExperiment
-from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import WHY, Limits
+from resolvent.federation.protocol.files import Approval, SiteFile
+from resolvent.federation.protocol.limits import LIMITS, Limits
 from resolvent.federation.protocol.plan import is_regression_file
 from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
 from resolvent.federation.secure.visibility import visibility
@@ -41,8 +42,15 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
         yield from _regression_lines(file, name, RegressionFile.load(str(experiment)), runs)
     else:
         yield from _experiment_lines(file, name, read_experiment(file, experiment), runs)
-    yield "The limits of this site; each has the reason for it, which is what a change would cost:"
-    yield from (f"  {name} {_limit(getattr(file.limits, name))}: {why}" for name, why in WHY.items())
+    yield "The settings of this site:"
+    meanings = help_of(SiteFile)
+    yield from (f"  {item.name} {_shown(getattr(file, item.name))}: {meanings[item.name]}" for item in fields(SiteFile)
+                if item.name not in ("limits", "folder"))
+    yield (f"The limits of this site, * where they differ from the profile {file.profile}; each has the reason for it, "
+           "which is what a change would cost:")
+    changes = file.limits.changes(file.profile)
+    yield from (f"  {name} {_shown(getattr(file.limits, name))}{'*' * (name in changes)}: {limit.meaning}. Reason: "
+                f"{limit.why}" for name, limit in LIMITS.items())
     yield "Nothing has left the site."
 
 
@@ -130,9 +138,11 @@ def _findings(file: SiteFile, name: str, settings: TableOptions) -> Iterator[str
     yield from (f"  {finding.line}" for finding in in_order(findings))
 
 
-def _limit(value: object) -> str:
+def _shown(value: object) -> str:
     if value is None:
-        return "any"
+        return "null"
     if isinstance(value, float):
         return f"{value:.3g}"
+    if isinstance(value, Approval):
+        value = asdict(value)
     return "/".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

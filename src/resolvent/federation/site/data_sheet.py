@@ -5,7 +5,7 @@ from pathlib import Path
 from resolvent.comparisons.runs.environment import versions
 from resolvent.federation.protocol.cards import write_card
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import WHY
+from resolvent.federation.protocol.limits import LIMITS
 from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
@@ -29,7 +29,8 @@ def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun | Reg
         "version_of_the_table": run.version,
         "rows": {split: count if count == 0 or count >= fewest else f"fewer than {fewest}"
                  for split, count in run.row_counts.items()},
-        "limits": {limit: {"value": getattr(file.limits, limit), "reason": reason} for limit, reason in WHY.items()},
+        "profile": file.profile,
+        "limits": {name: {"value": getattr(file.limits, name), "reason": limit.why} for name, limit in LIMITS.items()},
         "ledger": {"lines": len(ledger.entries), "hash": ledger.head,
                    "rounds_of_all_experiments": ledger.usage().rounds},
         "versions": versions()})

@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from resolvent.data.files.digests import DamagedFileError
+from resolvent.federation.protocol.limits import Usage
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.stores import append_to_log
 
@@ -28,22 +29,6 @@ FIELDS = ("time", "kind", "table", "lead", "plan", "run", "round", "phase", "mes
           "chain")
 """The fields of the lines of a ledger, as columns of a table."""
 _EARLIER_KIND = "round"  # of replies in ledgers of earlier versions, which have one line for a round
-
-
-class Usage(NamedTuple):
-    """What a site has answered, or what a plan asks for.
-
-    Attributes:
-        rounds: number of rounds of all methods and seeds.
-        replies: number of replies; a round has one for each phase.
-        epsilon: sum of the privacy losses of a training row, each at the delta of ``budgets``; infinite without bound.
-    """
-
-    rounds: int = 0
-    replies: int = 0
-    jobs: int = 0
-    scores: int = 0
-    epsilon: float = 0.0
 
 
 class Ledger:
@@ -98,6 +83,11 @@ class Ledger:
             len({_job(entry) for entry in entries if entry["kind"] == "describe"}),
             len({(entry["run"], entry["round"], entry["message"]) for entry in entries if entry["kind"] == "scores"}),
             math.fsum(math.inf if (epsilon := epsilons.get(run)) is None else epsilon for run in answered))
+
+    def used(self, lead: str, without: str = "") -> dict[tuple[str, str], Usage]:
+        """(budget, who has used it) -> what is used of it, as ``Asked`` has it; see ``usage``."""
+        return {("total", "all experiments"): self.usage(without=without),
+                ("lead", f"the plans of {lead}"): self.usage(lead=lead, without=without)}
 
     @property
     def kinds(self) -> frozenset[tuple[str, str]]:

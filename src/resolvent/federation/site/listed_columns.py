@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.errors import quote
-from resolvent.federation.protocol.limits import WHY, Limits
+from resolvent.federation.protocol.limits import LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.tables.column_encodings import looks_like_identifier
 
@@ -26,10 +26,10 @@ def check_listed_columns(levels: Mapping[str, int], numbers: Mapping[str, NDArra
     for name, count in levels.items():
         if count > largest and name not in listed:
             raise Refusal(RefusalCode.COLUMN, f"column {quote(name)} has {count} different values in {rows} rows, as "
-                          f"free text has (limits.max_levels: {WHY['max_levels']}): exclude it, or list it in "
+                          f"free text has (limits.max_levels: {LIMITS['max_levels'].why}): exclude it, or list it in "
                           "limits.features or limits.labels", column=name)
     for name, values in numbers.items():
         if not limits.identifiers and name not in listed and looks_like_identifier(values):
             raise Refusal(RefusalCode.COLUMN, f"column {quote(name)} has whole numbers that all differ, as an "
-                          f"identifier has (limits.identifiers: {WHY['identifiers']}): exclude it, or list it in "
-                          "limits.features", column=name)
+                          f"identifier has (limits.identifiers: {LIMITS['identifiers'].why}): exclude it, or "
+                          "list it in limits.features", column=name)

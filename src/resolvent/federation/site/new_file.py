@@ -1,10 +1,10 @@
-"""A new ``site.yaml``: every setting with its meaning and its default, and limits that are safe for any table."""
+"""A new ``site.yaml``: the few settings that only a person at the site can know, and limits safe for any table."""
 
 import json
 import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,17 @@ from resolvent.comparisons.experiment.docstrings import help_of
 from resolvent.data.files.atomic_files import hidden_sibling
 from resolvent.errors import InputError, count_of
 from resolvent.federation.protocol.files import SiteFile, read_site
-from resolvent.federation.protocol.limits import WHY, Limits
+from resolvent.federation.protocol.limits import LIMITS
 from resolvent.federation.site.read_rows import read_frame
 
 _WIDTH = 110  # characters of a line of a comment
 
 
 def write_site_file(path: Path, table: str, changes: Sequence[str] = ()) -> SiteFile:
-    """Write the file of a site: the defaults, a rule of approval without plans, and the changes.
+    """Write the file of a site: its table, a profile of limits, a rule of approval without plans, and the changes.
 
-    Above each setting a comment says what it means, its default, and of a limit its reason. A setting without a value
-    is behind a #. The rows and the columns of the table are in the comment of ``table``.
+    Above each setting a comment says what it means; a setting without a value is behind a #. The rows and the columns
+    of the table are in the comment of ``table``. ``site check`` shows all further settings and limits.
 
     Args:
         path: the file; an existing one is not changed.
@@ -62,36 +62,36 @@ def write_site_file(path: Path, table: str, changes: Sequence[str] = ()) -> Site
 
 def _lines(settings: Mapping[str, Any], content: str) -> Iterator[str]:
     """The lines of the file; ``content`` says what is in the table."""
-    yield "# The file of this site: its table and what it allows. It is read here and is not sent."
-    yield "# resolvent site check KIT FILE shows what is in force, and what would leave."
+    yield "# The file of this site: its table and what it allows. It is read here and is not sent. resolvent site check"
+    yield "# KIT FILE explains every setting and limit, with what is in force, and shows what would leave."
     meanings = help_of(SiteFile)
-    own = [item for item in fields(SiteFile) if item.name not in ("limits", "folder")]
-    for item in own:
-        yield ""
-        yield from _setting(item, settings, meanings[item.name] + (content if item.name == "table" else ""))
-    unknown = {*settings} - {item.name for item in own} - {"limits"}
-    yield from (f"{name}: {_written(settings[name])}" for name in sorted(unknown))
-    yield ""
-    yield "# What this site allows. The reason of a limit is what a change would cost."
+    defaults = {item.name: item.default for item in fields(SiteFile) if item.name not in ("limits", "folder")}
+    limits = settings.get("limits") or {}
+    for name, value in {**_in_order(settings, ("table", "columns", "profile", "approval")), "limits": limits}.items():
+        yield from _comment(meanings.get(name, "") + (content if name == "table" else ""))
+        if name != "limits":
+            yield _line(name, defaults.get(name) if value is None else value)
     yield "limits:"
-    limits, meanings = settings.get("limits") or {}, help_of(Limits)
-    for limit in fields(Limits):
-        yield ""
-        lines = _setting(limit, limits, meanings[limit.name], f" Reason: {WHY[limit.name]}.")
-        yield from (f"  {line}" for line in lines)
-    yield from (f"  {name}: {_written(value)}" for name, value in limits.items() if name not in WHY)
+    for name, value in _in_order(limits, ("labels", "features")).items():
+        limit = LIMITS.get(name)
+        yield from _comment("" if limit is None else f"{limit.meaning}. Reason: {limit.why}.", "  ")
+        yield f"  {_line(name, value)}"
     yield ""
 
 
-def _setting(item: "Field[Any]", settings: Mapping[str, Any], meaning: str, reason: str = "") -> Iterator[str]:
-    """The comment and the line of a setting; a setting without a value is behind a #."""
-    if item.default is not MISSING:
-        meaning += f" Default: {'not set' if item.default is None else _written(item.default)}."
-    text = meaning[:1].upper() + meaning[1:].replace("None", "null") + reason  # null: as the file writes it
-    yield from textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False,
-                             break_on_hyphens=False)
-    value = settings.get(item.name, item.default)
-    yield f"{'# ' if value is None else ''}{item.name}: {_written(value)}"
+def _in_order(settings: Mapping[str, Any], first: Sequence[str]) -> dict[str, Any]:
+    """Settings, with these first, also if they are not set."""
+    return {name: settings.get(name) for name in (*first, *settings) if name != "limits"}
+
+
+def _comment(text: str, indent: str = "") -> Iterator[str]:
+    text = text[:1].upper() + text[1:].replace("None", "null")  # null: as the file writes it
+    yield from textwrap.wrap(text, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ",
+                             break_long_words=False, break_on_hyphens=False)
+
+
+def _line(name: str, value: Any) -> str:
+    return f"{'# ' if value is None else ''}{name}: {_written(value)}"
 
 
 def _written(value: Any) -> str:

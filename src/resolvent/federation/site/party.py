@@ -39,9 +39,10 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.limits import (
     MAX_EPSILON,
     NO_LIMITS,
+    Asked,
     Limits,
+    Usage,
     check_parts,
-    reasons_of_exact_updates,
     reasons_to_refuse,
     refusal_of_limits,
     scored_splits,
@@ -67,9 +68,9 @@ from resolvent.federation.protocol.wire import (
 )
 from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers, integers_of
 from resolvent.federation.secure.site import SecureSite
-from resolvent.federation.site.budgets import epsilon_of_records, reasons_of_budgets
+from resolvent.federation.site.budgets import epsilon_of_records
 from resolvent.federation.site.departures import Departure, list_departures
-from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.own_batches import with_own_batches
 from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
@@ -141,22 +142,17 @@ class Party:
             check_parts(self._plain_algorithm, rehearsal=self._rehearsal)
         except InputError as error:
             return Refusal(RefusalCode.EXPERIMENT, str(error))
-        reasons = reasons_to_refuse(self._limits, self._plain_algorithm, method=self._method, rounds=self._rounds,
-                                    samples=int(self._problem.sizes[0]))
         exchanged = (*self._description.messages, *self._description.replies)
-        is_encoded = isinstance(self._plain_algorithm, FixedPointSums) or any(map(has_encoded_vector, exchanged))
-        if self._limits.clip is not None and is_encoded:
-            reasons["clip"] = ("the site clips its updates, which is not possible after their compression or as "
-                               "integers, nor from a compressed model: use an experiment without both")
         has_noise = self._limits.noise or (self.epsilon or np.inf) <= MAX_EPSILON
-        if jax.tree.leaves(self._description.replies) and not has_noise:
-            model = getattr(self._problem, "model", None)
-            reasons |= reasons_of_exact_updates(
-                self._limits, self._plain_algorithm, samples=int(self._problem.sizes[0]),
-                is_network=isinstance(model, Model) and not isinstance(model, LinearModel),
-                in_a_sum=self._sums is not None,
-                parameters=sum(leaf.size for leaf in jax.tree.leaves(self._description.model)),
-                effort=1.0 if self._planned is None else self._planned.smallest_effort)
+        is_exact = bool(jax.tree.leaves(self._description.replies)) and not has_noise
+        model = getattr(self._problem, "model", None)
+        reasons = reasons_to_refuse(self._limits, Asked(
+            method=self._method, algorithm=self._plain_algorithm, rounds=self._rounds,
+            samples=int(self._problem.sizes[0]), in_a_sum=self._sums is not None,
+            parameters=sum(leaf.size for leaf in jax.tree.leaves(self._description.model)) if is_exact else None,
+            effort=1.0 if self._planned is None else self._planned.smallest_effort,
+            is_network=is_exact and isinstance(model, Model) and not isinstance(model, LinearModel),
+            is_encoded=isinstance(self._plain_algorithm, FixedPointSums) or any(map(has_encoded_vector, exchanged))))
         return refusal_of_limits(reasons, self._limits) if reasons else None
 
     def check(self) -> None:
@@ -290,7 +286,7 @@ class Party:
                  "payload": digest(dict(message.arrays))}
         if ledger.has(kind, **facts):
             return
-        if reasons := reasons_of_budgets(limits, ledger, self._lead, needed):
+        if reasons := reasons_to_refuse(limits, Asked(needed=needed, used=ledger.used(self._lead))):
             raise refusal_of_limits(reasons, limits)
         ledger.append(kind, **facts)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from resolvent.errors import nearest, shorten
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import WHY, Limits
+from resolvent.federation.protocol.limits import LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
 from resolvent.federation.site.table_versions import TableRows, TableVersions
 from resolvent.tables.cells import ALL_COLUMNS, CellRules
@@ -84,8 +84,8 @@ def choose_columns(names: Sequence[str], settings: TableOptions, limits: Limits)
     # The other names leave the site only from here on: with its label, the first line is one of names.
     for name, count in Counter(names).items():
         if not is_column_name(name):
-            raise Refusal(RefusalCode.TABLE, f"the name of a column has a line break, or more than 200 characters: "
-                          f"{shorten(repr(name))}")
+            raise Refusal(RefusalCode.TABLE, "the name of a column has a control character, or more than 200 "
+                          f"characters: {shorten(repr(name))}")
         if count > 1:
             raise Refusal(RefusalCode.TWICE, f"two columns are named {shorten(repr(name))}: give each a different "
                           "name, or leave one out of columns", column=name)
@@ -94,7 +94,7 @@ def choose_columns(names: Sequence[str], settings: TableOptions, limits: Limits)
     for name in [*weight, *(settings.features or [])]:
         if name not in (of_weights if name in weight else allowed):
             raise Refusal(RefusalCode.COLUMN, f"column {shorten(repr(name))} is not in limits.features "
-                          f"({WHY['features']}): ask the lead to leave it out, or list it", column=name)
+                          f"({LIMITS['features'].why}): ask the lead to leave it out, or list it", column=name)
     if settings.features:
         return list(settings.features)
     left_out = {*settings.labels, settings.party, *weight, *(settings.exclude or [])}

@@ -14,16 +14,14 @@ from resolvent.algorithms.participation import Full
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, describe_rows
 from resolvent.comparisons.regression.rows import NoCompleteRowError, RegressionRows, complete_rows, encode_rows
 from resolvent.data.files.atomic_files import write_text
-from resolvent.errors import quote, shorten
+from resolvent.errors import quote
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import WHY, reasons_to_refuse, refusal_of_limits
+from resolvent.federation.protocol.limits import LIMITS, Asked, Usage, reasons_to_refuse, refusal_of_limits
 from resolvent.federation.protocol.names import PREPARED_FILE, VERSIONS
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.regression import METHOD, FederatedRegression
 from resolvent.federation.protocol.requests import run_of_method
 from resolvent.federation.secure.primitives import Identity
-from resolvent.federation.site.budgets import reasons_of_budgets
-from resolvent.federation.site.ledger import Usage
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
@@ -83,20 +81,13 @@ class RegressionRun(PlanRun[FederatedRegression]):
     def check_limits(self) -> None:
         """Check the plan against the site's limits, before anything about the table leaves the site."""
         limits, settings, report = self._site.limits, self.experiment.settings, self._report
-        label, sites = self._formula.response.label, len(self._membership.sites)
-        planned = Usage(self.experiment.total_rounds, self.experiment.total_rounds, 1, 0, math.inf)
-        reasons = reasons_of_budgets(limits, self._ledger, self._lead, planned, without=self._folder.name)
-        for rounds in map(self.experiment.rounds_of, self.experiment.labels):
-            reasons |= reasons_to_refuse(limits, FederatedNewton(), method=METHOD, rounds=rounds, samples=report.rows)
-        if sites < limits.min_sites:
-            reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
-        if limits.labels is not None and label not in limits.labels:
-            reasons["labels"] = f"{shorten(repr(label))} may not be the label; allowed: {', '.join(limits.labels)}"
-        if limits.secure_sums and self.experiment.privacy is None:
-            reasons["secure_sums"] = "the replies of the plan would leave the site outside secure sums"
+        rounds = self.experiment.total_rounds
+        reasons = reasons_to_refuse(limits, self._asked(Usage(rounds, rounds, 1, 0, math.inf)), *(
+            Asked(method=METHOD, algorithm=FederatedNewton(), rounds=self.experiment.rounds_of(label),
+                  samples=report.rows) for label in self.experiment.labels))
         if few := _few_rows(report, limits.min_cell):
             reasons["min_cell"] = few
-        if settings.errors == "clustered" and sites < 2:
+        if settings.errors == "clustered" and len(self._membership.sites) < 2:
             reasons["min_sites"] = "errors clustered by site need 2 sites"
         if reasons:
             raise refusal_of_limits(reasons, limits)
@@ -114,7 +105,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
             allowed = (limits.levels or {}).get(name)
             if allowed is not None and (unknown := sorted({*levels} - {*allowed})):
                 raise Refusal(RefusalCode.COLUMN, f"{quote(name)} has the level {quote(unknown[0])}, which is not in "
-                              f"limits.levels ({WHY['levels']})", column=name)
+                              f"limits.levels ({LIMITS['levels'].why})", column=name)
 
     def _check_label(self, rows: RegressionRows) -> None:
         """Refuse a response, such as another threshold of a column, that differs from an earlier one in few rows."""

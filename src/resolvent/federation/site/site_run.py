@@ -23,10 +23,11 @@ from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.data.partition.splits import Resplit, resplit
-from resolvent.errors import shorten
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import (
+    Asked,
+    Usage,
     check_parts,
     limits_of_weights,
     reasons_to_refuse,
@@ -48,9 +49,9 @@ from resolvent.federation.protocol.stores import PartyStore
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.protocol.table_sums import integers_of, names_only
 from resolvent.federation.secure.primitives import Identity
-from resolvent.federation.site.budgets import DELTA, has_private_work, reasons_of_budgets
+from resolvent.federation.site.budgets import DELTA, has_private_work
 from resolvent.federation.site.departures import Departure
-from resolvent.federation.site.ledger import Ledger, Usage
+from resolvent.federation.site.ledger import Ledger
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
@@ -87,6 +88,12 @@ class PlanRun(Generic[_Plan]):
         self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
+
+    def _asked(self, needed: Usage) -> Asked:
+        """What the plan asks of the site, whichever its methods are."""
+        return Asked(sites=len(self._membership.sites), labels=tuple(self.experiment.table.labels),
+                     in_a_sum=self.experiment.privacy is not None, needed=needed,
+                     used=self._ledger.used(self._lead, without=self._folder.name))
 
     def preview(self) -> list[Departure]:
         """The arrays and numbers that would leave the site in the rounds, by name and size."""
@@ -158,30 +165,19 @@ class SiteRun(PlanRun[FederatedExperiment]):
         Raises:
             Refusal: the site does not take part; the message has every reason.
         """
-        reasons: dict[str, str] = {}
-        needed = [Usage(jobs=1)]
+        needed, methods = [Usage(jobs=1)], []
         with self.experiment.precision():
             for label in self.experiment.labels:
                 algorithm = self.experiment.algorithm(label)
                 with refusing(RefusalCode.EXPERIMENT):
                     check_parts(algorithm, rehearsal=self.experiment.is_rehearsal)
-                reasons |= reasons_to_refuse(
-                    self._site.limits, algorithm, method=self.experiment.file.preset_of(label),
-                    rounds=self.experiment.rounds_of(label), samples=self.table.training_rows)
+                methods.append(Asked(method=self.experiment.file.preset_of(label), algorithm=algorithm,
+                                     rounds=self.experiment.rounds_of(label), samples=self.table.training_rows))
                 needed += [self._needed(label, algorithm, seed) for seed in self.experiment.seeds]
-        limits = self._site.limits
-        if limits.secure_sums and self.experiment.privacy is None:
-            reasons["secure_sums"] = "the replies of the plan would leave the site outside secure sums"
-        sites = len(self._membership.sites)
-        if sites < limits.min_sites:
-            reasons["min_sites"] = f"the run has {sites} sites, fewer than {limits.min_sites}"
-        if limits.labels is not None and (others := {*self.experiment.table.labels}.difference(limits.labels)):
-            reasons["labels"] = (f"{shorten(', '.join(map(repr, sorted(others))))} may not be the label; allowed: "
-                                 f"{', '.join(limits.labels)}")
-        reasons |= reasons_of_budgets(limits, self._ledger, self._lead, Usage(*map(sum, zip(*needed, strict=True))),
-                                      without=self._folder.name)
+            limits = self._site.limits
+            reasons = reasons_to_refuse(limits, self._asked(Usage(*map(sum, zip(*needed, strict=True)))), *methods)
         if reasons:
-            raise refusal_of_limits(reasons, self._site.limits)
+            raise refusal_of_limits(reasons, limits)
         self.table.check_labels(self._folder.parent / VERSIONS, limits)
 
     def _needed(self, label: str, algorithm: Algorithm, seed: int) -> Usage:
@@ -261,8 +257,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
         labels = [label for _ in self._seeds for label in self.experiment.labels]
         epsilons = [None if self.experiment.is_rehearsal else party.epsilon for party in self._parties]
         total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in epsilons)
-        if reasons := reasons_of_budgets(self._site.limits, self._ledger, self._lead, Usage(epsilon=total),
-                                         without=self._folder.name):
+        if reasons := reasons_to_refuse(self._site.limits, self._asked(Usage(epsilon=total))):
             raise refusal_of_limits(reasons, self._site.limits)
         for number, (label, epsilon) in enumerate(zip(labels, epsilons, strict=True)):
             run = run_of_method(self._folder.name, number, self._plan)

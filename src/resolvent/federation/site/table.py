@@ -16,7 +16,7 @@ from resolvent.data.federated import SPLITS, FederatedData, Split
 from resolvent.data.samples import split_order, split_sizes
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import NO_LIMITS, WHY, Limits
+from resolvent.federation.protocol.limits import LIMITS, NO_LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.site.chosen_levels import common_values, hidden_levels, listed_levels
@@ -155,8 +155,8 @@ class SiteTable:
         if fewest[rare] < self._min_cell:
             raise Refusal(RefusalCode.RARE, f"the label {shorten(repr(label))} has the class "
                           f"{shorten(repr(rare))} in {classes[rare]} rows, of which {trained[rare]} train: fewer than "
-                          f"min_cell {self._min_cell} (limits.min_cell: {WHY['min_cell']}): leave its rows out, or "
-                          "lower min_cell in site.yaml", column=label)
+                          f"min_cell {self._min_cell} (limits.min_cell: {LIMITS['min_cell'].why}): leave its "
+                          "rows out, or lower min_cell in site.yaml", column=label)
         return classes
 
     def _read_weights(self) -> NDArray[np.float64]:
