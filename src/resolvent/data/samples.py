@@ -43,8 +43,11 @@ def split_order(samples: int, party: int, seed: int) -> NDArray[np.intp]:
 
 
 def check_name(text: str, title: str) -> None:
-    """Raise an error if a name has a control character, which a terminal would obey, or half of a surrogate pair."""
-    if any(unicodedata.category(character) == "Cc" for character in text):
+    """Raise an error if a name has a control character, which a terminal would obey, or half of a surrogate pair.
+
+    A line break alone, or a tabulator alone, is a class of models of characters.
+    """
+    if text not in ("\n", "\t") and any(unicodedata.category(character) == "Cc" for character in text):
         raise InputError(f"{title}, {shorten(repr(text))}, has a control character: correct it")
     try:
         text.encode()
