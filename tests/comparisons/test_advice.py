@@ -235,6 +235,7 @@ def test_alone_of_the_worlds_is_the_cross_validated_regression_of_scikit_learn(w
     assert found == pytest.approx([*expected.coef_[0], expected.intercept_[0]], abs=1e-3)
 
 
+@pytest.mark.when_changed
 def test_in_worlds_of_known_truth_reversed_sites_are_not_told_to_join(worlds):
     """The quick form of benchmarks/advice.py: eight draws of two worlds."""
     alike, mixed = ([row for sites in worlds.draws_of(name, 8, None) for row in worlds.decisions(name, sites)]

@@ -169,6 +169,7 @@ def test_a_calibration_is_not_measured_on_the_rows_to_which_it_was_fitted():
     assert np.mean(in_sample) < np.mean(measured) - 0.01
 
 
+@pytest.mark.when_changed
 def test_an_interrupted_run_continues_with_every_fold(tmp_path):
     def stop(label, done, total):
         if label == "FedAvg, fold 2 of 3" and done == total:

@@ -144,8 +144,7 @@ def test_elastic_net(patients):
 
 
 def test_what_cannot_be_estimated_is_named_and_has_no_number(patients):
-    frame = patients.assign(months=12 * patients["age"] + 1,
-                            marker=np.where(patients["ill"] == "yes", patients["years"] > 1, 0))
+    frame = patients.assign(months=12 * patients["age"] + 1)
     frame.loc[frame.index[:3], "age"] = np.nan
     collinear = rv.regress(frame, "ill ~ age + months + ward", party="site")
     assert collinear.table["estimate"].isna().tolist() == [True, True, True, False, False]
@@ -154,6 +153,11 @@ def test_what_cannot_be_estimated_is_named_and_has_no_number(patients):
     without = rv.regress(frame.dropna(), "ill ~ age + ward", party="site")
     np.testing.assert_allclose(collinear.table["standard error"].iloc[3:], without.table["standard error"].iloc[2:],
                                rtol=1e-6)
+
+
+@pytest.mark.when_changed
+def test_separation_and_few_events_are_named(patients):
+    frame = patients.assign(marker=np.where(patients["ill"] == "yes", patients["years"] > 1, 0))
     separated = rv.regress(frame, "ill ~ age + marker", party="site")
     assert separated.table["estimate"].isna().tolist() == [False, False, True]
     assert "'marker' divide the rows perfectly" in separated.findings[0]

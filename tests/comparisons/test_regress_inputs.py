@@ -10,6 +10,7 @@ import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from statsmodels.duration.hazard_regression import PHReg
 
+import nightly
 import resolvent as rv
 from resolvent.comparisons.regression.formula import parse_formula
 
@@ -169,6 +170,7 @@ def test_fits_with_offsets_and_exposures_take_few_rounds():
         np.testing.assert_allclose(fit.estimates, reference.params, rtol=1e-8)
 
 
+@pytest.mark.when_changed
 def test_counts_without_overdispersion_have_the_estimates_of_poisson():
     frame = pd.DataFrame({"site": [*"AB"] * 15, "x": np.tile(np.arange(5), 6), "n": np.tile([2, 3, 3, 2, 3], 6)})
     fit = rv.regress(frame, "n ~ x", party="site", family="negative_binomial")
@@ -192,11 +194,12 @@ def separated():
     return frame.assign(days=np.arange(120) % 17 + 1)
 
 
-@pytest.mark.parametrize(("formula", "family", "separates", "finite"), [
-    ("ill ~ age + sex", "binomial", "'age'", []),
+@nightly.parametrize(("formula", "family", "separates", "finite"), [
     ("died ~ age + ward", "binomial", "'ward[T.z]' divide", ["Intercept", "age", "ward[T.y]"]),
+    ("ill ~ age + sex", "binomial", "'age'", []),
     ("visits ~ age + ward", "poisson", "'ward[T.z]' divide", ["Intercept", "age", "ward[T.y]"]),
-    ("Surv(days, died) ~ age + ward", "cox", "'ward[T.z]' divide", ["age", "ward[T.y]"])])
+    ("Surv(days, died) ~ age + ward", "cox", "'ward[T.z]' divide", ["age", "ward[T.y]"])],
+    others=nightly.WHEN_CHANGED)
 def test_separation_is_named_beside_other_columns(separated, formula, family, separates, finite):
     fit = rv.regress(separated, formula, party="site", family=family)
     assert fit.findings[0].startswith("Separation: ")

@@ -25,6 +25,7 @@ THREE = ("aachen", "baden", "berlin")
 ONE_METHOD = EXPERIMENT.replace("alone: local, ", "")
 
 
+@pytest.mark.when_changed
 def test_the_network_refuses_the_replies_that_the_simulation_refuses(tmp_path):
     algorithm = rv.combinators.Attacked(rv.fedavg(rv.solvers.GD(0.05, steps=3)), Huge(), parties=(3,))
     with jax.enable_x64(True):

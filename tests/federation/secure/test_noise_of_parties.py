@@ -35,6 +35,7 @@ def private(**changes):
     return rv.combinators.FixedPointSums(inner, weighting="uniform")
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("quantile", [0.5, None], others=nightly.WHEN_CHANGED)
 def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(quantile):
     algorithm, problem = private(quantile=quantile), quadratic(double=False)
