@@ -1,8 +1,7 @@
 """How different are the parties?
 
 Two diagnostics measure it during a run: the dissimilarity of the FedProx paper, which is 1 if all gradients are
-equal, and the variance of the gradients. More: [diagnostics](research.md#8-diagnostics), [measures of
-heterogeneity](theory.md#measures-of-heterogeneity).
+equal, and the variance of the gradients. More: [diagnostics](research.md#8-diagnostics).
 
 Picture: gradient variance over the rounds for four synthetic federations, from identical parties to very different
 ones.

@@ -18,7 +18,8 @@ from resolvent.comparisons.study.study_file import read_study
 from resolvent.errors import InputError
 
 PAGES = [p for p in (*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md",
-                     ROOT / "src" / "xla_cpu_rewrites" / "README.md")
+                     ROOT / "src" / "xla_cpu_rewrites" / "README.md",
+                     ROOT / "experiments" / "portfolio" / "README.md")
          if p.is_file()]
 FENCE = re.compile(r"(?P<skip><!-- not run -->\n)?^```(?P<language>python|yaml)\n(?P<code>.*?)^```$",
                    re.MULTILINE | re.DOTALL)
@@ -42,8 +43,8 @@ def compiled(block: Block, page: Path) -> types.CodeType:
 
 
 # Pages whose blocks train for more than a second.
-SLOW = {"CONTRIBUTING.md", "README.md", *(f"docs/{name}.md" for name in (
-    "api/algorithm", "api/asynchronous", "api/own_parts", "api/participation", "api/portfolio", "api/solvers",
+SLOW = {"CONTRIBUTING.md", "README.md", "experiments/portfolio/README.md", *(f"docs/{name}.md" for name in (
+    "api/algorithm", "api/asynchronous", "api/own_parts", "api/participation", "api/solvers",
     "coming-from", "data", "decisions", "experiments", "federation", "index", "method", "predict", "privacy",
     "regression", "research", "scaling", "theory", "tuning"))}
 WITH_PYTHON = [pytest.param(p, id=name_of(p), marks=pytest.mark.when_changed(name_of(p)) if name_of(p) in SLOW else ())
