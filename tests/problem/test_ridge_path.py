@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegressionCV, Ridge
 
+import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.ridge_path import STRENGTHS
 from resolvent.problem.ridge_path import Folds, fit_ridge_path
@@ -51,7 +52,7 @@ def splits(rows=ROWS):
     return [(np.flatnonzero(fold != j), np.flatnonzero(fold == j)) for j in range(FOLDS)]
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@nightly.parametrize("classes", [3, 2], others=nightly.WHEN_CHANGED)
 def test_logistic_regression_is_that_of_scikit_learn(classes):
     problem = problem_of(classes)
     x, y = rows_of(problem, 1)

@@ -14,7 +14,7 @@ from resolvent.algorithms import keys
 from resolvent.simulator.engine.rounds import record_rounds, run_rounds
 from resolvent.testing import check_participation
 
-PARTIES, EVENTS, SEED = 7, 300, 4
+PARTIES, EVENTS, SEED = 7, 100, 4
 SECONDS = np.array([1.0, 0.2, 3.0, 0.5, 1.7, 0.9, 8.0])
 TARGETS = np.random.default_rng(0).normal(size=(PARTIES, 2)) * 3
 SOLVER = rv.solvers.GD(0.1, steps=2)
@@ -127,7 +127,7 @@ CASES = [
 
 @nightly.parametrize(("make", "twin", "concurrency"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_the_compiled_rounds_are_those_of_an_event_loop(make, twin, concurrency):
-    """300 events with jitter and failures, in double precision."""
+    """100 events with jitter and failures, in double precision."""
     algorithm, server = make(concurrency), twin()
     with jax.enable_x64(True):
         participation = arrivals(concurrency)

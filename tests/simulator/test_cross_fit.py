@@ -1,12 +1,14 @@
 """Validation scores of methods that choose by validation samples: each half scores the model that the other chooses."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
 import nightly
 import resolvent as rv
+from resolvent.simulator.record.cross_fit import cross_fit, cross_fitted_scores
 
 SOLVER = rv.SGD(0.5, batch_size=8, epochs=2)
 SIZES = (120, 80, 61, 40, 9, 5, 2, 1)
@@ -25,10 +27,10 @@ def run(algorithm, data, **options):
     return rv.simulate(algorithm, rv.models.logistic(3, 2), data, **options)
 
 
-def half_by_half(x, y, local, joint):
+def half_by_half(x, y, local, joint, points=11):
     """(probabilities of class 1, losses) of each sample by the mixture that the other half chooses, in NumPy."""
     probabilities = []
-    for s in np.linspace(0, 1, 11):
+    for s in np.linspace(0, 1, points):
         z = sum(weight * (x @ np.asarray(model["weight"], float).T + np.asarray(model["bias"], float))
                 for weight, model in ((1 - s, local), (s, joint)))[:, 0]
         probabilities.append(1 / (1 + np.exp(-z)))
@@ -40,6 +42,30 @@ def half_by_half(x, y, local, joint):
         chosen[half] = np.argmin(losses[:, other].mean(axis=1)) if len(y[other]) else 0
     at = chosen, np.arange(len(y))
     return probabilities[at], losses[at]
+
+
+def test_each_half_scores_the_model_that_the_other_half_chooses():
+    """Without training: parties choose between two models."""
+    data = parties(SIZES, 0)
+    problem, index = rv.problems.LearningProblem(rv.models.logistic(3, 2), data), np.arange(len(SIZES))
+    models = [{"weight": jnp.array([[weight, -1.0, 0.5]]), "bias": jnp.array([bias])}
+              for weight, bias in ((1.0, 0.0), (-1.0, 0.5))]
+
+    def choose(held):
+        def chosen(k):
+            first, second = (held.oracle(k).held_out(model)[0] for model in models)
+            return jax.tree.map(lambda a, b: jnp.where(second < first, b, a), *models)
+        return jax.jit(jax.vmap(chosen))(index)
+
+    before = {"loss": jnp.full((len(SIZES), len(problem.splits)), 7.0)}
+    scores = np.asarray(cross_fitted_scores(problem, before, cross_fit(problem, choose), index)["loss"])
+    validation = problem.splits.index("validation")
+    assert (np.delete(scores, validation, axis=1) == 7).all()
+    expected = [half_by_half(*data.party(k, "validation"), *models, points=2)[1].mean() for k in range(len(SIZES) - 1)]
+    np.testing.assert_allclose(scores[:, validation], [*expected, np.nan], rtol=1e-5)
+    both = [np.abs(models[0]["weight"] - weight).max() for half in cross_fit(problem, choose)
+            for weight in np.asarray(half.models["weight"])]
+    assert min(both) == 0 < max(both)  # the halves do not all choose one model
 
 
 @pytest.mark.when_changed

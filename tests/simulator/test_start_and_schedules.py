@@ -73,6 +73,12 @@ def test_a_run_starts_from_a_model_a_result_or_a_fitted_model():
                                             r"of this run have bias \[1\], weight \[1, 2\]"):
         rv.simulate(algorithm, rv.models.logistic(2, 2), rv.FederatedData.from_arrays([np.eye(2)], [[0, 1]]), rounds=1,
                     start=first, progress=False)
+
+
+@pytest.mark.when_changed
+def test_a_run_without_a_shared_model_is_no_start():
+    data = rv.FederatedData.from_arrays([np.eye(3), np.eye(3)], [[0, 1, 0], [1, 1, 0]], validation=0, test=0)
+    model, algorithm = rv.models.logistic(3, 2), rv.fedavg(rv.SGD(0.1, batch_size=3))
     alone = rv.simulate(rv.local(rv.SGD(0.1)), model, data, rounds=1, progress=False)
     with pytest.raises(rv.InputError, match=r"no shared model: give the model of one party, such as result"):
         rv.simulate(algorithm, model, data, rounds=1, start=alone, progress=False)
