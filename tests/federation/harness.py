@@ -14,7 +14,9 @@ from resolvent.federation.protocol.experiment import experiment_from_text, exper
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
+from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.site import Site
 
 SITES = ("aachen", "berlin")
@@ -151,3 +153,13 @@ class FakeSession:
         events = []
         outcome = self.consortium.serve(self.jobs[-1], events.append, results=target)
         return {**outcome, "events": events}
+
+
+def left(folder):
+    """The entries of the answers before the rounds that have left a site, from the journal in its folder."""
+    return [entry for entry in Journal(folder / JOURNAL).entries if "content" in entry]
+
+
+def sent(folder):
+    """The contents of these answers."""
+    return [entry["content"] for entry in left(folder)]

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, limits
+from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, left, limits, sent
 from resolvent.cli import lead as commands
 from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
@@ -96,7 +96,7 @@ def test_the_lead_gets_a_run_folder_and_every_site_a_model_that_predicts(complet
 
 def test_the_site_logs_what_left_and_no_value_of_a_row(complete):
     consortium, _ = complete
-    lines = [json.loads(line) for line in (consortium.folder / "aachen" / "sent.jsonl").read_text().splitlines()]
+    lines = left(consortium.folder / "aachen")
     assert [line["kind"] for line in lines] == ["describe", "prepare", "finish"]
     text = json.dumps([line["content"] for line in lines])
     assert not any(repr(age) in text for age in consortium.frame["age"])
@@ -150,8 +150,7 @@ def test_a_refusal_names_the_site_and_nothing_is_trained(tmp_path, files, messag
     assert message in outcome["message"]
     assert not (tmp_path / "out").exists()
     if "limits" in files.get("berlin", {}):  # nothing about its table has left the site
-        sent = [json.loads(line)["content"] for line in (tmp_path / "berlin" / "sent.jsonl").read_text().splitlines()]
-        assert [[*content] for content in sent] == [["refused"]]
+        assert [[*content] for content in sent(tmp_path / "berlin")] == [["refused"]]
 
 
 def test_a_table_that_has_changed_is_no_continuation(tmp_path):
@@ -223,7 +222,7 @@ def test_a_site_answers_no_message_that_is_not_its_own(tmp_path):
                 ("describe", {"run": "../../etc"})]
     for kind, content in requests:
         assert "refused" in json.loads(handle(request_bytes(kind, **{"run": "mine-1", **content})))
-    assert {p.name for p in (tmp_path / "aachen").iterdir()} == {"ledger.jsonl", "sent.jsonl"}
+    assert {p.name for p in (tmp_path / "aachen").iterdir()} == {"journal.sqlite", "journal.key"}
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc", "a" * 81, ".x", "a\n", 3, None])

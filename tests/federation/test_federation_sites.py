@@ -1,13 +1,12 @@
 """The judgements of sites, several seeds, and sites that join and leave an unfinished run, without an engine."""
 
 import errno
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, Growing, lead_note, limits
+from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, Growing, lead_note, limits, sent
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.held_out_rows import HeldOutRows
@@ -26,6 +25,7 @@ from resolvent.federation.lead.lead import federate
 from resolvent.federation.protocol.experiment import experiment_of_file
 from resolvent.federation.protocol.judgement import read_judgement
 from resolvent.federation.protocol.limits import NO_LIMITS
+from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.transport import TransportError
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.samples import samples_of_run
@@ -83,16 +83,15 @@ def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
     assert [*mine.index] == [*like.index]
     np.testing.assert_allclose(mine, like, atol=2e-6)
     assert "f1" in mine.index.get_level_values("metric")
-    finish = json.loads((consortium.folder / "berlin" / "sent.jsonl").read_text().splitlines()[-1])
-    assert finish["content"] == {"methods": ["alone", "FedAvg"], "judgement": None}
+    assert sent(consortium.folder / "berlin")[-1] == {"methods": ["alone", "FedAvg"], "judgement": None}
 
 
 @pytest.mark.parametrize(("site", "party"), [("aachen", 0), ("berlin", 1)])
 def test_a_site_calibrates_and_explains_with_its_own_rows(judged, tmp_path, site, party):
     """Validation and test rows are those of the run, and the results those of the simulation without other sites."""
     consortium, comparison = judged
-    folder, sent = consortium.folder / site / "mine-1", consortium.folder / site / "sent.jsonl"
-    before, name = sent.read_bytes(), site
+    folder, journal = consortium.folder / site / "mine-1", consortium.folder / site / JOURNAL
+    before, name = journal.read_bytes(), site
     (tmp_path / "site.yaml").write_text(f"table: {consortium.folder / f'{site}.csv'}\n")
     rows = rows_of_run(folder, "FedAvg", samples_of_run(folder, tmp_path / "site.yaml"))
     simulated = comparison.held_out_rows("FedAvg").sites[name]
@@ -110,7 +109,7 @@ def test_a_site_calibrates_and_explains_with_its_own_rows(judged, tmp_path, site
     made.save(folder)
     explained.save(folder)
     assert load(folder, method="FedAvg", site=name).threshold == made.fitted(name).threshold
-    assert sent.read_bytes() == before
+    assert journal.read_bytes() == before
     with pytest.raises(InputError, match="of a federation, whose tables are at the sites: name the site's file"):
         rows_of_run(folder, "FedAvg")
 

@@ -18,10 +18,10 @@ from resolvent.federation.lead.live import live_page, parse_address, serving
 from resolvent.federation.lead.monitoring import View, lead_view, metrics_text, server_view, site_view
 from resolvent.federation.protocol.connections import Connections, read_connections
 from resolvent.federation.protocol.kits import KitNote, write_kit_note
-from resolvent.federation.protocol.names import LEDGER, PLANS, runs_of
+from resolvent.federation.protocol.names import JOURNAL, runs_of
 from resolvent.federation.protocol.run_status import STATUS_FILE, RunStatus, SiteStatus
-from resolvent.federation.site.ledger import Ledger
-from resolvent.federation.site.plans import Plans, StoredPlan
+from resolvent.federation.site.journal import Journal
+from resolvent.federation.site.plans import Plans
 
 HOSTILE = '"><script>document.title="hacked"</script><b>\\\n'
 
@@ -210,19 +210,19 @@ def test_the_page_of_a_site_has_its_ledger_and_its_plans(tmp_path):
     write_kit_note_in(tmp_path / "aachen", "site", "aachen")
     note = KitNote(tmp_path / "aachen")
     assert "The site has answered nothing" in live_page(site_view(note))
-    ledger = Ledger(runs_of(note.kit) / LEDGER, "table.csv")
+    ledger = Journal(runs_of(note.kit) / JOURNAL, "rows", table="table.csv")
     ledger.append("describe", run="mine-1")
     for t in range(3):
         ledger.append("reply", run="mine-1/0/abc", round=t, phase=0, message=f"message {t}")
-    Plans(runs_of(note.kit) / PLANS)._write(StoredPlan("ab" * 32, "lead@example.org", "2026", "mine-1", "rounds: 3"))
+    Plans(ledger).receive("ab" * 32, "lead@example.org", "mine-1", "rounds: 3", "", {})
     view = site_view(note)
     assert view.ledger == {("table.csv", "mine-1"): {"describe": 1, "reply": 3}}
     page = live_page(view)
     assert "describe 1" in page
     assert "waiting" in page
     assert view.plain()["ledger"][0]["answers"]["reply"] == 3
-    path = runs_of(note.kit) / LEDGER
-    path.write_text(path.read_text().replace("message 1", "message 9"))
+    path = runs_of(note.kit) / JOURNAL
+    path.write_bytes(path.read_bytes().replace(b"message 1", b"message 9"))
     assert "was changed or removed" in live_page(site_view(note))
 
 

@@ -4,12 +4,14 @@ Every participant has a folder of its own and the default limits. The lead of th
 plans; two sites run the plans of this lead without a person, so that only the limits are between the plan and the rows.
 """
 
+import json
 import shutil
 from contextlib import ExitStack
 
 import pandas as pd
 import pytest
 
+from federation.harness import sent
 from federation.typed_commands import ENGINES, SITES, Federation, table
 from resolvent.comparisons.runs.summary import read_summary
 
@@ -89,6 +91,6 @@ def test_what_describes_single_rows_stays_at_the_sites(changes, reason, knows_mo
     assert f"berlin: refused ({reason})" in said
     for site in SITES:
         runs = federation.folder / site / "kit" / "runs"
-        sent = b"".join(path.read_bytes() for path in runs.rglob("sent.jsonl"))
-        assert b"Name " not in sent
-        assert b"note " not in sent
+        text = json.dumps(sent(runs)) + "".join(path.read_text() for path in runs.rglob("sent.jsonl"))
+        assert "Name " not in text
+        assert "note " not in text

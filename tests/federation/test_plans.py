@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, signed
+from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, sent, signed
 from resolvent.cli import site as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
@@ -17,9 +17,10 @@ from resolvent.federation.protocol.files import Approval, SiteFile, read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote, kit_note
 from resolvent.federation.protocol.limits import read_refusal
-from resolvent.federation.protocol.names import PLANS
+from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.requests import library_version, request_bytes
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.plans import Plans
 from resolvent.federation.site.site import Site
 
@@ -36,9 +37,8 @@ def test_a_plan_waits_for_a_person_and_then_runs_with_the_name_that_it_had(tmp_p
     outcome = consortium.serve()
     assert outcome["status"] == "stopped"  # the lead's command keeps the run, and continues it
     assert "berlin: refused (waits for approval): a person at the site has to approve the plan" in outcome["message"]
-    sent = [json.loads(line)["content"] for line in (tmp_path / "berlin" / "sent.jsonl").read_text().splitlines()]
-    assert [[*content] for content in sent] == [["refused"]]
-    plans = Plans(tmp_path / "berlin" / PLANS)
+    assert [[*content] for content in sent(tmp_path / "berlin")] == [["refused"]]
+    plans = Plans(Journal(tmp_path / "berlin" / JOURNAL))
     (plan,) = plans.all()
     assert (plan.run, plan.lead, plan.decision) == ("mine-1", "lead@example.org", "waiting")
     assert plan.digest == consortium.job().plan
@@ -50,7 +50,7 @@ def test_a_plan_waits_for_a_person_and_then_runs_with_the_name_that_it_had(tmp_p
 def test_a_rejected_plan_ends_the_run(tmp_path):
     consortium = waiting(tmp_path, Approval())
     consortium.serve()
-    plans = Plans(tmp_path / "berlin" / PLANS)
+    plans = Plans(Journal(tmp_path / "berlin" / JOURNAL))
     plans.decide(plans.all()[0].name, "rejected", "officer: not our question")
     outcome = consortium.serve()
     assert outcome["status"] == "refused"
@@ -67,7 +67,7 @@ def test_a_rejected_plan_ends_the_run(tmp_path):
     (None, "approved")])
 def test_a_rule_of_the_site_approves_plans_within_it(rule, decision, tmp_path):
     waiting(tmp_path, rule).serve()
-    assert [plan.decision for plan in Plans(tmp_path / "berlin" / PLANS).all()] == [decision]
+    assert [plan.decision for plan in Plans(Journal(tmp_path / "berlin" / JOURNAL)).all()] == [decision]
 
 
 def test_the_rule_is_read_from_the_file_of_the_site(tmp_path):
@@ -101,7 +101,7 @@ def test_a_server_cannot_change_what_the_lead_has_signed(change, tmp_path):
                                tmp_path / "server", tmp_path / "out", lambda event: None)
     assert outcome["status"] == "refused"
     assert "aachen: refused (not signed)" in outcome["message"]
-    assert not (tmp_path / "aachen" / PLANS).exists()
+    assert Plans(Journal(tmp_path / "aachen" / JOURNAL)).all() == []
 
 
 def test_messages_of_another_plan_get_no_answer(tmp_path):

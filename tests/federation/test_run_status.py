@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from federation.harness import SITES, Consortium, limits
+from federation.harness import SITES, Consortium, left, limits
 from resolvent.federation.protocol.requests import refusal_code, reply_bytes
 from resolvent.federation.protocol.run_status import STATUS_FILE, RunStatus, SiteStatus, newest_status, read_status
 from resolvent.federation.protocol.wire import Message, encode
@@ -34,6 +34,7 @@ def test_the_status_counts_what_the_run_has_reported(served):
     assert {name: (site.replies, site.absent, site.refusals) for name, site in status.sites.items()} == dict.fromkeys(
         SITES, (6, 0, {}))
     assert [site.norm for site in status.sites.values()] == [rounds[-1]["norms"][name] for name in SITES]
+    sent += [entry for site in SITES for entry in left(consortium.folder / site)]
     assert status.bytes_up == sum(entry["bytes"] for entry in sent)
     assert status.started <= status.last_reply <= status.updated
     assert status.peak_memory >= status.memory > 0

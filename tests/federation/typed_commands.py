@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 import resolvent
+from federation.harness import left
 from resolvent.federation.engines.processes import free_port
 from signals import start_process
 
@@ -94,8 +95,7 @@ class Federation:
 
     def answers(self, site):
         """The answers of a site about its table, oldest first."""
-        lines = (self.folder / site / "kit" / "runs" / "sent.jsonl").read_text().splitlines()
-        return [entry["content"] for entry in map(json.loads, lines) if entry["kind"] == "describe"]
+        return [entry["content"] for entry in left(self.folder / site / "kit" / "runs") if entry["kind"] == "describe"]
 
     def begin(self, out, *words):
         """Start the lead's command, which the test ends or waits for with ``outcome``."""

@@ -1,5 +1,6 @@
 """``resolvent site``: what the person at a site of a federation types."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -124,7 +125,8 @@ def plans(kit: Kit) -> None:
     resolvent site plans kit
     resolvent site approve kit PLAN
 
-    With the key `approval` in the site's file, a plan beyond its rule waits until a person decides.
+    Each has what applied at the site when it arrived: its table, its limits. With the key `approval` in the site's
+    file, a plan beyond its rule waits until a person decides.
 
     Args:
         kit: the site's kit.
@@ -135,6 +137,9 @@ def plans(kit: Kit) -> None:
     for plan in received:
         decision = f"{plan.decision} ({plan.reason})" if plan.reason else plan.decision
         terminal.print_line(f"{plan.name}: {decision}; {plan.run} of {plan.lead}, received {plan.received}")
+        applies = {**plan.applies, **plan.applies.get("limits", {})}
+        terminal.print_line("  At this site: " + ", ".join(
+            f"{name} {value}" for name, value in applies.items() if name != "limits" and value != {}))
         for line in plan.experiment.splitlines():
             terminal.print_line(f"    {line}")
     if not received:
@@ -171,10 +176,11 @@ def reject(kit: Kit, plan: Plan, *, reason: str = "") -> None:
 
 def _plans_of(kit: Path) -> "Plans":
     from resolvent.federation.protocol.kits import kit_note
-    from resolvent.federation.protocol.names import PLANS, runs_of
+    from resolvent.federation.protocol.names import JOURNAL, runs_of
+    from resolvent.federation.site.journal import Journal
     from resolvent.federation.site.plans import Plans
 
-    return Plans(runs_of(kit_note(kit, "site").kit) / PLANS)
+    return Plans(Journal(runs_of(kit_note(kit, "site").kit) / JOURNAL))
 
 
 def _decide(kit: Path, plan: str, decision: Literal["approved", "rejected"], reason: str) -> None:
@@ -186,36 +192,41 @@ def _decide(kit: Path, plan: str, decision: Literal["approved", "rejected"], rea
     terminal.print_line(f"{decided.name} of {decided.lead} is {decided.decision}")
 
 
-def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalPath = None) -> None:
-    """Show what the site has answered in all experiments; a changed or removed line is an error.
+def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalText = None) -> None:
+    """Show what the site has answered in all experiments; a journal that was changed is an error.
 
     resolvent site ledger kit
     resolvent site ledger kit --out ledger.html
 
     Args:
         kit: the site's kit.
-        out: a file for the lines of the ledger, as a page for a browser (.html) or as CSV.
-        compare: an earlier copy of the file ledger.jsonl, which the ledger must continue.
+        out: a file for the entries of the journal, as a page for a browser (.html) or as CSV.
+        compare: an earlier copy of the file journal.sqlite, or an earlier digest, which the journal must continue.
     """
     from resolvent.cli import terminal
     from resolvent.data.files.atomic_files import write_text
-    from resolvent.errors import InputError
+    from resolvent.errors import InputError, quote
     from resolvent.federation.protocol.kits import kit_note
-    from resolvent.federation.protocol.names import LEDGER, runs_of
-    from resolvent.federation.site.ledger import Ledger
+    from resolvent.federation.protocol.names import JOURNAL, runs_of
+    from resolvent.federation.site.journal import Journal, head_of
     from resolvent.federation.site.ledger_page import ledger_page
 
     note = kit_note(kit, "site")
-    entries = Ledger(runs_of(note.kit) / LEDGER)
-    for line in entries.summary():
+    journal = Journal(runs_of(note.kit) / JOURNAL)
+    journal.check_runs()
+    for line in journal.summary():
         terminal.print_line(line)
     if out is not None:
-        write_text(out, ledger_page(note.name, entries) if out.suffix == ".html" else entries.table())
+        write_text(out, ledger_page(note.name, journal) if out.suffix == ".html" else journal.csv_text())
         terminal.print_path("Ledger", out)
     if compare is not None:
-        if not compare.is_file():
-            raise InputError(f"there is no file {compare}")
-        terminal.print_line(entries.compare(Ledger(compare)))
+        is_digest = re.fullmatch("[0-9a-f]{64}", compare) is not None
+        if not is_digest and not Path(compare).is_file():
+            raise InputError(f"{quote(compare)} is neither a file nor a digest of a journal")
+        if not journal.continues(compare if is_digest else head_of(Path(compare))):
+            raise InputError("the journal does not continue the copy: entries of the copy are missing, or another "
+                             "journal has replaced it: put the newest copy back")
+        terminal.print_line("the journal continues the copy")
 
 
 SITE_COMMANDS: dict[str, Callable[..., Any]] = {

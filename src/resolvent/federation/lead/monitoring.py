@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.federation.protocol.connections import read_connections
 from resolvent.federation.protocol.kits import KitNote, is_started
-from resolvent.federation.protocol.names import LEDGER, PLANS, runs_of
+from resolvent.federation.protocol.names import JOURNAL, runs_of
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus, newest_status
-from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.plans import Plans
 
 _SHOWN_ANSWERS, _SHOWN_PLANS = 20, 20
@@ -83,13 +83,14 @@ def lead_view(note: KitNote, status: RunStatus | None) -> View:
 def site_view(note: KitNote) -> View:
     """The view of a site's kit."""
     view = View("site", note.name, note.address, is_started(note), read_connections(note.kit), None, time.time())
-    plans = tuple({"name": plan.name, "run": plan.run, "lead": plan.lead, "decision": plan.decision,
-                   "received": plan.received}
-                  for plan in Plans(runs_of(note.kit) / PLANS).all()[-_SHOWN_PLANS:])
     try:
-        entries = Ledger(runs_of(note.kit) / LEDGER).entries
+        journal = Journal(runs_of(note.kit) / JOURNAL)
+        journal.check_runs()
     except DamagedFileError as error:
-        return view._replace(plans=plans, problem=str(error))
+        return view._replace(problem=str(error))
+    plans = tuple({"name": plan.name, "run": plan.run, "lead": plan.lead, "decision": plan.decision,
+                   "received": plan.received} for plan in Plans(journal).all()[-_SHOWN_PLANS:])
+    entries = [entry for entry in journal.entries if entry["kind"] not in ("plan", "decision", "answer")]
     counts: dict[tuple[str, str], Counter[str]] = {}
     for entry in entries:
         key = str(entry["table"]), str(entry.get("run", "")).partition("/")[0]

@@ -12,8 +12,8 @@ SERVER_CLASS, SITE_CLASS = ALLOWED_CLASSES = ("resolvent.federation.engines.nvfl
 SITE_FILE, REHEARSAL = "RESOLVENT_SITE_FILE", "RESOLVENT_REHEARSAL"
 MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
 
-# In the folder of a site's runs: the versions of its tables, its ledger, and the plans. In that of a run: its version.
-VERSIONS, LEDGER, PLANS, VERSION_FILE = "table.versions", "ledger.jsonl", "site.plans", "table.json"
+# In the folder of a site's runs: the versions of its tables, and its journal. In that of a run: its version.
+VERSIONS, JOURNAL, VERSION_FILE = "table.versions", "journal.sqlite", "table.json"
 PREPARED_FILE = "prepared.json"  # how the server has prepared the site for a run
 
 

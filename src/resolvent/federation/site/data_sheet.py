@@ -6,14 +6,14 @@ from resolvent.comparisons.runs.environment import versions
 from resolvent.federation.protocol.cards import write_card
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import LIMITS
-from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
 DATA_SHEET = "data-sheet"
 
 
-def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun | RegressionRun, ledger: Ledger, *,
+def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun | RegressionRun, journal: Journal, *,
                      plan: str, lead: str) -> Path:
     """Write the data sheet into the site's folder of a run; returns the path of the page.
 
@@ -31,6 +31,6 @@ def write_data_sheet(folder: Path, name: str, file: SiteFile, run: SiteRun | Reg
                  for split, count in run.row_counts.items()},
         "profile": file.profile,
         "limits": {name: {"value": getattr(file.limits, name), "reason": limit.why} for name, limit in LIMITS.items()},
-        "ledger": {"lines": len(ledger.entries), "hash": ledger.head,
-                   "rounds_of_all_experiments": ledger.usage().rounds},
+        "journal": {"entries": len(journal.entries), "digest": journal.head,
+                    "rounds_of_all_experiments": journal.usage().rounds},
         "versions": versions()})

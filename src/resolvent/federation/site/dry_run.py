@@ -12,7 +12,7 @@ from resolvent.comparisons.regression.agreement import RowsReport, agree_on_rows
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.names import LEDGER, VERSIONS
+from resolvent.federation.protocol.names import JOURNAL, VERSIONS
 from resolvent.federation.protocol.plan import Plan, is_regression_file
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.schema import agree
@@ -54,7 +54,7 @@ class DryRun:
 
 @contextmanager
 def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Path | None) -> Iterator[DryRun]:
-    """Begin a run in a temporary folder. It changes neither the versions of the table nor the ledger.
+    """Begin a run in a temporary folder. It changes neither the versions of the table nor the journal.
 
     Args:
         runs: the folder of the site's runs; None: there are none.
@@ -91,13 +91,13 @@ def dry_regression(file: SiteFile, name: str, regression: FederatedRegression,
 
 @contextmanager
 def _copied_runs(runs: Path | None) -> Iterator[Path]:
-    """A temporary folder with a copy of the versions of the table and of the ledger."""
+    """A temporary folder with a copy of the versions of the table and of the journal."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if runs is not None and (runs / VERSIONS).is_dir():
             shutil.copytree(runs / VERSIONS, folder / VERSIONS)
-        if runs is not None and (runs / LEDGER).is_file():
-            shutil.copyfile(runs / LEDGER, folder / LEDGER)
+        for path in () if runs is None else runs.glob(f"{Path(JOURNAL).stem}.*"):
+            shutil.copyfile(path, folder / path.name)
         yield folder
 
 

@@ -70,7 +70,7 @@ from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers, intege
 from resolvent.federation.secure.site import SecureSite
 from resolvent.federation.site.budgets import epsilon_of_records
 from resolvent.federation.site.departures import Departure, list_departures
-from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.own_batches import with_own_batches
 from resolvent.federation.site.planned_work import PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
@@ -117,7 +117,7 @@ class Party:
 
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
                  method: str = "algorithm", name: str = "party", limits: Limits | None = None,
-                 ledger: Ledger | None = None, lead: str = "", planned: PlannedWork | None = None,
+                 ledger: Journal | None = None, lead: str = "", planned: PlannedWork | None = None,
                  rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None, secure: SecureSite | None = None,
@@ -135,6 +135,8 @@ class Party:
         self._algorithm, self._description = prepare(with_own_batches(algorithm, secret), problem)
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._description.party)
+        if ledger is not None and self._record is not None and self._record.round >= 0:
+            ledger.check_reply(self._record.run, self._record.round, self._record.phase)
 
     def _find_obstacle(self) -> Refusal | None:
         """Why this site does not take part in the experiment."""

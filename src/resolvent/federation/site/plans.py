@@ -5,18 +5,16 @@ stored when it arrives, and a person decides about it with ``resolvent site appr
 ``site.yaml`` decides about plans within it.
 """
 
-import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
-from resolvent.federation.protocol.files import Approval
+from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
+from resolvent.federation.site.journal import Journal
 
 Verifier: TypeAlias = Callable[[bytes, Any], str]
 """(signed bytes, signature) -> the name of the lead; it raises ``InputError`` without a valid signature."""
@@ -33,7 +31,8 @@ class StoredPlan(NamedTuple):
         lead: name of the lead who has signed it.
         received: time of its arrival.
         decision: what the site has decided.
-        reason: by whom or by what it was decided.
+        reason: by whom or by what it was decided; of a plan that waits, why it does.
+        applies: what of the site's file applied to it when it arrived.
     """
 
     digest: str
@@ -43,6 +42,7 @@ class StoredPlan(NamedTuple):
     experiment: str
     decision: PlanDecision = "waiting"
     reason: str = ""
+    applies: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def name(self) -> str:
@@ -52,14 +52,18 @@ class StoredPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Plans:
-    """The plans of a site."""
+    """The plans of a site, which are in its journal: when they arrived, and what was decided."""
 
-    folder: Path
+    journal: Journal
 
     def all(self) -> list[StoredPlan]:
         """The plans, the oldest first."""
-        plans = [self._read(path) for path in self.folder.glob("*.json")]
-        return sorted(plans, key=lambda plan: (plan.received, plan.digest))
+        plans = {entry["plan"]: StoredPlan(entry["plan"], entry["lead"], entry["time"], entry["run"],
+                                           entry["experiment"], reason=entry["reason"], applies=entry["applies"])
+                 for entry in self.journal.of("plan")}
+        for entry in self.journal.of("decision"):
+            plans[entry["plan"]] = plans[entry["plan"]]._replace(decision=entry["decision"], reason=entry["reason"])
+        return [*plans.values()]
 
     def decide(self, name: str, decision: PlanDecision, reason: str) -> StoredPlan:
         """Store a decision.
@@ -71,29 +75,43 @@ class Plans:
         if len(matching) != 1 or not name:
             known = ", ".join(plan.name for plan in self.all()) or "none"
             raise InputError(f"{len(matching)} plans begin with '{name}': name one of those that have arrived: {known}")
-        return self._write(matching[0]._replace(decision=decision, reason=reason))
+        (plan,) = matching
+        self.journal.append("decision", plan=plan.digest, lead=plan.lead, rows="", decision=decision, reason=reason)
+        return plan._replace(decision=decision, reason=reason)
 
-    def admit(self, digest: str, lead: str, run: str, experiment: Plan, rule: Approval | None) -> None:
-        """Store a plan that has arrived, and check that the site has approved it."""
-        path = self.folder / f"{digest}.json"
-        plan = self._read(path) if path.is_file() else self._write(StoredPlan(
-            digest, lead, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), run, experiment.text))
+    def receive(self, digest: str, lead: str, run: str, experiment: str, reason: str,
+                applies: Mapping[str, Any]) -> StoredPlan:
+        """Store a plan that has arrived.
+
+        Args:
+            reason: why it waits for a person; empty if a rule of the site approves it.
+            applies: what of the site's file applies to it.
+        """
+        self.journal.append("plan", plan=digest, lead=lead, run=run, experiment=experiment, rows="", reason=reason,
+                            applies=dict(applies))
+        return next(plan for plan in self.all() if plan.digest == digest)
+
+    def admit(self, digest: str, lead: str, run: str, experiment: Plan, file: SiteFile) -> None:
+        """Store a plan that has arrived, and check that the site has approved it.
+
+        Args:
+            file: the site's file, with its rule of approval and its limits.
+        """
+        rule = file.approval
+        obstacles = [] if rule is None else rule.obstacles(lead, experiment.table.labels, experiment.presets,
+                                                           experiment.total_rounds)
+        plan = next((plan for plan in self.all() if plan.digest == digest), None) or self.receive(
+            digest, lead, run, experiment.text, "; ".join(obstacles), _applies(file))
         if plan.decision == "waiting":
-            obstacles = [] if rule is None else rule.obstacles(lead, experiment.table.labels, experiment.presets,
-                                                               experiment.total_rounds)
             if obstacles:
                 raise Refusal(RefusalCode.WAITING, f"plan {plan.name} of {lead} waits for resolvent site approve "
                               f"{plan.name}, because {'; '.join(obstacles)}")
-            plan = self._write(plan._replace(decision="approved", reason="rule of site.yaml"))
+            plan = self.decide(digest, "approved", "rule of site.yaml")
         if plan.decision == "rejected":
             raise Refusal(RefusalCode.REJECTED, f"plan {plan.name} was rejected: {plan.reason}")
 
-    def _write(self, plan: StoredPlan) -> StoredPlan:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / f"{plan.digest}.json", json.dumps(plan._asdict(), indent=1))
-        return plan
 
-    @staticmethod
-    def _read(path: Path) -> StoredPlan:
-        content: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
-        return StoredPlan(**content)
+def _applies(file: SiteFile) -> dict[str, Any]:
+    """What of a site's file applies to a plan: its table and columns, its shares of rows, and its limits."""
+    return {"table": file.table, "columns": file.columns or {}, "validation": file.validation, "test": file.test,
+            "profile": file.profile, "limits": file.limits.changes(file.profile)}

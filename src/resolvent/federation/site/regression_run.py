@@ -55,6 +55,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
         if rows is not None:
             frame = frame.iloc[np.concatenate([*rows.splits.values()])]
         self.version = None if rows is None else rows.version
+        self._ledger.rows = site.table if rows is None else rows.account
         check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
             try:

@@ -7,7 +7,6 @@ after the last round, and the logs of all data that left the site.
 import json
 import math
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +19,7 @@ from resolvent.federation.protocol.files import SiteFile, read_site
 from resolvent.federation.protocol.job import plan_digest, signed_content
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import (
-    LEDGER,
-    PLANS,
+    JOURNAL,
     SITE_FILE,
     code_folder,
     is_rehearsal,
@@ -40,11 +38,10 @@ from resolvent.federation.protocol.requests import (
     run_of_method,
 )
 from resolvent.federation.protocol.second_sessions import SECOND_SESSION
-from resolvent.federation.protocol.stores import append_to_log
 from resolvent.federation.protocol.wire import run_of_message
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.data_sheet import write_data_sheet
-from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.plans import Plans, Verifier
 from resolvent.federation.site.regression_run import RegressionRun
@@ -116,7 +113,7 @@ class Site:
         if kind == "finish":
             answer = self._run.finish()
             write_data_sheet(self._folder / run, self.name, self._file, self._run,
-                             Ledger(self._folder / LEDGER, self._file.table), plan=self._plan, lead=self._lead)
+                             self._journal(), plan=self._plan, lead=self._lead)
             return answer
         raise Refusal(RefusalCode.CONFLICT, f"there is no request {kind!r}")
 
@@ -137,6 +134,7 @@ class Site:
         if not isinstance(text, str) or not isinstance(sites, list) or not isinstance(roster, list):
             raise Refusal(RefusalCode.CONFLICT, "the request has no experiment, or no sites")
         self.close()
+        self._journal().check_runs()
         refit, keeps_validation = request.get("refit"), request.get("keeps_validation")
         plan, lead = plan_digest(run, text, refit, keeps_validation), ""
         if self._verify is not None:
@@ -153,7 +151,7 @@ class Site:
             experiment = experiment.with_refit(refit, keeps_validation)
         if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
-        Plans(self._folder / PLANS).admit(plan, lead, run, experiment, self._file.approval)
+        Plans(self._journal()).admit(plan, lead, run, experiment, self._file)
         site_run = (RegressionRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
                                   identity=self._identity)
                     if isinstance(experiment, FederatedRegression) else
@@ -165,13 +163,17 @@ class Site:
         return answer
 
     def _log_departure(self, kind: str, reply: bytes) -> None:
-        """Write a reply that leaves the site before the rounds to the log; the stores of the parties log the rounds."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        Ledger(self._folder / LEDGER, self._file.table, self._lead, self._plan).append(
-            "refusal" if "refused" in json.loads(reply) else kind, run=self._run_name, bytes=len(reply))
-        append_to_log(self._folder / "sent.jsonl", {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "run": self._run_name,
-            "bytes": len(reply), "content": json.loads(reply)})
+        """Write a reply that leaves the site before the rounds to the journal; the stores log those of the rounds."""
+        content, journal = json.loads(reply), self._journal()
+        journal.append("refusal" if "refused" in content else kind, run=self._run_name, bytes=len(reply),
+                       content=content)
+        if self._run_name:
+            journal.mark(self._folder / self._run_name)
+
+    def _journal(self) -> Journal:
+        """The journal of the site, for entries about the rows of the run."""
+        rows = "" if self._run is None else self._run.rows_digest
+        return Journal(self._folder / JOURNAL, rows, self._lead, self._plan, self._file.table)
 
     def close(self) -> None:
         """Release the stores of the run."""

@@ -34,7 +34,7 @@ from resolvent.federation.protocol.limits import (
     refusal_of_limits,
     scored_splits,
 )
-from resolvent.federation.protocol.names import LEDGER, PREPARED_FILE, VERSION_FILE, VERSIONS, refitted_run
+from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSION_FILE, VERSIONS, refitted_run
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.requests import run_of_method, run_of_table
@@ -51,7 +51,7 @@ from resolvent.federation.protocol.table_sums import integers_of, names_only
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.budgets import DELTA, has_private_work
 from resolvent.federation.site.departures import Departure
-from resolvent.federation.site.ledger import Ledger
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
@@ -85,7 +85,8 @@ class PlanRun(Generic[_Plan]):
                  identity: Identity | None) -> None:
         self.experiment, self._folder, self._site, self._membership = experiment, folder, site, membership
         self._lead, self._plan, self._identity = lead, plan, identity
-        self._ledger = Ledger(folder.parent / LEDGER, site.table, lead, plan)
+        # The budgets belong to the rows; in a rehearsal, whose split is that of a simulation, to the file.
+        self._ledger = Journal(folder.parent / JOURNAL, site.table, lead, plan, site.table)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
 
@@ -93,7 +94,7 @@ class PlanRun(Generic[_Plan]):
         """What the plan asks of the site, whichever its methods are."""
         return Asked(sites=len(self._membership.sites), labels=tuple(self.experiment.table.labels),
                      in_a_sum=self.experiment.privacy is not None, needed=needed,
-                     used=self._ledger.used(self._lead, without=self._folder.name))
+                     used=self._ledger.used(self._lead, without=self._plan))
 
     def preview(self) -> list[Departure]:
         """The arrays and numbers that would leave the site in the rounds, by name and size."""
@@ -106,6 +107,11 @@ class PlanRun(Generic[_Plan]):
         """Answer a message of the rounds of a method with a seed, see ``run_of_method``."""
         with self.experiment.precision():
             return self._parties[number].handle(message)
+
+    @property
+    def rows_digest(self) -> str:
+        """The digest to which the budgets of the site's rows belong."""
+        return self._ledger.rows
 
     @property
     def size(self) -> int:
@@ -152,6 +158,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
             site, experiment.table, self._name, self._party,
             folder=None if experiment.is_rehearsal else folder.parent / VERSIONS,
             held_out=experiment.held_out(with_test=not site.limits.refit_with_test_rows))
+        self._ledger.rows = self.table.account or site.table
         self._seeds: list[_SeedRows] = []
         self._metrics: PartyMetrics | None = None
         self._decisive = DecisiveMetric("", {}, "")
@@ -261,7 +268,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
             raise refusal_of_limits(reasons, self._site.limits)
         for number, (label, epsilon) in enumerate(zip(labels, epsilons, strict=True)):
             run = run_of_method(self._folder.name, number, self._plan)
-            if epsilon is not None and ("epsilon", run) not in self._ledger.kinds:
+            if epsilon is not None and self._ledger.latest("epsilon", run=run) is None:
                 self._ledger.append("epsilon", run=run, method=label, epsilon=epsilon, delta=DELTA)
 
     def _add_party(self, label: str, seed: int, problem: LearningProblem) -> None:

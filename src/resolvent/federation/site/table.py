@@ -110,6 +110,7 @@ class SiteTable:
                               "missing: impute")
         self.version = None if rows is None else rows.version
         self.secret = None if rows is None else rows.secret
+        self.account = "" if rows is None else rows.account
         self._hidden = {name: hidden_levels(values, self._min_cell, (limits.levels or {}).get(name))
                         for name, values in self._columns.items() if is_text(values)}
         self._listed = listed_levels(settings, self._label_kinds, self._hidden, self._classes)

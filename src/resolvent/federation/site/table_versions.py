@@ -11,7 +11,8 @@ answer for a version of its table, and two versions differ in each split by no r
 A version is stored as keyed hashes of the rows. The order of the rows in the file has no influence.
 """
 
-import json
+import hashlib
+import hmac
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import SPLITS
-from resolvent.data.files.atomic_files import write_atomically, write_text
+from resolvent.data.files.atomic_files import write_atomically
 from resolvent.data.samples import split_sizes
+from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.stores import stored_secret
+from resolvent.federation.site.journal import Journal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +45,8 @@ class TableRows(NamedTuple):
         answer: (question, function that computes an answer of plain values) -> the stored answer about this version.
             The question has everything on which the answer depends.
         waiting: number of rows that are not used: too few new ones, and those that were left out with removed ones.
+        account: the keyed digest to which the budgets of these rows belong, whatever their file is called: that of the
+            rows, or that of an earlier version of which the table has rows.
     """
 
     version: int
@@ -49,6 +54,7 @@ class TableRows(NamedTuple):
     answer: Callable[[str, Callable[[], Any]], Any]
     waiting: int = 0
     secret: bytes = b""
+    account: str = ""
 
 
 class AnsweredVersion(NamedTuple):
@@ -64,9 +70,14 @@ class AnsweredVersion(NamedTuple):
 
 
 class _Version(NamedTuple):
-    """A stored version: file, names of its columns, split -> hashes of its rows, and those that are left out."""
+    """A stored version: file, names of its columns, split -> hashes of its rows, and those that are left out.
+
+    Attributes:
+        account: the digest to which the budgets of the rows belong: that of the first version from which they descend.
+    """
 
     table: str
+    account: str
     columns: tuple[str, ...]
     splits: Mapping[str, NDArray[np.uint64]]
     left_out: NDArray[np.uint64]
@@ -88,7 +99,7 @@ class TableVersions:
     """
 
     def __init__(self, folder: Path, min_cell: int) -> None:
-        self._folder, self._min_cell = folder, min_cell
+        self._folder, self._min_cell, self._journal = folder, min_cell, Journal(folder.parent / JOURNAL)
 
     def rows(self, frame: "pd.DataFrame", table: str, validation: float, test: float) -> TableRows:
         """The rows that the site uses now; a new version is stored if enough rows differ.
@@ -119,7 +130,7 @@ class TableVersions:
         base = next(((number, version, of_version) for number, version, of_version in comparable
                      if np.isin(of_version, _all_rows(version)).any()), None)
         if base is None:
-            new = _Version(table, columns, self._drawn(hashes, shares, len(versions)), _NO_ROWS)
+            new = _Version(table, self._account(hashes), columns, self._drawn(hashes, shares, len(versions)), _NO_ROWS)
         else:
             new = self._changed(base[1], base[2], hashes, columns, shares, len(versions))._replace(table=table)
         self._check_distances(new, hashes, comparable)
@@ -129,12 +140,13 @@ class TableVersions:
         """The stored versions, and what was said about each."""
         names = {*map(str, frame.columns)}
         for number in range(self._count):
-            version, path = self._read(number), self._answers_path(number)
+            version = self._read(number)
             hashes = self._hashes(frame, version.columns).tolist() if {*version.columns} <= names else []
             position = {row: i for i, row in enumerate(hashes)}
             splits = {split: frozenset(position.get(row, (version.columns, row)) for row in rows.tolist())
                       for split, rows in version.splits.items()}
-            yield AnsweredVersion(splits, json.loads(path.read_text("utf-8")) if path.is_file() else {})
+            yield AnsweredVersion(splits, {entry["question"]: entry["answer"]
+                                           for entry in self._journal.of("answer", version=number)})
 
     def rows_of(self, frame: "pd.DataFrame", number: int) -> TableRows:
         """The rows of an earlier version that the table still has."""
@@ -190,12 +202,12 @@ class TableVersions:
     def _answer(self, number: int, version: _Version, question: str, compute: Callable[[], Any]) -> Any:
         if not self._path(number).exists() or self._read(number).columns != version.columns:
             self._write(number, version)  # only now: a table about which nothing was said can change freely
-        path = self._answers_path(number)
-        answers: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        if question not in answers:
-            answers[question] = compute()
-            write_text(path, json.dumps(answers, indent=1, allow_nan=False))
-        return answers[question]
+        if (stored := self._journal.latest("answer", version=number, question=question)) is not None:
+            return stored["answer"]
+        answer = compute()
+        self._journal.append("answer", version=number, question=question, answer=answer, rows=version.account,
+                             table=version.table)
+        return answer
 
     def _positions(self, number: int, version: _Version, hashes: NDArray[np.uint64]) -> TableRows:
         """The rows of a version in a table whose rows have these hashes."""
@@ -203,7 +215,8 @@ class TableVersions:
         present = {name: np.array([position[row] for row in rows.tolist() if row in position], np.intp)
                    for name, rows in version.splits.items()}
         waiting = len(hashes) - sum(map(len, present.values()))
-        return TableRows(number, present, partial(self._answer, number, version), waiting, self._secret)
+        return TableRows(number, present, partial(self._answer, number, version), waiting, self._secret,
+                         version.account)
 
     @property
     def _count(self) -> int:
@@ -212,22 +225,24 @@ class TableVersions:
     def _path(self, number: int) -> Path:
         return self._folder / f"version-{number:04d}.npz"
 
-    def _answers_path(self, number: int) -> Path:
-        return self._folder / f"answers-{number:04d}.json"
-
     def _read(self, number: int) -> _Version:
         with np.load(self._path(number)) as file:
-            return _Version(str(file["table"]), tuple(map(str, file["columns"])),
+            return _Version(str(file["table"]), str(file["account"]), tuple(map(str, file["columns"])),
                             {name: file[name] for name in SPLITS}, file["left_out"])
 
     def _write(self, number: int, version: _Version) -> None:
         def write(path: Path) -> None:
             with path.open("wb") as file:
-                arrays: dict[str, Any] = {"table": np.array(version.table), "left_out": version.left_out,
-                                          "columns": np.array(version.columns, np.str_), **version.splits}
+                arrays: dict[str, Any] = {"table": np.array(version.table), "account": np.array(version.account),
+                                          "left_out": version.left_out, "columns": np.array(version.columns, np.str_),
+                                          **version.splits}
                 np.savez(file, **arrays)
 
         write_atomically(self._path(number), write)
+
+    def _account(self, hashes: NDArray[np.uint64]) -> str:
+        """The keyed digest of a set of rows and of their columns."""
+        return hmac.new(self._secret, np.sort(hashes).tobytes(), hashlib.sha256).hexdigest()
 
     @property
     def _secret(self) -> bytes:
