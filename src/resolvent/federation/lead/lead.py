@@ -22,6 +22,7 @@ from resolvent.federation.lead.watchdog import Watchdog
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.names import NOTE_FILE
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.server.waits import FederationEndedError
 from resolvent.tables.party_tables import natural_order
@@ -31,7 +32,7 @@ __all__ = ["FEDERATION_FILE", "FederationEndedError", "ResultFolder", "federate"
 
 _Result = TypeVar("_Result")
 
-FEDERATION_FILE, _NOTE_FILE = "federation.json", "job.json"
+FEDERATION_FILE = "federation.json"
 _ANOTHER_RUN = "give --out another folder for another run"
 _RULES = ("quorum", "grace", "deadline", "retries", "lost_state")  # in which the order of a command can differ
 
@@ -115,24 +116,24 @@ def run_plan(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
         is_done = folder.is_complete(out)
         if is_done and not job.rehearsal:
             result = folder.read(out)
-            (out.resolve() / _NOTE_FILE).unlink(missing_ok=True)
+            (out.resolve() / NOTE_FILE).unlink(missing_ok=True)
             notify(f"{out} is a complete run of this experiment, and nothing is started: {_ANOTHER_RUN}. A complete "
                    "run cannot be extended; one with more rounds, such as --set rounds=100, is another run")
             return result
         check_folder(out, resume=True, overwrite=is_done, advice=_ANOTHER_RUN)
         with open_folder(out, resume=True) as work:
-            progress = _continue_or_begin(work / _NOTE_FILE, job, plan, has_sites=has_sites)
+            progress = _continue_or_begin(work / NOTE_FILE, job, plan, has_sites=has_sites)
             for change in progress.changes():
                 notify(f"{change}: from the next round on")
             job = replace(progress.job, signature=note.sign(progress.job.signed_content))
             outcome = _outcome(note, plan, job, progress, work, observe, notify)
             if outcome["status"] == "refused":
-                _restore_note(work / _NOTE_FILE, progress)
+                _restore_note(work / NOTE_FILE, progress)
             if outcome["status"] != "complete":
                 raise FederationEndedError(str(outcome["message"]))
             result = folder.write(work, job)
         # Last: without the note, a command that is started again would begin a new run.
-        (out.resolve() / _NOTE_FILE).unlink(missing_ok=True)
+        (out.resolve() / NOTE_FILE).unlink(missing_ok=True)
     return result
 
 
@@ -171,10 +172,10 @@ def _outcome(note: KitNote, plan: Plan, job: FederationJob, progress: _Progress,
         from resolvent.federation.engines.flower.programs import FlowerServer
 
         # A run of Flower has no number that outlives the command.
-        _write_note(work / _NOTE_FILE, progress.job, progress.jobs or [progress.job.run])
+        _write_note(work / NOTE_FILE, progress.job, progress.jobs or [progress.job.run])
         return FlowerServer(note, plan, job, work, observe, notify).run()
     return Watchdog(note, job, progress.jobs, is_changed=progress.is_changed, work=work, observe=observe,
-                    notify=notify, save=lambda jobs: _write_note(work / _NOTE_FILE, progress.job, jobs)).run()
+                    notify=notify, save=lambda jobs: _write_note(work / NOTE_FILE, progress.job, jobs)).run()
 
 
 def new_run_name(plan: Plan) -> str:

@@ -15,7 +15,9 @@ import pandas as pd
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.private_parties import PrivateParties, is_private
 from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.runs.run_folder import CHECKPOINTS
 from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, read_summary
+from resolvent.data.files.digests import file_digests
 from resolvent.differential_privacy.composition import record_epsilons
 from resolvent.differential_privacy.parties import party_epsilon
 from resolvent.errors import InputError
@@ -23,6 +25,7 @@ from resolvent.federation.protocol.cards import digest_of_text, write_card
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.names import NOTE_FILE
 from resolvent.federation.secure.visibility import DELTA
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.tables.encoding import TableEncoding
@@ -39,6 +42,9 @@ def write_model_card(folder: Path, *, job: FederationJob | None = None, lead: st
                      experiment: FederatedExperiment | None = None,
                      sign: Callable[[bytes], Mapping[str, str]] | None = None) -> Path:
     """Write the card of a finished run into its folder; returns the path of the page.
+
+    The card has the digest of every file of the run, so that ``check_card`` finds a bit that was changed in any
+    of them.
 
     Args:
         job: the lead's order; None for a simulated run.
@@ -78,7 +84,13 @@ def model_card(folder: Path, job: FederationJob | None, lead: str,
         "norms_of_updates": _norms(metrics, data["parties"]),
         "privacy": {label: _privacy(folder, label, metrics, rows, experiment, facts["rounds"])
                     for label, facts in summary["methods"].items()},
-        "versions": summary["versions"], "files": summary["files"]}
+        "versions": summary["versions"], "files": file_digests(folder, _files(folder))}
+
+
+def _files(folder: Path) -> list[str]:
+    """The names of all files of a finished run, without the card, and without what is removed when it is complete."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return [name for name in names if not name.startswith((f"{MODEL_CARD}.", f"{CHECKPOINTS}/")) and name != NOTE_FILE]
 
 
 def _at_least(rows: int) -> int | str:

@@ -16,7 +16,8 @@ from resolvent.errors import InputError
 
 CARD_FORMATS = ("json", "md", "html")
 _SIGNATURE = "signature.json"
-_ADVICE = "do not use the card: ask the lead for the run folder"
+_ADVICE = ("a later command, such as calibrate, has written it again, or it was changed: ask the lead for the run "
+           "folder, and check that one")
 _INTERVAL = 3  # numbers: value, lower end, upper end
 
 

@@ -14,6 +14,7 @@ MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
 
 # In the folder of a site's runs: the versions of its tables, and its journal. In that of a run: its version.
 VERSIONS, JOURNAL, VERSION_FILE = "table.versions", "journal.sqlite", "table.json"
+NOTE_FILE = "job.json"  # of the lead, in the folder of a run that is not complete
 PREPARED_FILE = "prepared.json"  # how the server has prepared the site for a run
 
 
