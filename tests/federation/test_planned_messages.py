@@ -15,10 +15,11 @@ from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, signed
 from resolvent.algorithms import keys
 from resolvent.comparisons.runs.summary import read_summary
 from resolvent.federation.engines.in_process import InProcess
-from resolvent.federation.protocol.names import VERSIONS
+from resolvent.federation.protocol.names import JOURNAL, VERSIONS
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.requests import library_version, read_request, request_bytes
 from resolvent.federation.protocol.wire import decode, encode
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 
 SAMPLED = "participation: {name: Stragglers, inner: {name: Uniform, cohort: 1}, share: 1.0}\n"
@@ -120,9 +121,9 @@ def test_a_server_gets_no_answer_beyond_the_plan(text, tmp_path):
     assert run_with(tmp_path / "curious", text, transport, tmp_path / "honest") == honest
     expected = {title: {code} for title, (_, _, code) in {**BEFORE, **AFTER}.items()}
     assert servers[0].codes == expected
-    kinds = [json.loads(line)["kind"] for line in (tmp_path / "curious/berlin/ledger.jsonl").read_text().splitlines()]
-    assert kinds == [json.loads(line)["kind"]
-                     for line in (tmp_path / "honest/berlin/ledger.jsonl").read_text().splitlines()]
+    curious_kinds, honest_kinds = ([entry["kind"] for entry in Journal(tmp_path / name / "berlin" / JOURNAL).entries]
+                                   for name in ("curious", "honest"))
+    assert curious_kinds == honest_kinds
 
 
 def test_a_party_outside_the_cohort_does_not_work():
