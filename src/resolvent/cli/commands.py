@@ -95,11 +95,11 @@ def run(
             raise InputError(f"{experiment}: data: the table has the errors above, for which it cannot be used: "
                              "mend them, and try `resolvent check` again")
     with progress_bars("rounds", width=LABEL_WIDTH) as progress:
-        folder, summary = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
+        folder, record = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
                                          notify=terminal.print_note, scheduler=scheduler)
-    if not is_writer():
+    if record is None:  # another process writes it
         return
-    terminal.print_summary(summary)
+    terminal.print_record(record)
     terminal.print_path("Report", folder / "report.html")
 
 

@@ -12,6 +12,7 @@ from resolvent.cli.options import Changes, Format, OptionalNumber, OptionalPath,
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
+    from resolvent.comparisons.runs.record import RunRecord
     from resolvent.tables.checks.finding import Finding
 
 __all__ = ["check", "compare", "shorten_groups", "show"]
@@ -91,20 +92,25 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
         sys.stdout.write(ExperimentFile.load(experiment, flat(set)).to_yaml())
         return
     from resolvent.cli import terminal
-    from resolvent.comparisons.runs.summary import read_summary
+    from resolvent.comparisons.runs.record import read_record
 
     if set:
         raise InputError("--set changes an experiment, not a run: leave it out")
     if redraw:
-        from resolvent.comparisons.runs.report import write_report
+        from resolvent.comparisons.runs.report import redraw_report
 
-        terminal.print_path("Report", write_report(folder))
+        terminal.print_path("Report", redraw_report(folder, anyway=True))
         return
-    summary = read_summary(folder)
+    _print_record(read_record(folder), format)
+
+
+def _print_record(record: "RunRecord", format: Format) -> None:
+    from resolvent.cli import terminal
+
     if format == "json":
-        print_json(summary)
+        print_json(record.plain())
     else:
-        terminal.print_summary(summary)
+        terminal.print_record(record)
 
 
 def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(
@@ -137,11 +143,7 @@ def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg
 
         if target is not None or reference is not None:
             raise InputError("--target and --reference are for --paper")
-        summary = compare_runs([Path(run) for run in runs])
-        if format == "json":
-            print_json(summary)
-        else:
-            terminal.print_summary(summary)
+        _print_record(compare_runs([Path(run) for run in runs]), format)
         return
     from resolvent.comparisons.study.study_file import study_of_folders
 

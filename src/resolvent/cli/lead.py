@@ -11,6 +11,7 @@ from resolvent.cli.federation_events import federation_observer
 from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, Run, Texts, flat
 
 if TYPE_CHECKING:
+    from resolvent.comparisons.runs.record import RunRecord
     from resolvent.federation.protocol.kits import Engine
 
 __all__ = ["LEAD_COMMANDS"]
@@ -194,6 +195,7 @@ def card(run: Run, *, kit: OptionalPath = None) -> None:
         kit: the kit of a participant, which has the certificate of the federation's authority.
     """
     from resolvent.cli import terminal
+    from resolvent.comparisons.runs.record import read_metrics, read_record
     from resolvent.errors import InputError
     from resolvent.federation.lead.model_card import MODEL_CARD, write_model_card
     from resolvent.federation.protocol.cards import check_card
@@ -202,7 +204,7 @@ def card(run: Run, *, kit: OptionalPath = None) -> None:
     if kit is None:
         if (run / f"{MODEL_CARD}.signature.json").exists():
             raise InputError(f"{run} has a card that its lead has signed: check it with the --kit of a participant")
-        terminal.print_path("Model card", write_model_card(run))
+        terminal.print_path("Model card", write_model_card(run, read_record(run), read_metrics(run)))
         return
     lead, signed = check_card(run, MODEL_CARD, KitNote(kit).verify)
     terminal.print_line(f"{lead} has signed this card of the run {signed['run']}, with the plan "
@@ -261,7 +263,7 @@ def start(
         federate_file(experiment, changes, folder, rules, None if rehearse else kit, sites, engine, live)
         return
     if rehearse:
-        summary = _rehearse(experiment, changes, folder, rules, engine)
+        record = _rehearse(experiment, changes, folder, rules, engine)
     else:
         from resolvent.federation.lead.lead import federate as run_federation
         from resolvent.federation.lead.lead import read_sites
@@ -274,10 +276,10 @@ def start(
         job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
         with (federation_observer() as show,
               supervision.lead_page(live, note, name, job.sites, show) as observe):
-            summary = run_federation(note, plan, folder, job, observe, notify=terminal.print_note,
-                                     has_sites=bool(sites))
-    terminal.print_table(terminal.score_table(summary))
-    terminal.print_line(summary["finding"])
+            record = run_federation(note, plan, folder, job, observe, notify=terminal.print_note,
+                                    has_sites=bool(sites))
+    terminal.print_table(terminal.score_table(record))
+    terminal.print_line(record.finding)
     terminal.print_path("Report", folder / "report.html")
 
 
@@ -304,7 +306,7 @@ def _lost_state(text: str) -> str:
 
 
 def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, Any],
-              engine: "Engine") -> dict[str, Any]:
+              engine: "Engine") -> "RunRecord":
     import sys
 
     from resolvent.cli import terminal
@@ -319,14 +321,14 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
     participants = out.with_name(f"{out.name}.rehearsal")
     with federation_observer() as observe:
-        summary, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
+        record, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
                                       engine=engine)
     for parity in parities:
         verdict = "the same models as the simulation" if parity.is_equal else "OTHER MODELS THAN THE SIMULATION"
         terminal.print_line(f"{parity.method}: {verdict}; largest difference of a parameter {parity.difference:.1e}, "
                             f"largest parameter {parity.largest:.2g}")
     kits = {site: participants / "kits" / site for site in rehearsal.sites}
-    for numbers in hidden_numbers(rehearsal.experiment, kits, summary["run"]):
+    for numbers in hidden_numbers(rehearsal.experiment, kits, record.run):
         received, hidden = (", ".join(f"{value:.4g}" for value in values)
                             for values in (numbers.received, numbers.hidden))
         terminal.print_line(f"{numbers.method}, {numbers.site}: the server got {received}, ...; behind it is {hidden}, "
@@ -334,7 +336,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     terminal.print_path("Kits, tables and runs of the sites", participants)
     if not all(parity.is_equal for parity in parities):
         sys.exit(FAILURE)
-    return summary
+    return record
 
 
 LEAD_COMMANDS: dict[str, Callable[..., Any]] = {

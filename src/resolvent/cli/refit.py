@@ -41,20 +41,20 @@ def refit(
     from resolvent.cli import terminal
     from resolvent.comparisons.after.refit import refit_run
     from resolvent.comparisons.after.refit_folder import REFIT_FOLDER, RefitFolder, provenance
-    from resolvent.comparisons.runs.summary import read_summary
+    from resolvent.comparisons.runs.record import read_record
 
     if kit is not None:
         plan = _refit_federation(run, method, rounds, kit)
     else:
         with progress_bars("rounds", width=LABEL_WIDTH) as progress:
             plan = refit_run(run, method, rounds, anyway=anyway, progress=progress)
-    summary = read_summary(run)
+    record = read_record(run)
     for label, count in plan.rounds.items():
         terminal.print_line(f"{label}: {count} rounds on all rows")
     models = RefitFolder(run)
     for site, label in [*plan.use.items()][:_MAX_SITES]:
         shared = "the shared model of " if site in plan.shared else ""
-        terminal.print_line(f"{site} uses {shared}{label}, {provenance(summary, models, label, site)}")
+        terminal.print_line(f"{site} uses {shared}{label}, {provenance(record, models, label, site)}")
     for site, reason in [*plan.against.items()][:_MAX_SITES]:
         outcome = "this model is written anyway" if site in plan.use else "no model is written (--anyway writes it)"
         terminal.print_note(f"warning: {site}: {reason}; {outcome}")

@@ -18,10 +18,11 @@ from resolvent.comparisons.after.held_out_rows import SHARED
 from resolvent.comparisons.experiment.data_check import SiteRows
 from resolvent.comparisons.judgement.convergence import unfinished_text
 from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
+from resolvent.comparisons.judgement.site_judgement import number_of
 from resolvent.comparisons.judgement.verdict import columns_of
 from resolvent.comparisons.judgement.wording import advice_of, folds_text, format_points, format_signed, reason_text
 from resolvent.comparisons.runs.later_sections import Records, calibration_row, threshold_row
-from resolvent.comparisons.runs.summary import as_number, score_rows
+from resolvent.comparisons.runs.record import RunRecord
 from resolvent.data.files.fetch import FileStatus
 from resolvent.predict.evaluation import Evaluation
 from resolvent.tables.checks.finding import Finding
@@ -120,83 +121,80 @@ def file_table(files: Sequence[FileStatus]) -> Table:
     return table
 
 
-def score_table(summary: Mapping[str, Any]) -> Table:
+def score_table(record: RunRecord) -> Table:
     """The scores of a run's methods."""
-    score, parties = summary["score"], len(summary["data"]["parties"])
-    has_baseline = summary["alone"] is not None
+    score, parties = record.score, len(record.data.parties)
+    has_baseline = record.alone is not None
     if score == GAP:
         title = f"optimality gap f(w) - f* of the shared model of {parties} parties"
         caption: str | None = "rounds to: until the gap is at most this share of the first one"
     else:
         title = f"test {title_of(score)} over {parties} parties; global: of the shared model"
         caption = "better, level, worse: parties in comparison with training alone" if has_baseline else None
-        if caption and summary.get("level"):
+        if caption and record.level:
             caption += "; level: not distinguishable"
     columns = columns_of(score)
     heads = ["\n".join(column.rsplit(" ", 1)) for column in columns]
     table = _framed(title, caption, ["method"], [*heads, *(_COMPARED if has_baseline else ())])
-    for label, method in score_rows(summary).items():
-        final = method["final"]
-        cells = [missing or "-" if final[column] is None else format_value(final[column], score)
+    for label, final in record.score_rows().items():
+        cells = [missing or "-" if (value := final[column]) is None else format_value(value, score)
                  for column, missing in columns.items()]
         if has_baseline:
-            cells += ["" if label == summary["alone"] else str(final[column]) for column in _COMPARED]
+            cells += ["" if label == record.alone else str(final[column]) for column in _COMPARED]
         table.add_row(escape(label), *cells)
     return table
 
 
-def print_summary(summary: Mapping[str, Any]) -> None:
+def print_record(record: RunRecord) -> None:
     """Print the outcome of a comparison: the finding, the advice to each site, the scores and the warnings.
 
     If a method has not converged, this comes first.
     """
-    if text := unfinished_text(summary):
+    if text := unfinished_text(record.converged, record.rounds_to_try):
         print_line(text)
-    print_line(summary["finding"])
-    if any(site["advice"] for site in summary.get("sites", [])):
-        print_table(advice_table(summary))
-        for line in reason_lines(summary):
+    print_line(record.finding)
+    if record.federation is not None and record.advised:
+        print_table(advice_table(record, record.federation.about))
+        for line in reason_lines(record, record.federation.about):
             print_line(line)
     # Secure sums hide the scores of single sites. Gaps have no mean over parties.
-    if any(method["final"].get("mean", 0) is not None for method in summary["methods"].values()):
-        print_table(score_table(summary))
-    for warning in summary.get("warnings", []):
+    if any(method.final.get("mean", 0) is not None for method in record.methods.values()):
+        print_table(score_table(record))
+    for warning in record.warnings:
         _Console().print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
 
 
-def advice_table(summary: Mapping[str, Any]) -> Table:
+def advice_table(record: RunRecord, about: str) -> Table:
     """The advice to each site; with more than 40 sites, those that should not join and those with the largest gains."""
-    sites = [site for site in summary["sites"] if site["advice"] is not None]
-    chosen = sorted(sites, key=lambda site: (site["advice"]["answer"] == "join",
-                                             -np.nan_to_num(as_number(site["advice"]["expected"][0]))))[:_MAX_SITES]
-    chosen = sites if len(sites) <= _MAX_SITES else chosen
+    sites = [(site, site.advice) for site in record.sites if site.advice is not None]
+    chosen = sorted(sites, key=lambda pair: (pair[1].answer == "join", -np.nan_to_num(pair[1].expected.value)))
+    chosen = sites if len(sites) <= _MAX_SITES else chosen[:_MAX_SITES]
     more = f"; {_MAX_SITES} of {len(sites)} sites, first those that should not join" if len(sites) > _MAX_SITES else ""
-    score, about = summary["score"], summary["federation"]["about"]
-    points = f"points of {title_of(score)}" if summary["decides"] else "points of skill"
-    role = "decides" if summary["decides"] else "does not decide"
-    folds = f"{folds_text(summary)} " if folds_text(summary) else ""
+    score = record.score
+    points = f"points of {title_of(score)}" if record.decides else "points of skill"
+    role = "decides" if record.decides else "does not decide"
+    tuned = {label: method.tuned for label, method in record.methods.items()}
+    folds = f"{folds_text(record.folds, len(record.seeds), tuned)} ".lstrip()
     table = _framed(f"What each site should do{more}", f"{escape(folds)}Gains over training alone in {points}, with "
-                    f"the interval of level {summary['level']:.0%}: expected, by the rows of all sites, and by own "
+                    f"the interval of level {record.level or 0:.0%}: expected, by the rows of all sites, and by own "
                     f"rows. {title_of(score)}: the gain of {escape(about)} on own rows, which {role}. Unclear: stay "
                     "alone until it is clear", ["site", "advice"],
                     ["expected\ngain", "interval", "own\nrows", title_of(score), "test\nrows"])
-    for site in chosen:
-        advice = site["advice"]
-        value, low, high = (100 * as_number(end) for end in advice["expected"])
+    for site, advice in chosen:
+        value, low, high = (100 * end for end in advice.expected)
         ends = ", ".join(map(format_points, (low, high))) if low < high else ""
-        table.add_row(escape(site["name"]), advice_of(advice), format_points(value), ends,
-                      format_points(100 * as_number(advice["own"][0])),
-                      format_signed(as_number(site["gains"][about][0]), score, unit=False),
-                      f"{site['test_rows']}{' (few)' if site['has_few_rows'] else ''}")
+        table.add_row(escape(site.name), advice_of(advice), format_points(value), ends,
+                      format_points(100 * advice.own.value), format_signed(site.gains[about].value, score, unit=False),
+                      f"{site.test_rows}{' (few)' if site.has_few_rows else ''}")
     return table
 
 
-def reason_lines(summary: Mapping[str, Any]) -> list[str]:
+def reason_lines(record: RunRecord, about: str) -> list[str]:
     """Why sites should not join, and what would settle it: a line for each reason, with its sites."""
     reasons: dict[str, list[str]] = {}
-    for site in summary["sites"]:
-        if site["advice"] is not None and site["advice"]["answer"] != "join":
-            reasons.setdefault(reason_text(site, summary["federation"]["about"]), []).append(site["name"])
+    for site in record.advised:
+        if site.advice is not None and site.advice.answer != "join":
+            reasons.setdefault(reason_text(site, about), []).append(site.name)
     lines = [f"  {', '.join(names[:_MAX_NAMED])}{', ...' if len(names) > _MAX_NAMED else ''}: {reason}"
              for reason, names in [*reasons.items()][:_MAX_REASONS]]
     return ["Why not join:", *lines] if lines else []
@@ -268,7 +266,7 @@ def explanation_table(records: Records) -> Table:
                     "*: the interval (95 %) excludes zero; ↑ ↓: larger or smaller than at the other sites, beyond the "
                     "intervals of all sites and columns", ["column"], [escape(name or SHARED) for name in names])
     columns = list(next(iter(records.values()))["importance"])
-    means = {column: float(np.nan_to_num(np.array([as_number(records[name]["importance"][column][0])
+    means = {column: float(np.nan_to_num(np.array([number_of(records[name]["importance"][column][0])
                                                     for name in names])).mean()) for column in columns}
     for column in sorted(columns, key=lambda c: -means[c]):
         table.add_row(escape(column), *(_importance(records[name], column) for name in names))
@@ -276,7 +274,7 @@ def explanation_table(records: Records) -> Table:
 
 
 def _importance(record: Mapping[str, Any], column: str) -> str:
-    value, low, high = (as_number(end) for end in record["importance"][column])
+    value, low, high = (number_of(end) for end in record["importance"][column])
     mark = {1: "↑", -1: "↓", 0: ""}[record["differs"].get(column, 0)]
     return "-" if not isfinite(value) else f"{mark}{value:.4f}{'*' if low > 0 or high < 0 else ' '}"
 

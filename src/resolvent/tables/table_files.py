@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from resolvent.data.files.parquet import read_parquet
 from resolvent.errors import InputError, nearest, shorten
 from resolvent.tables.cells import CellRules
 from resolvent.tables.text_formats import TextFormat
@@ -77,7 +78,6 @@ def check_exists(path: Path) -> None:
 
 def _read_file(path: Path, ending: str, read_text: "Callable[[], pd.DataFrame]") -> "pd.DataFrame":
     """The table in a file; errors of the libraries that read it become an `InputError`."""
-    import pandas as pd
     import pyarrow as pa
 
     title = shorten(repr(str(path)))
@@ -90,7 +90,7 @@ def _read_file(path: Path, ending: str, read_text: "Callable[[], pd.DataFrame]")
         if is_spreadsheet:
             raise InputError(f"{title} cannot be read as {ending}: it is a spreadsheet or a ZIP archive: for a "
                              f"spreadsheet, {_conversion(str(path))}")
-        return pd.read_parquet(path) if ending == ".parquet" else read_text()
+        return read_parquet(path) if ending == ".parquet" else read_text()
     except InputError:
         raise
     except (OSError, EOFError, ValueError, OverflowError, csv.Error, zlib.error, pa.ArrowException) as error:

@@ -5,10 +5,13 @@ rows than the predictions that need no training is advised to nobody, and where 
 neither is one that was worse than training alone. Such a model needs an explicit option.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from resolvent.comparisons.judgement.advice import MARGIN
+from resolvent.comparisons.judgement.site_judgement import SiteJudgement
+from resolvent.comparisons.runs.record import RunRecord
 from resolvent.errors import InputError, quote
 
 
@@ -25,71 +28,66 @@ class SiteModel(NamedTuple):
     against: str = ""
 
 
-def models_of_sites(summary: Mapping[str, Any], method: str | None = None,
+def models_of_sites(record: RunRecord, method: str | None = None,
                     methods: Sequence[str] = ()) -> dict[str, SiteModel]:
     """Site -> the model that it should use.
 
     Args:
-        summary: of a run.
+        record: of a run.
         method: the method of the federation; default: the advised one. Where it is not the advised one, a site uses it
             unless it was worse than training alone.
         methods: the methods of which there are models; default: all of the run.
     """
-    labels, alone = methods or [*summary["methods"]], summary["alone"]
-    federation: dict[str, Any] | None = summary.get("federation")
-    about: str | None = None if federation is None else federation["about"]
-    chosen = method or about or _only(summary)
-    sites = {site["name"]: site for site in summary["sites"]}
+    labels, alone = methods or [*record.methods], record.alone
+    about = None if record.federation is None else record.federation.about
+    chosen = method or about or _only(record)
     models = {}
-    for name in summary["data"]["parties"]:
-        site = sites.get(name)
-        advice = None if site is None else site["advice"]
+    for name in record.data.parties:
+        site = record.judged.get(name)
         use = SiteModel(chosen)
-        if site is not None and advice is not None and chosen == about:
-            has_personal = "personal" in site["evidence"].get(chosen, {})
-            use = SiteModel(advice["use"], advice["model"] == "shared" and has_personal)
-        elif site is not None and alone is not None and reason_against(summary, site, chosen):
+        if site is not None and site.advice is not None and chosen == about:
+            has_personal = "personal" in site.facts.evidence.get(chosen, {})
+            use = SiteModel(record.use(site) or chosen, site.advice.model == "shared" and has_personal)
+        elif site is not None and alone is not None and reason_against(record, site, chosen):
             use = SiteModel(alone)
         if use.method not in labels:  # a site of a federation has not trained it
             use = SiteModel(chosen)
-        reason = "" if site is None else reason_against(summary, site, use.method, is_advised=True)
+        reason = "" if site is None else reason_against(record, site, use.method, is_advised=True)
         models[name] = use._replace(against=reason)
     return models
 
 
-def reason_against(summary: Mapping[str, Any], site: Mapping[str, Any], method: str, *,
-                   is_advised: bool = False) -> str:
+def reason_against(record: RunRecord, site: SiteJudgement, method: str, *, is_advised: bool = False) -> str:
     """Why a site should not use its model of a method; empty if nothing is against it.
 
     Args:
-        site: a site of the summary.
+        site: a site of the run.
         is_advised: whether the site was advised to use it: then it is compared only with the predictions that need no
             training.
     """
-    losses, alone, baseline = site["losses"], summary["alone"], summary["baseline"]
-    if summary.get("decides") or baseline not in losses or method not in losses:
+    losses, alone, baseline = site.facts.losses, record.alone, record.baseline
+    if record.decides or baseline is None or baseline not in losses or method not in losses:
         return ""
-    loss, base = (float(losses[label] if losses[label] is not None else "inf") for label in (method, baseline))
+    loss, base = (math.inf if math.isnan(losses[label]) else losses[label] for label in (method, baseline))
     if loss > (1 + MARGIN) * base:
         return f"on its test rows the model is worse than the {baseline} (loss {loss:.3g} against {base:.3g})"
-    own = losses.get(alone)
-    if not is_advised and own is not None and method != alone and loss > float(own) + MARGIN * base:
-        return f"on its test rows the model is worse than training alone (loss {loss:.3g} against {float(own):.3g})"
+    own = math.nan if alone is None else losses.get(alone, math.nan)
+    if not is_advised and method != alone and loss > own + MARGIN * base:  # never for an own loss that is not known
+        return f"on its test rows the model is worse than training alone (loss {loss:.3g} against {own:.3g})"
     return ""
 
 
-def chosen_method(summary: Mapping[str, Any]) -> str | None:
+def chosen_method(record: RunRecord) -> str | None:
     """The method that the federation should run, or the only one; None if none was chosen."""
-    federation = summary.get("federation")
-    if federation is not None:
-        return str(federation["about"])
-    others = [label for label in summary["methods"] if label != summary["alone"]] or [*summary["methods"]]
-    return str(others[0]) if len(others) == 1 else None
+    if record.federation is not None:
+        return record.federation.about
+    others = [label for label in record.methods if label != record.alone] or [*record.methods]
+    return others[0] if len(others) == 1 else None
 
 
-def _only(summary: Mapping[str, Any]) -> str:
-    method = chosen_method(summary)
+def _only(record: RunRecord) -> str:
+    method = chosen_method(record)
     if method is None:
         raise InputError("the run chose no method, because it has no training alone, or no test rows: name one with "
-                         f"--method, such as {quote(next(m for m in summary['methods'] if m != summary['alone']))}")
+                         f"--method, such as {quote(next(m for m in record.methods if m != record.alone))}")
     return method

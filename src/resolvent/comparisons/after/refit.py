@@ -5,10 +5,9 @@ this is done, those rows can train too. The performance that is reported stays t
 that no model had seen.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -20,7 +19,8 @@ from resolvent.comparisons.experiment.checks import check_same_data
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
 from resolvent.comparisons.runs.load import load_start
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, decided, read_summary
+from resolvent.comparisons.runs.record import EXPERIMENT_FILE, RunRecord, read_metrics, read_record
+from resolvent.comparisons.runs.summary import Source, summarize
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.splits import encode_by_all_rows, join_splits
 from resolvent.errors import InputError, quote
@@ -75,20 +75,18 @@ def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *
         anyway: see ``plan_refit``.
         progress: a function that is called with (label, rounds done, rounds in total).
     """
-    import pandas as pd
-
-    summary = read_summary(run)
-    if summary.get("run"):
+    record = read_record(run)
+    if record.run:
         raise InputError(f"{run} is the run of a federation, whose rows are at the sites: give the lead's --kit, and "
                          "the sites train again")
-    if summary["experiment"] is None:
+    if record.experiment is None:
         raise InputError(f"{run} is the run of a program, whose data and parts are not in the folder: call "
                          "comparison.refit(folder=...) in the program")
-    plan = plan_refit(summary, pd.read_parquet(run / METRICS_FILE), method, rounds, anyway=anyway)
+    plan = plan_refit(record, read_metrics(run), method, rounds, anyway=anyway)
     file = ExperimentFile.load(str(run / EXPERIMENT_FILE))
     with file.precision():
         experiment = file.build()
-        _check_data(run, summary, experiment)
+        _check_data(run, record, experiment)
         _write(run, _train(experiment, plan, progress))
     return plan
 
@@ -100,10 +98,11 @@ def refit_comparison(comparison: ComparedMethods, method: str | None = None, rou
     data = comparison.experiment.data
     if not isinstance(data, FederatedData):
         raise _no_samples()
-    plan = plan_refit(decided(comparison), comparison.metrics, method, rounds, anyway=anyway)
+    plan = plan_refit(summarize(Source.of_program("", comparison), comparison), comparison.metrics, method, rounds,
+                      anyway=anyway)
     refit = _train(comparison.experiment, plan, progress)
     if folder is not None:
-        digests = {label: method["digest"] for label, method in read_summary(folder)["methods"].items()}
+        digests = {label: method.digest for label, method in read_record(folder).methods.items()}
         if digests != {label: result.digest for label, result in comparison.results.items()}:
             raise InputError(f"the run in {folder} is another one than this comparison: give the folder to which "
                              "compare(out=...) or Comparison.save wrote it")
@@ -111,12 +110,12 @@ def refit_comparison(comparison: ComparedMethods, method: str | None = None, rou
     return refit
 
 
-def _check_data(run: Path, summary: Mapping[str, Any], experiment: Experiment) -> None:
+def _check_data(run: Path, record: RunRecord, experiment: Experiment) -> None:
     """Refuse data that are not those of the run."""
     data = experiment.data
     if not isinstance(data, FederatedData):
         raise _no_samples()
-    check_same_data(run, summary, data, "restore the data, or run the experiment again, and refit that run")
+    check_same_data(run, record.data.digest, data, "restore the data, or run the experiment again, and refit that run")
 
 
 def _no_samples() -> InputError:

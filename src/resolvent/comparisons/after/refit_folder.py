@@ -16,7 +16,7 @@ from resolvent.comparisons.after.refit_plan import RefitPlan, use_of_sites
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.runs.environment import versions
-from resolvent.comparisons.runs.summary import SUMMARY_FILE, as_number, read_summary
+from resolvent.comparisons.runs.record import SUMMARY_FILE, RunRecord, read_record
 from resolvent.data.files.atomic_files import remove_folder, sync_to_disk
 from resolvent.data.files.digests import check_files, file_digest, file_digests, read_sealed, write_sealed
 from resolvent.data.files.folder_lock import locked
@@ -68,10 +68,10 @@ def write_refit_of_site(run: Path, site: str, models: Mapping[str, SavedModels],
     Args:
         models: label -> its models.
     """
-    summary = read_summary(run)
-    method = next((label for label in models if label != summary["alone"]), next(iter(models)))
+    record = read_record(run)
+    method = next((label for label in models if label != record.alone), next(iter(models)))
     # The lead has ordered the training: what is against a model is noted, and the model is written.
-    chosen, use, shared, reasons = use_of_sites(summary, method, [*models])
+    chosen, use, shared, reasons = use_of_sites(record, method, [*models])
     plan = RefitPlan(chosen, {label: saved.rounds for label, saved in models.items()}, use, shared, reasons)
     write_refit(run, plan, models, {label: {site: rows} for label in models})
 
@@ -114,54 +114,54 @@ class RefitFolder:
         return {label: self._folder / self._name / folder_name(label) for label in self.rounds}
 
 
-def provenance(summary: Mapping[str, Any], refit: RefitFolder | None, method: str, site: str | None) -> str:
+def provenance(record: RunRecord, refit: RefitFolder | None, method: str, site: str | None) -> str:
     """Which rows a model has seen, and how good models of its method were on rows that they had not seen.
 
     Args:
         refit: the models that were trained again, if the model is one of them.
         site: name of the site; None: the shared model.
     """
-    data, no_test = summary["data"], [0] * len(summary["data"]["parties"])
-    train, test = (dict(zip(data["parties"], numbers, strict=True)) for numbers in (
-        data["train"], data.get("test", no_test)))
+    data = record.data
+    train, test = (dict(zip(data.parties, numbers, strict=True)) for numbers in (
+        data.train, data.test or [0] * len(data.parties)))
     rows = {name: [count, 0] for name, count in train.items()} if refit is None else refit.rows[method]
     others = sum(counts[0] for name, counts in rows.items() if name != site)
     of_others = f"{count_of(others, 'row')} of {count_of(len(rows) - (site is not None), 'site')}"
     if site is None:
-        return f"trained on {of_others}{_measured(summary, refit, method, site, train, test)}"
+        return f"trained on {of_others}{_measured(record, refit, method, site, train, test)}"
     count, total = rows[site]
     of_site = f"{count_of(count, 'training row' if refit is None else 'row')} of {site}"
     if count == total:
         of_site = f"all {of_site}"
-    if method != summary["alone"] and len(rows) > 1:
+    if method != record.alone and len(rows) > 1:
         of_site += f" and {of_others.replace('site', 'other site')}"
-    return (f"trained on {of_site}{_measured(summary, refit, method, site, train, test)}"
-            f"{_advice_text(summary, method, site)}")
+    return (f"trained on {of_site}{_measured(record, refit, method, site, train, test)}"
+            f"{_advice_text(record, method, site)}")
 
 
-def _advice_text(summary: Mapping[str, Any], method: str, site: str) -> str:
+def _advice_text(record: RunRecord, method: str, site: str) -> str:
     """What the site was advised, if it was another model; and what is against this one."""
-    judged = next((s for s in summary["sites"] if s["name"] == site), None)
+    judged = record.judged.get(site)
     if judged is None:
         return ""
-    advice, reason = judged["advice"], reason_against(summary, judged, method)
-    is_other = advice is not None and advice["use"] not in (method, None)
-    text = f"; the advice to {site} is {advice['use']}" if is_other else ""
-    return f"{text}; {reason}" if reason and (is_other or method == summary["alone"]) else text
+    use, reason = record.use(judged), reason_against(record, judged, method)
+    is_other = use not in (method, None)
+    text = f"; the advice to {site} is {use}" if is_other else ""
+    return f"{text}; {reason}" if reason and (is_other or method == record.alone) else text
 
 
-def _measured(summary: Mapping[str, Any], refit: RefitFolder | None, method: str, site: str | None,
+def _measured(record: RunRecord, refit: RefitFolder | None, method: str, site: str | None,
               train: Mapping[str, int], test: Mapping[str, int]) -> str:
     """The score of the run's models on test rows; empty if it is not known."""
-    score, before = summary["score"], "" if refit is None else "measured before "
-    judged = next((s for s in summary["sites"] if s["name"] == site), None)
-    if site is None or judged is None or method not in judged["scores"]:
-        mean = summary["methods"].get(method, {}).get("final", {}).get("mean")
+    score, before = record.score, "" if refit is None else "measured before "
+    judged = None if site is None else record.judged.get(site)
+    if site is None or judged is None or method not in judged.scores:
+        mean = record.methods[method].final.get("mean") if method in record.methods else None
         if mean is None:
             return ""
         return f"; mean {title_of(score)} over the sites {format_value(mean, score)} {before}on their test rows"
-    value = as_number(judged["scores"][method][0])
-    rows = judged["test_rows"] or test[site]
+    value = judged.scores[method].value
+    rows = judged.test_rows or test[site]
     if math.isnan(value):
         return f"; {title_of(score)} not defined on its {count_of(rows, 'test row')}"
     text = f"; {title_of(score)} {format_value(value, score)} {before}on its {count_of(rows, 'test row')}"

@@ -6,13 +6,14 @@ an epoch over more rows has more steps, so that the same number of rounds passes
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.private_parties import is_private
 from resolvent.comparisons.after.advised import SiteModel, chosen_method, models_of_sites, reason_against
+from resolvent.comparisons.runs.record import RunRecord
 from resolvent.errors import InputError, alternatives, quote, shorten
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class RefitPlan(NamedTuple):
     against: Mapping[str, str] = MappingProxyType({})
 
 
-def plan_refit(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str | None = None,
+def plan_refit(record: RunRecord, metrics: "pd.DataFrame", method: str | None = None,
                rounds: int | None = None, *, anyway: bool = False) -> RefitPlan:
     """The methods that are trained again, by the advice of a run.
 
@@ -49,23 +50,23 @@ def plan_refit(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str 
         anyway: every site gets its model, also one that was worse than the predictions that need no training; and with
             ``method`` every site uses this method, also where it was advised to train alone.
     """
-    if method is not None and method not in summary["methods"]:
-        raise InputError(f"the run has no method {quote(method)}{alternatives(method, [*summary['methods']])}")
-    chosen, use, shared, reasons = use_of_sites(summary, method, anyway=anyway)
-    labels = [label for label in summary["methods"] if label in use.values() or label == method]
+    if method is not None and method not in record.methods:
+        raise InputError(f"the run has no method {quote(method)}{alternatives(method, [*record.methods])}")
+    chosen, use, shared, reasons = use_of_sites(record, method, anyway=anyway)
+    labels = [label for label in record.methods if label in use.values() or label == method]
     if not labels:
         raise InputError("no site has a model that is worth using: "
                          + shorten("; ".join(f"{site}: {reason}" for site, reason in reasons.items()))
                          + ". Give --anyway to train the models again nevertheless")
-    if searched := [label for label in labels if summary["methods"][label].get("tuned")]:
+    if searched := [label for label in labels if record.methods[label].tuned]:
         raise InputError(f"the hyperparameters of {searched[0]} were chosen in each fold, so that there is no set of "
                          "values for one model: choose it with `resolvent tune` and folds=1, run that file, and refit "
                          "that run")
-    return RefitPlan(chosen, {label: rounds or best_round(summary, metrics, label) for label in labels}, use, shared,
+    return RefitPlan(chosen, {label: rounds or best_round(record, metrics, label) for label in labels}, use, shared,
                      reasons)
 
 
-def use_of_sites(summary: Mapping[str, Any], method: str | None = None, methods: Sequence[str] = (), *,
+def use_of_sites(record: RunRecord, method: str | None = None, methods: Sequence[str] = (), *,
                  anyway: bool = False) -> tuple[str, dict[str, str], tuple[str, ...], dict[str, str]]:
     """The chosen method, and ``use``, ``shared`` and ``against`` of a ``RefitPlan``.
 
@@ -73,12 +74,11 @@ def use_of_sites(summary: Mapping[str, Any], method: str | None = None, methods:
         methods: the methods of which there are models; default: all.
         anyway: see ``plan_refit``.
     """
-    models = models_of_sites(summary, method, methods)
-    sites = {site["name"]: site for site in summary["sites"]}
+    models = models_of_sites(record, method, methods)
     if anyway and method is not None:
-        models = {name: SiteModel(method, against=reason_against(summary, sites[name], method) if name in sites else "")
-                  for name in models}
-    chosen = method or chosen_method(summary)
+        models = {name: SiteModel(method, against=reason_against(record, record.judged[name], method)
+                                  if name in record.judged else "") for name in models}
+    chosen = method or chosen_method(record)
     assert chosen is not None
     written = {name: model for name, model in models.items() if anyway or not model.against}
     return (chosen, {name: model.method for name, model in written.items()},
@@ -86,7 +86,7 @@ def use_of_sites(summary: Mapping[str, Any], method: str | None = None, methods:
             {name: model.against for name, model in models.items() if model.against})
 
 
-def best_round(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str) -> int:
+def best_round(record: RunRecord, metrics: "pd.DataFrame", method: str) -> int:
     """The evaluated round after which a method had the best validation score.
 
     It is the first round of the highest mean over the seeds and the sites, in which a site counts as its number of
@@ -96,15 +96,15 @@ def best_round(summary: Mapping[str, Any], metrics: "pd.DataFrame", method: str)
         The round; the last round if no site has validation scores.
     """
     of_method = metrics[metrics["method"] == method]
-    curve = of_method[(of_method["metric"] == summary["score"]) & (of_method["split"] == "validation")]
+    curve = of_method[(of_method["metric"] == record.score) & (of_method["split"] == "validation")]
     table = curve.pivot_table(index="round", columns=["seed", "party"], values="value", dropna=False)
     table = table.loc[:, table.notna().any()]
     table = table[table.index > 0]
     if table.empty:
         return int(of_method["round"].max())
-    train = summary["data"]["train"]
-    weights = np.array([float(train[int(party)]) for _, party in table.columns])
-    scores = np.nan_to_num((table if summary["higher_is_better"] else -table).to_numpy(float), nan=-np.inf)
+    train = record.data.train
+    weights = np.array([float(train[int(party)]) for party in table.columns.get_level_values("party")])
+    scores = np.nan_to_num((table if record.higher_is_better else -table).to_numpy(float), nan=-np.inf)
     with np.errstate(invalid="ignore"):
         means = np.where(np.isfinite(scores).all(axis=1), np.where(np.isfinite(scores), scores, 0) @ weights, -np.inf)
     return int(table.index[int(means.argmax())])

@@ -25,7 +25,7 @@ from resolvent.comparisons.experiment.checks import check_same_data, folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.load import load_fitted, models_of
 from resolvent.comparisons.runs.model_files import fold_folder
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, SUMMARY_FILE, read_summary
+from resolvent.comparisons.runs.record import EXPERIMENT_FILE, SUMMARY_FILE, read_record
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.predict.fitted import Fitted
@@ -61,12 +61,12 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedDa
     if isinstance(rows, str):
         return _of_new_rows(folder, method, models, rows, site, text, has_validation=has_validation)
     data = _data_of_run(folder) if rows is None else rows
-    summary = read_summary(folder)
-    check_same_data(folder, summary, data,
+    record = read_record(folder)
+    check_same_data(folder, record.data.digest, data,
                     "restore the data, or name a file of rows with labels that the run has not used")
-    use = {} if method is not None else models_of_sites(summary)
-    if summary.get("folds", 1) > 1:
-        return _of_folds(folder, models, use, data, summary["folds"], summary["seed"])
+    use = {} if method is not None else models_of_sites(record)
+    if record.folds > 1:
+        return _of_folds(folder, models, use, data, record.folds, record.seed)
     sites = {name: rows_of_party(_fitted(folder, use.get(name, SiteModel(models.method)), name), data, k)
              for k, name in enumerate(models.parties)}
     shared = load_fitted(folder, models.method, None, before_refit=True).raw if models.has_shared_model else None
@@ -103,8 +103,8 @@ def _of_folds(folder: Path, models: ModelFolder, use: Mapping[str, SiteModel], d
 def models_of_run(folder: Path, method: str | None = None) -> ModelFolder:
     """The models of a method, as they were before a refit; None: the method that the federation should run."""
     if (folder / SUMMARY_FILE).is_file():
-        summary = read_summary(folder)
-        method = choose_method_name(method, list(summary["methods"]), chosen_method(summary))
+        record = read_record(folder)
+        method = choose_method_name(method, list(record.methods), chosen_method(record))
     return models_of(folder, method, before_refit=True)
 
 
@@ -138,7 +138,7 @@ def _of_new_rows(folder: Path, method: str | None, models: ModelFolder, path: st
     x, y = encoding.encode(frame).x, encoding.encode_labels(frame)
     y = y.astype(np.float32) if encoding.task == "regression" else y
     has_summary = method is None and (folder / SUMMARY_FILE).is_file()
-    use, sites = models_of_sites(read_summary(folder)) if has_summary else {}, {}
+    use, sites = models_of_sites(read_record(folder)) if has_summary else {}, {}
     for name, index in _sites_of_rows(frame, encoding, models, site, path).items():
         order = np.random.default_rng(_SEED).permutation(index)
         count = len(index) // 2 if has_validation else 0

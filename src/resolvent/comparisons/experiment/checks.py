@@ -30,13 +30,14 @@ def folder_name(label: str) -> str:
     return re.sub(r"[^\w.-]+", "-", label.replace("+", "-plus"))[:60].strip("-.") or "method"
 
 
-def check_same_data(folder: Path, summary: Mapping[str, Any], data: FederatedData, advice: str) -> None:
+def check_same_data(folder: Path, digest: str, data: FederatedData, advice: str) -> None:
     """Refuse data that are not those of a run, or are divided in another way.
 
     Args:
+        digest: of the samples of the run.
         advice: what to do, for the end of the error.
     """
-    if fingerprint_of(data) != summary["data"].get("digest"):
+    if fingerprint_of(data) != digest:
         raise InputError(f"the data {quote(data.name)} have changed since the run in {folder}, or an earlier version "
                          f"of resolvent ran it: {advice}")
 

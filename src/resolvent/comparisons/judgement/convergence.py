@@ -115,15 +115,15 @@ def _training_losses(evidence: Evidence, method: str, name: str) -> "list[pd.Ser
     return series
 
 
-def unfinished_text(summary: Mapping[str, Any]) -> str:
+def unfinished_text(converged: Mapping[str, bool | None], rounds_to_try: Mapping[str, int]) -> str:
     """The methods whose training has not converged, and how many rounds to try; empty if there is none."""
-    others = [method for method, answer in summary.get("converged", {}).items() if answer is False]
+    others = [method for method, answer in converged.items() if answer is False]
     if not others:
         return ""
     verb, its = ("has", "its") if len(others) == 1 else ("have", "their")
     text = (f"{enumerate_names(others)} {verb} not converged: over the last quarter of the rounds, {its} training loss "
             f"still changed by more than {_SHARE:.0%} of its whole fall.")
-    tries = [(rounds, method) for method, rounds in summary.get("rounds_to_try", {}).items()]
+    tries = [(rounds, method) for method, rounds in rounds_to_try.items()]
     if not tries:
         return f"{text} Use a smaller learning rate."
     most = max(tries)[0]

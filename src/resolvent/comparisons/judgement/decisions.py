@@ -14,7 +14,7 @@ from resolvent.comparisons.judgement.convergence import Convergence
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import run_columns
-from resolvent.comparisons.judgement.sites import Sites
+from resolvent.comparisons.judgement.site_judgement import Sites
 
 _NOTHING = SiteEvidence(float("nan"), float("inf"), 0)
 

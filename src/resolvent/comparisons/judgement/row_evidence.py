@@ -8,48 +8,22 @@ user's metric, in units of 1 for shares, otherwise of the metric of the predicti
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.judgement.advice import ModelKind, SiteEvidence, base_loss, site_evidence
 from resolvent.comparisons.judgement.calibration_slope import Calibration, calibration_slope
-from resolvent.comparisons.judgement.column_tests import OppositeColumn, opposite_columns
+from resolvent.comparisons.judgement.column_tests import opposite_columns
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import Quantity, RowValues
+from resolvent.comparisons.judgement.site_judgement import SiteCalibration, SiteFacts
 from resolvent.predict.intervals import Interval
 from resolvent.predict.site_values import difference
 
 _Z = 1.959963984540054
 
 Values = NDArray[np.float64]
-
-
-class SiteCalibration(NamedTuple):
-    """The regression of a site's labels on a shared model's linear predictor, see ``calibration_slope``."""
-
-    intercept: Interval
-    slope: Interval
-
-
-class SiteFacts(NamedTuple):
-    """What the rows of one site say about all models.
-
-    Attributes:
-        unit: the loss of the best constant, in which gains are measured; or the unit of the user's metric.
-        losses: label -> mean loss of the site's model, also of the predictions that need no training.
-        evidence: method -> kind of model -> evidence.
-        calibrations: method -> calibration of its shared model.
-        columns: method -> the columns whose coefficient has the opposite sign here; without methods that have none.
-    """
-
-    unit: float = math.nan
-    losses: Mapping[str, float] = MappingProxyType({})
-    evidence: Mapping[str, Mapping[ModelKind, SiteEvidence]] = MappingProxyType({})
-    calibrations: Mapping[str, SiteCalibration] = MappingProxyType({})
-    columns: Mapping[str, tuple[OppositeColumn, ...]] = MappingProxyType({})
 
 
 def facts_of_site(rows: RowValues, evidence: Evidence, scores: Mapping[str, Interval], gains: Mapping[str, Interval],

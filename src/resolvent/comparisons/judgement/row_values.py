@@ -15,6 +15,7 @@ from resolvent.comparisons.judgement.advice import LabelKind
 from resolvent.comparisons.judgement.calibration_slope import winning_log_odds
 from resolvent.comparisons.judgement.column_tests import MOST_COLUMNS, ColumnSums, column_sums
 from resolvent.data.federated import FederatedData, Task
+from resolvent.data.files.parquet import read_parquet
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.predict.party_predictions import PartyPredictions, predictions_of_parties
@@ -156,9 +157,7 @@ class RowValues:
     @classmethod
     def read(cls, path: Path) -> "RowValues":
         """Read a file that ``write`` wrote."""
-        import pandas as pd
-
-        frame = pd.read_parquet(path)
+        frame = read_parquet(path)
         seed, party, row = (frame[name].to_numpy(dtype=np.int64) for name in _KEYS)
         sampling: Sampling = next((name for name in _BY_CLASS if name in frame), "rows")
         classes = None if sampling == "rows" else frame[sampling].to_numpy(dtype=np.int64)

@@ -1,91 +1,20 @@
 """The judgement of each site: the methods' scores and gains, with their intervals."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.advice import FederationAdvice, ModelKind, SiteAdvice, SiteEvidence
+from resolvent.comparisons.judgement.advice import ModelKind, SiteEvidence
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import range_of
-from resolvent.comparisons.judgement.row_evidence import SiteFacts, facts_of_site
+from resolvent.comparisons.judgement.row_evidence import facts_of_site
+from resolvent.comparisons.judgement.site_judgement import Means, SiteFacts, SiteJudgement, Sites
 from resolvent.predict.intervals import Interval, Pool, mean_interval, student_quantile
 from resolvent.predict.site_values import SEED, SiteRows, SiteValues, difference, measure_site, not_finite
 
-FEW_ROWS = 20  # a site with fewer test rows is marked, and one with less than half as many of a class
-
 Values = NDArray[np.float64]
-
-
-class SiteJudgement(NamedTuple):
-    """The outcome at one site.
-
-    Attributes:
-        party: id of the site.
-        name: name of the site.
-        test_rows: number of different rows on which models were tested.
-        rarest_class: number of these rows in the rarest class, if the score is computed by class; otherwise 0.
-        scores: the score of each method and of the baseline.
-        gains: the gain of each method and of the baseline over training alone; positive values are better for every
-            score; without numbers where training alone diverged.
-        advice: what the site should do; None before it is decided, without training alone among the methods, or if it
-            diverged at this site.
-        variances: the unbiased variance of each gain; without those that are not known.
-        facts: what the rows say about the models, for the advice.
-    """
-
-    party: int
-    name: str
-    test_rows: int
-    rarest_class: int
-    scores: dict[str, Interval]
-    gains: dict[str, Interval]
-    advice: SiteAdvice | None = None
-    variances: Mapping[str, float] = MappingProxyType({})
-    facts: SiteFacts = SiteFacts()
-
-    def has_reference(self, alone: str | None) -> bool:
-        """Whether a method can be compared with training alone, which has not diverged at this site."""
-        return alone is not None and not np.isinf(self.scores[alone].value)
-
-    @property
-    def has_few_rows(self) -> bool:
-        """Whether the test rows are so few that only large differences can be detected."""
-        return 0 < self.test_rows < FEW_ROWS or 0 < self.rarest_class < FEW_ROWS // 2
-
-
-class Means(NamedTuple):
-    """Means over the sites.
-
-    Attributes:
-        plain: mean scores, with equal weights of the sites.
-        weighted: mean scores, weighted by the sites' numbers of test rows.
-        plain_gains: mean gains over training alone, with equal weights of the sites.
-        weighted_gains: mean gains over training alone, weighted by the sites' numbers of test rows.
-    """
-
-    plain: dict[str, Interval]
-    weighted: dict[str, Interval]
-    plain_gains: dict[str, Interval]
-    weighted_gains: dict[str, Interval]
-
-
-@dataclass(frozen=True, eq=False)
-class Sites:
-    """The outcome at all sites.
-
-    Attributes:
-        sites: one judgement per site.
-        means: means over the sites; None without test rows, or if a method diverged.
-        federation: the method that the federation should run; None before it is decided, or without training alone.
-    """
-
-    sites: tuple[SiteJudgement, ...]
-    means: Means | None
-    federation: FederationAdvice | None = None
 
 
 def judge_sites(evidence: Evidence) -> Sites:

@@ -15,7 +15,8 @@ from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, diverged_si
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.gap import GAP_COLUMNS, gap_finding, gap_table
 from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
-from resolvent.comparisons.judgement.sites import SiteJudgement, Sites, judge_sites
+from resolvent.comparisons.judgement.site_judgement import SiteJudgement, Sites
+from resolvent.comparisons.judgement.sites import judge_sites
 from resolvent.comparisons.judgement.wording import enumerate_names, federation_text
 from resolvent.errors import InputError
 from resolvent.predict.intervals import Interval

@@ -9,8 +9,8 @@ from resolvent.comparisons.judgement.metrics import format_value
 from resolvent.errors import count_of
 
 if TYPE_CHECKING:
-    from resolvent.comparisons.judgement.advice import FederationAdvice
-    from resolvent.comparisons.judgement.sites import SiteJudgement
+    from resolvent.comparisons.judgement.advice import FederationAdvice, SiteAdvice
+    from resolvent.comparisons.judgement.site_judgement import SiteCalibration, SiteJudgement
     from resolvent.predict.intervals import Interval
 
 _MAX_NAMED, _MAX_COLUMNS = 5, 3  # sites that a finding names, and columns of a site
@@ -58,35 +58,36 @@ def format_points(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:+.1f}".replace("-", "−").replace("inf", "∞")
 
 
-def advice_of(advice: Mapping[str, Any]) -> str:
+def advice_of(advice: "SiteAdvice") -> str:
     """The advice to a site, such as ``join (97 %)``: with the probability that the site gains, which is above 50 %."""
-    if advice["answer"] == "join":
-        return f"join ({min(round(100 * advice['probability']), 99)} %)"
-    return str(advice["answer"])
+    if advice.answer == "join":
+        return f"join ({min(round(100 * advice.probability), 99)} %)"
+    return advice.answer
 
 
-def reason_text(site: Mapping[str, Any], method: str | None) -> str:
+def reason_text(site: "SiteJudgement", method: str) -> str:
     """Why a site has its advice, and what would settle an unclear one.
 
     Args:
-        site: a site of a summary.
+        site: a site that has an advice.
         method: the method in question.
     """
-    advice = site["advice"]
-    texts = {"expected gain": f"its {advice['model']} model of {method}", "expected loss": "it should expect a loss",
+    advice, calibration = site.advice, site.facts.calibrations.get(method)
+    assert advice is not None
+    texts = {"expected gain": f"its {advice.model} model of {method}", "expected loss": "it should expect a loss",
              "own evidence": "its own rows are against it", "another relation": "another relation here",
              "no difference": "no difference", "few rows": "too few rows to tell",
              "not converged": "training has not converged", "diverged": "the training diverged",
              "no evidence": "no rows to judge by"}
-    text = texts[advice["reason"]]
-    if advice["reason"] == "another relation" and method in site.get("calibrations", {}):
-        text = slope_text(site["calibrations"][method]["slope"])
-    elif method in site.get("calibrations", {}) and has_another_base_rate(site["calibrations"][method]):
+    text = texts[advice.reason]
+    if advice.reason == "another relation" and calibration is not None:
+        text = slope_text(calibration.slope)
+    elif calibration is not None and has_another_base_rate(calibration):
         text = f"{text}; another base rate"
-    is_reversed = method in site.get("calibrations", {}) and site["calibrations"][method]["slope"][2] < 0
-    if not is_reversed and (columns := site.get("columns", {}).get(method)):
+    is_reversed = calibration is not None and calibration.slope.high < 0
+    if not is_reversed and (columns := site.facts.columns.get(method)):
         text = f"{text}; {columns_text(columns)}"
-    return f"{text}; {advice['settled_by']}" if advice["settled_by"] else text
+    return f"{text}; {advice.settled_by}" if advice.settled_by else text
 
 
 def slope_text(slope: Sequence[float]) -> str:
@@ -115,10 +116,10 @@ def columns_text(columns: Sequence[Sequence[Any]]) -> str:
     return f"{enumerate_names(parts)}{more}"
 
 
-def has_another_base_rate(calibration: Mapping[str, Any]) -> bool:
+def has_another_base_rate(calibration: "SiteCalibration") -> bool:
     """Whether the shared model's order fits the site, but its level does not: a factor of 1.5 of the odds or more."""
-    slope, intercept = calibration["slope"], calibration["intercept"]
-    return bool(slope[1] < 1 < slope[2] and intercept[1] * intercept[2] > 0 and abs(intercept[0]) > math.log(1.5))
+    slope, intercept = calibration.slope, calibration.intercept
+    return slope.low < 1 < slope.high and bool(intercept.sign) and abs(intercept.value) > math.log(1.5)
 
 
 def federation_text(federation: "FederationAdvice", sites: "Sequence[SiteJudgement]", unit: str) -> str:
@@ -161,14 +162,18 @@ def _and_the_others(groups: Mapping[str, Sequence[str]]) -> str:
     return f"; {'; '.join(parts)}" if parts else ""
 
 
-def folds_text(summary: Mapping[str, Any]) -> str:
-    """How the rows were tested, with folds: each once."""
-    folds, seeds = summary.get("folds", 1), len(summary["seeds"])
+def folds_text(folds: int, seeds: int, points: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """How the rows were tested, with folds: each once.
+
+    Args:
+        seeds: number of seeds.
+        points: method -> the hyperparameters that were chosen in each fold.
+    """
     if folds == 1:
         return ""
     of_seeds = " with each seed" if seeds > 1 else ""
     text = f"Every row was tested once{of_seeds}, by a model that was trained without its fold, of {folds} folds."
-    for label, method in summary["methods"].items():
-        if tuned := Counter(", ".join(f"{k} = {v}" for k, v in point.items()) for point in method.get("tuned", [])):
+    for label, of_method in points.items():
+        if tuned := Counter(", ".join(f"{k} = {v}" for k, v in point.items()) for point in of_method):
             text += f" Inside the folds, {label} chose {enumerate_names([f'{v} ({n})' for v, n in tuned.items()])}."
     return text

@@ -1,9 +1,10 @@
 """The runs of several methods on one federation with the same random numbers, and how they are judged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,17 +51,29 @@ class MethodRun(NamedTuple):
 
     Attributes:
         metrics: the metrics of the run, with a column ``seed``, and with folds a column ``fold``.
-        facts: seconds and bytes, see ``Result``.
+        digest: SHA-256 of the last state; empty at a site of a federation, which has no state of the server.
+        seconds_per_round: the duration of each round; one number if only their median is known.
+        bytes: from the server to the parties, and back.
         refused: party -> number of its replies that did not count.
-        digest: SHA-256 of the last state.
         point: the hyperparameters that were chosen inside the fold; None if none were searched.
     """
 
     metrics: "pd.DataFrame"
-    facts: dict[str, Any]
-    refused: dict[str, int]
-    digest: str
+    digest: str = ""
+    seconds_per_round: Sequence[float] = (0.0,)
+    compile_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    bytes: tuple[int, int] = (0, 0)
+    refused: Mapping[str, int] = MappingProxyType({})
     point: Point | None = None
+
+    @classmethod
+    def of(cls, result: Result, point: Point | None, **columns: int) -> "MethodRun":
+        """The measurements of a result, with the seed and the fold as columns of the metrics."""
+        facts = result.facts
+        return cls(result.metrics.assign(**columns), result.digest, facts["seconds_per_round"],
+                   facts["seconds"]["compile"], facts["seconds"]["evaluation"],
+                   (facts["bytes"]["down"], facts["bytes"]["up"]), result.refused, point)
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,13 +135,15 @@ class ComparedMethods:
         if self.rows is not None and isinstance(data, FederatedData):
             baseline = baseline_name(data, self.results)
             baseline = baseline if baseline in self.rows.values else None
-        return Evidence(score, split, higher, tuple(self.results), self.alone if score != GAP else None,
-                        self.experiment.parties, self.metrics, self.seeds, self.rows, baseline,
-                        data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
-                        {label: float(sum(runs[0].facts["bytes"].values())) for label, runs in self.runs.items()},
-                        frozenset(m for m, a in self.experiment.algorithms.items() if uses_pooled_data(a)),
-                        self.experiment.folds, self.experiment.decisive is not None and
-                        self.experiment.decisive.decides, self._coefficients())
+        return Evidence(
+            score=score, split=split, higher_is_better=higher, methods=tuple(self.results),
+            alone=self.alone if score != GAP else None, parties=self.experiment.parties, metrics=self.metrics,
+            seeds=self.seeds, rows=self.rows, baseline=baseline,
+            train=data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
+            traffic={label: float(sum(runs[0].bytes)) for label, runs in self.runs.items()},
+            bounds=frozenset(m for m, a in self.experiment.algorithms.items() if uses_pooled_data(a)),
+            folds=self.experiment.folds, decides=self.experiment.decisive is not None
+            and self.experiment.decisive.decides, coefficients=self._coefficients())
 
     def _coefficients(self) -> int:
         """The number of coefficients of a linear model that folds test; otherwise 0."""

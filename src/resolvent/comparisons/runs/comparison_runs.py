@@ -169,8 +169,7 @@ class _Runner:
                 checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
                 progress=False if report is None else partial(report, label))
             results[label] = _with_shared_samples(result, results)
-            runs[label] = MethodRun(result.metrics.assign(**columns), result.facts, result.refused, result.digest,
-                                    points.get(label))
+            runs[label] = MethodRun.of(result, points.get(label), **columns)
         return results, runs
 
     def _report(self, title: str) -> ProgressOfMethod | None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from resolvent.comparisons.after.held_out_rows import SHARED
 from resolvent.comparisons.after.later_files import EXPLANATION_FILE, read_records
-from resolvent.comparisons.runs.summary import as_number
+from resolvent.comparisons.judgement.site_judgement import number_of
+from resolvent.comparisons.runs.record import RunRecord
 from resolvent.simulator.record.model_folder import CALIBRATION_FILE
 
 _MAX_INPUTS = 60  # rows of the table of coefficients
@@ -14,9 +15,9 @@ _MAX_INPUTS = 60  # rows of the table of coefficients
 Records = Mapping[str | None, Mapping[str, Any]]
 
 
-def later_sections(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+def later_sections(folder: Path, record: RunRecord) -> dict[str, Any]:
     """The calibrations and the explanations of a run folder, for the template of the report."""
-    calibrated, explained = (read_records(folder, summary["methods"], name)
+    calibrated, explained = (read_records(folder, record.methods, name)
                              for name in (CALIBRATION_FILE, EXPLANATION_FILE))
     return {"calibrations": [_calibration(method, _by_site(content)) for method, content in calibrated.items()],
             "explanations": [_explanation(method, _by_site(content)) for method, content in explained.items()]}
@@ -47,8 +48,8 @@ def calibration_row(name: str | None, record: Mapping[str, Any]) -> dict[str, An
         if change is None:
             cells.append({"text": "–", "gain": "", "interval": "", "side": ""})
             continue
-        before, after = (as_number(change[stage][0]) for stage in ("before", "after"))
-        value, low, high = (as_number(end) for end in change["gain"])
+        before, after = (number_of(change[stage][0]) for stage in ("before", "after"))
+        value, low, high = (number_of(end) for end in change["gain"])
         gain = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]".replace("-", "−")
         cells.append({"text": f"{before:.3f} → {after:.3f}" if before != after else f"{before:.3f}", "gain": gain,
                       "interval": _interval(change["after"]) if before == after else gain,
@@ -64,7 +65,7 @@ def threshold_row(name: str | None, record: Mapping[str, Any]) -> dict[str, Any]
     return {"site": name or SHARED, "text": record["text"], "value": "never" if value > 1 else f"{value:.3g}",
             "shares": [{"text": _share(record[key][0]), "interval": _interval(record[key], is_share=True)}
                        for key in ("sensitivity", "specificity") if key in record],
-            "cost": "" if cost is None else f"{as_number(cost['before'][0]):.3f} → {as_number(cost['after'][0]):.3f}"}
+            "cost": "" if cost is None else f"{number_of(cost['before'][0]):.3f} → {number_of(cost['after'][0]):.3f}"}
 
 
 def _share(value: float | None) -> str:
@@ -72,7 +73,7 @@ def _share(value: float | None) -> str:
 
 
 def _interval(interval: list[float | None], *, is_share: bool = False) -> str:
-    _, low, high = (as_number(end) for end in interval)
+    _, low, high = (number_of(end) for end in interval)
     if low != low:  # nan
         return ""
     return f"[{low:.1%}, {high:.1%}]" if is_share else f"[{low:.3f}, {high:.3f}]"

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from resolvent.arguments import checked
+from resolvent.comparisons.runs.record import EXPERIMENT_FILE, SUMMARY_FILE, RunRecord, read_record
 from resolvent.data.files.digests import check_files
 from resolvent.data.files.folder_lock import check_names
 from resolvent.errors import InputError, nearest, quote, shorten
@@ -15,9 +16,6 @@ from resolvent.simulator.record.saved_result import RESULT_FILE, SavedResult
 
 if TYPE_CHECKING:
     from resolvent.comparisons.after.refit_folder import RefitFolder
-
-_SUMMARY_FILE = "summary.json"
-_EXPERIMENT_FILE = "experiment.yaml"
 
 
 @overload
@@ -77,23 +75,23 @@ def load_fitted(folder: Path, method: str | None, site: int | str | None, model:
         before_refit: the model of the run, not the one that was trained again.
     """
     models, is_shared = model_of_site(folder, method, site, before_refit=before_refit)
-    if model is None and not models.has_description and (folder / _EXPERIMENT_FILE).is_file():
-        model = _model_of_experiment(folder / _EXPERIMENT_FILE, models)
+    if model is None and not models.has_description and (folder / EXPERIMENT_FILE).is_file():
+        model = _model_of_experiment(folder / EXPERIMENT_FILE, models)
     if is_shared:
         assert site is not None
         name = models.parties[models.index(site)]
         fitted = models.adjust(replace(models.fitted(None, model).raw, site=name))
     else:
         fitted = models.fitted(site, model)
-    summary, refit = _refit_of(folder, before_refit=before_refit)
-    if summary is None or summary["split"] != "test":
+    record, refit = _refit_of(folder, before_refit=before_refit)
+    if record is None or record.split != "test":
         return fitted
     from resolvent.comparisons.after.refit_folder import provenance
 
     has_refit = refit is not None and models.method in refit.models
     # No row is left to which a calibration of a model that was trained again could be fitted.
     fitted = models_of(folder, models.method, before_refit=True).adjust(fitted) if has_refit else fitted
-    return replace(fitted, provenance=provenance(summary, refit if has_refit else None, models.method, fitted.site))
+    return replace(fitted, provenance=provenance(record, refit if has_refit else None, models.method, fitted.site))
 
 
 def models_of(folder: Path, method: str | None, *, before_refit: bool = False) -> ModelFolder:
@@ -120,12 +118,12 @@ def model_of_site(folder: Path, method: str | None, site: int | str | None, *,
         InputError: there is no such method; or none is named, and no model of the site is worth using.
     """
     check_names(folder)
-    methods, (summary, refit) = _methods(folder), _refit_of(folder, before_refit=before_refit)
+    methods, (record, refit) = _methods(folder), _refit_of(folder, before_refit=before_refit)
     is_shared = False
     if refit is not None:
         methods |= refit.models
-    if method is None and summary is not None and len(methods) > 1:
-        method, is_shared = _advised(summary, refit, site)
+    if method is None and record is not None and len(methods) > 1:
+        method, is_shared = _advised(record, refit, site)
     if method is None and len(methods) > 1:
         raise InputError(f"{folder} has several methods: name {_choices(methods)}")
     name = next(iter(methods)) if method is None else method
@@ -135,20 +133,20 @@ def model_of_site(folder: Path, method: str | None, site: int | str | None, *,
     return ModelFolder(methods[name]), is_shared
 
 
-def _advised(summary: "dict[str, Any]", refit: "RefitFolder | None", site: int | str | None) -> tuple[str | None, bool]:
+def _advised(record: RunRecord, refit: "RefitFolder | None", site: int | str | None) -> tuple[str | None, bool]:
     """The method that a site is advised to use, and whether it is its shared model; None if no method was chosen."""
     from resolvent.comparisons.after.advised import chosen_method, models_of_sites
 
-    names = summary["data"]["parties"]
+    names = record.data.parties
     name = names[site] if isinstance(site, int) and 0 <= site < len(names) else site
-    chosen = chosen_method(summary) if refit is None else refit.method
+    chosen = chosen_method(record) if refit is None else refit.method
     if name not in names or chosen is None:
         return chosen, False
     if refit is not None:
         if name not in refit.use:
             raise InputError(_nothing_to_use(str(name), refit.against.get(str(name), "the refit has no model of it")))
         return refit.use[str(name)], name in refit.shared
-    model = models_of_sites(summary)[str(name)]
+    model = models_of_sites(record)[str(name)]
     if model.against:
         raise InputError(_nothing_to_use(str(name), model.against))
     return model.method, model.is_shared
@@ -174,26 +172,20 @@ def load_start(folder: Path, model: Model | None, *, is_private: bool) -> Fitted
     return load_fitted(folder, None, None, model, before_refit=True)
 
 
-def _refit_of(folder: Path, *, before_refit: bool) -> "tuple[dict[str, Any] | None, RefitFolder | None]":
-    """The summary of a run folder and its refit; None for a folder that has none."""
-    if not (folder / _SUMMARY_FILE).is_file():
+def _refit_of(folder: Path, *, before_refit: bool) -> "tuple[RunRecord | None, RefitFolder | None]":
+    """The record of a run folder and its refit; None for a folder that has none."""
+    if not (folder / SUMMARY_FILE).is_file():
         return None, None
     from resolvent.comparisons.after.refit_folder import RefitFolder
-    from resolvent.comparisons.runs.summary import read_summary
 
-    summary = read_summary(folder)
-    return summary, None if before_refit else RefitFolder.of_run(folder)
+    return read_record(folder), None if before_refit else RefitFolder.of_run(folder)
 
 
 def _has_budget(folder: Path) -> bool:
     """Whether a run folder, or a saved result, is that of a run with a privacy budget."""
     if (folder / RESULT_FILE).is_file():
         return SavedResult(folder).privacy_account is not None
-    if not (folder / _SUMMARY_FILE).is_file():
-        return False
-    from resolvent.comparisons.runs.summary import read_summary
-
-    return read_summary(folder).get("privacy") is not None
+    return (folder / SUMMARY_FILE).is_file() and read_record(folder).privacy is not None
 
 
 def _methods(folder: Path) -> dict[str, Path]:
@@ -203,13 +195,12 @@ def _methods(folder: Path) -> dict[str, Path]:
     elif (folder / RESULT_FILE).is_file():
         SavedResult(folder)  # it checks that the models are those of the result
         folders = [folder / "models"]
-    elif (folder / _SUMMARY_FILE).is_file():
+    elif (folder / SUMMARY_FILE).is_file():
         from resolvent.comparisons.experiment.checks import folder_name
-        from resolvent.comparisons.runs.summary import read_summary
 
-        summary = read_summary(folder)
-        names = [f"models/{folder_name(label)}" for label in summary["methods"]]
-        notes = {f"{name}/{NOTE_FILE}": summary["files"].get(f"{name}/{NOTE_FILE}", "") for name in names}
+        record = read_record(folder)
+        names = [f"models/{folder_name(label)}" for label in record.methods]
+        notes = {f"{name}/{NOTE_FILE}": record.files.get(f"{name}/{NOTE_FILE}", "") for name in names}
         check_files(folder, notes, "these are not the models that the run wrote: restore them, or run it again")
         folders = [folder / name for name in names]
     else:

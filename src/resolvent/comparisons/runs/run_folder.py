@@ -2,23 +2,23 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
 from resolvent.comparisons.runs.model_files import write_models
-from resolvent.comparisons.runs.summary import (
+from resolvent.comparisons.runs.record import (
     EXPERIMENT_FILE,
     METRICS_FILE,
     ROWS_FILE,
     SUMMARY_FILE,
-    Source,
-    read_summary,
-    summarize,
-    write_summary,
+    RunRecord,
+    read_record,
+    write_record,
 )
+from resolvent.comparisons.runs.summary import Source, summarize
 from resolvent.data.files.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically, write_text
 from resolvent.data.files.folder_lock import RunningError, locked
 from resolvent.errors import InputError, shorten
@@ -60,8 +60,8 @@ def _latest(file: ExperimentFile) -> Path | None:
     if unfinished:
         return unfinished[0].with_name(unfinished[0].name.removesuffix(".partial"))
     settings = file.bound.settings()
-    return next((p for p in runs if is_complete(p) and (summary := read_summary(p))["experiment"] == settings
-                 and not _edited_parts(summary, file)), None)
+    return next((p for p in runs if is_complete(p) and (record := read_record(p)).experiment == settings
+                 and not _edited_parts(record, file)), None)
 
 
 def _lock_free_folder(name: str, stack: contextlib.ExitStack) -> Path:
@@ -145,34 +145,32 @@ def is_complete(out: Path) -> bool:
     return (out / SUMMARY_FILE).is_file() and not partial_of(out.resolve()).exists()
 
 
-def finished_summary(out: Path, file: ExperimentFile, advice: str = _ADVICE) -> dict[str, Any]:
-    """The summary of a complete run.
+def finished_record(out: Path, file: ExperimentFile, advice: str = _ADVICE) -> RunRecord:
+    """The record of a complete run.
 
     Args:
         file: the experiment, whose settings must be those of the run.
         advice: what to do if they are others, for the end of the error.
     """
-    summary = read_summary(out)
-    if differences := _differences(summary["experiment"], file.bound.settings()):
+    record = read_record(out)
+    if differences := _differences(record.experiment, file.bound.settings()):
         raise InputError(f"{out} is a complete run of another experiment, with another value of {differences}: "
                          f"{advice}")
-    if edited := shorten(", ".join(_edited_parts(summary, file))):
-        reason = (f"of other code: {edited}, or what it calls, has been edited since" if "code" in summary else
-                  f"of an earlier version, which did not record the code of {edited}")
-        raise InputError(f"{out} is a complete run {reason}: {advice}")
+    if edited := shorten(", ".join(_edited_parts(record, file))):
+        raise InputError(f"{out} is a complete run of other code: {edited}, or what it calls, has been edited since: "
+                         f"{advice}")
     remove_leftovers(out)
-    return summary
+    return record
 
 
-def _edited_parts(summary: dict[str, Any], file: ExperimentFile) -> list[str]:
+def _edited_parts(record: RunRecord, file: ExperimentFile) -> list[str]:
     """The parts of the user's own whose code is not that of a complete run.
 
     Another version of Python has other bytecode for the same code, so that nothing is compared.
     """
-    recorded: dict[str, str] = summary.get("code", {})
-    if ".".join(summary["versions"]["python"].split(".")[:2]) != versions_of_code()["python"]:
+    if ".".join(record.versions["python"].split(".")[:2]) != versions_of_code()["python"]:
         return []
-    return [name for name, digest in file.bound.codes().items() if recorded.get(name) != digest]
+    return [name for name, digest in file.bound.codes().items() if record.code.get(name) != digest]
 
 
 def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:
@@ -186,7 +184,7 @@ def begin(work: Path, file: ExperimentFile, *, resume: bool) -> None:
     write_text(path, file.to_yaml())
 
 
-def _differences(old_settings: dict[str, Any], new_settings: dict[str, Any]) -> str:
+def _differences(old_settings: Mapping[str, Any] | None, new_settings: dict[str, Any]) -> str:
     """The settings that differ, with both values; empty if none does."""
     old, new = _flat(old_settings), _flat(new_settings)
     different = [key for key in [*old, *(key for key in new if key not in old)]
@@ -203,11 +201,11 @@ def _flat(settings: Any, path: str = "") -> dict[str, Any]:
     return {k: v for key, part in settings.items() for k, v in _flat(part, f"{path}.{key}".strip(".")).items()}
 
 
-def write_results(folder: Path, source: Source, comparison: ComparedMethods) -> dict[str, Any]:
-    """Write the models of the first seed, the metrics, the values of the test rows, and the summary.
+def write_results(folder: Path, source: Source, comparison: ComparedMethods) -> RunRecord:
+    """Write the models of the first seed, the metrics, the values of the test rows, and the record.
 
     Returns:
-        The summary, which has the digests of all files.
+        The record, which has the digests of all files.
     """
     models = folder / "models"
     remove_folder(models)  # of a process that was killed
@@ -220,4 +218,4 @@ def write_results(folder: Path, source: Source, comparison: ComparedMethods) -> 
         write_atomically(folder / ROWS_FILE, comparison.rows.write)
         files.append(ROWS_FILE)
     files += [p.relative_to(folder).as_posix() for p in sorted(models.rglob("*")) if p.is_file()]
-    return write_summary(folder, summarize(source, comparison), files)
+    return write_record(folder, summarize(source, comparison), files)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -20,12 +20,13 @@ from resolvent.comparisons.runs.comparison_runs import (
     ignore,
     run_comparison,
 )
+from resolvent.comparisons.runs.record import RunRecord
 from resolvent.comparisons.runs.run_folder import (
     CHECKPOINTS,
     begin,
     check_folder,
     claim_folder,
-    finished_summary,
+    finished_record,
     is_complete,
     open_folder,
     partial_of,
@@ -52,34 +53,34 @@ def run_experiment(
     progress: ProgressOfMethod | None = None,
     notify: Notify = ignore,
     scheduler: SchedulerChoice = "auto",
-) -> tuple[Path, dict[str, Any]]:
+) -> tuple[Path, RunRecord | None]:
     """Run an experiment and write its folder: experiment, models, metrics, summary and report.
 
     Args:
         file: the checked experiment.
         out: the folder; default: see ``claim_folder``.
         resume: finish an interrupted run. If there is none, the run starts from the beginning; if the run is complete,
-            its summary is returned.
+            its record is returned.
         overwrite: replace the folder's content when the new run is complete.
         progress: a function that is called with (label, rounds done, rounds in total).
         notify: a function that is called with a message that says which of these ``resume`` does, or what folds cost.
         scheduler: how the work is distributed on the machine, see ``simulate``. It changes results by rounding only.
 
     Returns:
-        The folder and its summary; in a process that is not the writer, an empty summary.
+        The folder and its record; in a process that is not the writer, None.
 
     Raises:
         InputError: the folder is in use, or the parts of the experiment do not fit together.
         ProcessLostError: the run has several processes, and another one has ended.
     """
     if not is_writer():
-        return _join(file, scheduler), {}
+        return _join(file, scheduler), None
     with claim_folder(out, file, resume=resume, overwrite=overwrite) as folder:
         if resume and is_complete(folder):
-            summary = finished_summary(folder, file)
+            record = finished_record(folder, file)
             notify(f"the run in {folder} is complete")
             _announce(_Decision(str(folder), is_complete=True, resume=True))
-            return folder, summary
+            return folder, record
         if resume and not partial_of(folder).exists():
             notify(f"there is no unfinished run in {folder}: it starts from the beginning")
             resume = False
@@ -89,8 +90,8 @@ def run_experiment(
             _announce(_Decision(str(work), is_complete=False, resume=resume))
             comparison = compare_file(file, experiment, checkpoints=work / CHECKPOINTS, resume=resume,
                                       progress=progress, execution=Execution(scheduler), notify=notify).collected()
-            summary = _write(work, source, comparison)
-        return folder, summary
+            record = _write(work, source, comparison)
+        return folder, record
 
 
 def run_program(
@@ -139,13 +140,13 @@ def _claimed(out: Path, *, resume: bool, overwrite: bool) -> Iterator[None]:
         yield
 
 
-def _write(work: Path, source: Source, comparison: ComparedMethods) -> dict[str, Any]:
-    """Write the results and the report into the working folder; returns the summary."""
+def _write(work: Path, source: Source, comparison: ComparedMethods) -> RunRecord:
+    """Write the results and the report into the working folder."""
     from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
 
-    summary = write_results(work, source, comparison)
-    write_report(work)
-    return summary
+    record = write_results(work, source, comparison)
+    write_report(work, record, comparison.metrics)
+    return record
 
 
 class _Decision(NamedTuple):

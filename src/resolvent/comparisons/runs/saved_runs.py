@@ -1,7 +1,7 @@
 """Comparison of the methods of several run folders, as if they were methods of one run."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,14 +11,18 @@ import numpy as np
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.verdict import judge
-from resolvent.comparisons.runs.summary import METRICS_FILE, ROWS_FILE, final_scores, judgement, read_summary
+from resolvent.comparisons.runs.record import ROWS_FILE, MethodRecord, RunRecord, read_metrics, read_record
+from resolvent.comparisons.runs.summary import final_scores, record_of
 from resolvent.data.files.digests import check_files
 from resolvent.errors import InputError, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SAME = ("score", "split", "higher_is_better", "decides", "seeds", "folds", "baseline")
+_SAME: tuple[tuple[str, Callable[[RunRecord], Any]], ...] = (
+    ("score", lambda run: run.score), ("split", lambda run: run.split), ("decides", lambda run: run.decides),
+    ("higher_is_better", lambda run: run.higher_is_better), ("seeds", lambda run: run.seeds),
+    ("folds", lambda run: run.folds), ("baseline", lambda run: run.baseline))
 _ADVICE = "run them with the same data, seed and number of seeds"
 
 
@@ -30,19 +34,19 @@ class _Run(NamedTuple):
     """
 
     folder: Path
-    summary: dict[str, Any]
+    record: RunRecord
     metrics: "pd.DataFrame"
     rows: RowValues | None
 
 
-def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
+def compare_runs(folders: Sequence[Path]) -> RunRecord:
     """Judge the methods of several runs together.
 
     Args:
         folders: run folders, at least two.
 
     Returns:
-        The judgement in the form of a run's summary, with the label and the run of each method.
+        The record of the methods, with the run of each method and its label there.
 
     Raises:
         InputError: there are fewer than two, a folder has no finished run or no test rows, or the test rows differ.
@@ -53,11 +57,10 @@ def compare_runs(folders: Sequence[Path]) -> dict[str, Any]:
     if saved.evidence.rows is None:
         raise InputError(f"{folders[0]} has no values of single test rows, which a comparison of runs needs: runs on "
                          "problems without samples and of earlier versions have none")
-    first, verdict = saved.summaries[0], judge(saved.evidence)
-    methods = {label: {"run": str(folders[number]), "method": method, "final": final_scores(verdict, label)}
+    first, verdict = saved.records[0], judge(saved.evidence)
+    methods = {label: MethodRecord(final_scores(verdict, label), run=str(folders[number]), method=method)
                for (number, method), label in saved.labels.items()}
-    return {"runs": [str(folder) for folder in folders], **judgement(verdict), "seeds": first["seeds"],
-            "folds": first.get("folds", 1), "data": first["data"], "methods": methods}
+    return record_of(verdict, first.seeds, first.data, methods, folds=first.folds)
 
 
 class SavedRuns(NamedTuple):
@@ -65,13 +68,13 @@ class SavedRuns(NamedTuple):
 
     Attributes:
         evidence: the measurements of all methods, as if they were methods of one run.
-        summaries: the summary of each folder.
+        records: the record of each folder.
         labels: number of the folder and name of its method -> label; a method that several folders have with the same
             result has one label.
     """
 
     evidence: Evidence
-    summaries: list[dict[str, Any]]
+    records: list[RunRecord]
     labels: dict[tuple[int, str], str]
 
 
@@ -86,7 +89,7 @@ def read_runs(folders: Sequence[Path]) -> SavedRuns:
     for run in runs[1:]:
         _check_same_rows(first, run)
     labels = _labels(runs)
-    baseline, rows = first.summary["baseline"], None
+    baseline, rows = first.record.baseline, None
     if first.rows is not None:
         every = slice(None)
         parts = [run.rows.chosen(every, {method: label for (n, method), label in labels.items() if n == number} | (
@@ -94,31 +97,28 @@ def read_runs(folders: Sequence[Path]) -> SavedRuns:
                  for number, run in enumerate(runs) if run.rows is not None]
         rows = replace(parts[0], values={m: v for part in parts for m, v in part.values.items()},
                        models={key: v for part in parts for key, v in part.models.items()})
-    alone = next((label for (number, method), label in labels.items() if runs[number].summary["alone"] == method), None)
+    alone = next((label for (number, method), label in labels.items() if runs[number].record.alone == method), None)
+    methods = {label: runs[number].record.methods[method] for (number, method), label in labels.items()}
     evidence = Evidence(
-        first.summary["score"], first.summary["split"], first.summary["higher_is_better"], tuple(labels.values()),
-        alone, first.summary["data"]["parties"], _metrics(runs, labels), tuple(first.summary["seeds"]),
-        rows, baseline, first.summary["data"]["train"],
-        {label: float(sum(runs[number].summary["methods"][method]["bytes"].values()))
-         for (number, method), label in labels.items()},
-        frozenset(label for (number, method), label in labels.items()
-                  if runs[number].summary["methods"][method].get("is_bound")), first.summary.get("folds", 1),
-        bool(first.summary.get("decides")), int(first.summary.get("coefficients", 0)))
-    return SavedRuns(evidence, [run.summary for run in runs], labels)
+        score=first.record.score, split=first.record.split, higher_is_better=first.record.higher_is_better,
+        methods=tuple(labels.values()), alone=alone, parties=first.record.data.parties,
+        metrics=_metrics(runs, labels), seeds=tuple(first.record.seeds), rows=rows, baseline=baseline,
+        train=first.record.data.train,
+        traffic={label: float(method.bytes.down + method.bytes.up) for label, method in methods.items()},
+        bounds=frozenset(label for label, method in methods.items() if method.is_bound), folds=first.record.folds,
+        decides=first.record.decides, coefficients=first.record.coefficients)
+    return SavedRuns(evidence, [run.record for run in runs], labels)
 
 
 def _read(folder: Path) -> _Run:
-    import pandas as pd
-
-    summary = read_summary(folder)
-    files = summary.get("files", {})
-    metrics = pd.read_parquet(folder / METRICS_FILE)
-    if ROWS_FILE not in files:
-        return _Run(folder, summary, metrics, None)
-    check_files(folder, {ROWS_FILE: files[ROWS_FILE]}, "run the experiment again")
+    record = read_record(folder)
+    metrics = read_metrics(folder)
+    if ROWS_FILE not in record.files:
+        return _Run(folder, record, metrics, None)
+    check_files(folder, {ROWS_FILE: record.files[ROWS_FILE]}, "run the experiment again")
     rows = RowValues.read(folder / ROWS_FILE)
     order = np.lexsort((rows.row, rows.party, rows.seed))
-    return _Run(folder, summary, metrics, rows.chosen(order))
+    return _Run(folder, record, metrics, rows.chosen(order))
 
 
 def _check_same_rows(first: _Run, other: _Run) -> None:
@@ -128,19 +128,19 @@ def _check_same_rows(first: _Run, other: _Run) -> None:
     rows: different values mean different labels.
     """
     both = f"{first.folder} and {other.folder}"
-    for key in _SAME:
-        default = 1 if key == "folds" else None
-        if first.summary.get(key, default) != other.summary.get(key, default):
-            raise InputError(f"{both} differ in {key}, {shorten(first.summary.get(key))} and "
-                             f"{shorten(other.summary.get(key))}: {_ADVICE}")
+    for name, value in _SAME:
+        if value(first.record) != value(other.record):
+            raise InputError(f"{both} differ in {name}, {shorten(value(first.record))} and "
+                             f"{shorten(value(other.record))}: {_ADVICE}")
+
     def keys(run: _Run, name: str) -> "np.ndarray[Any, Any]":
         return np.zeros(0) if run.rows is None else getattr(run.rows, name)
 
     same_rows = all(np.array_equal(keys(first, name), keys(other, name)) for name in ("seed", "party", "row"))
-    baseline = first.summary["baseline"]
+    baseline = first.record.baseline
     same_labels = same_rows and (baseline is None or first.rows is None or other.rows is None or np.array_equal(
         first.rows.values[baseline], other.rows.values[baseline], equal_nan=True))
-    if first.summary["data"]["parties"] != other.summary["data"]["parties"] or not same_labels:
+    if first.record.data.parties != other.record.data.parties or not same_labels:
         raise InputError(f"{both} differ in their sites or in their test rows, so that methods cannot be paired: "
                          f"{_ADVICE}")
 
@@ -149,8 +149,8 @@ def _labels(runs: Sequence[_Run]) -> dict[tuple[int, str], str]:
     """(number of the run, its method) -> label; a method with the same digests as an earlier method is left out."""
     known: dict[tuple[str, ...], tuple[int, str]] = {}
     for number, run in enumerate(runs):
-        for method, facts in run.summary["methods"].items():
-            known.setdefault((method, *facts["digests"]), (number, method))
+        for method, facts in run.record.methods.items():
+            known.setdefault((method, *facts.digests), (number, method))
     count = Counter(method for _, method in known.values())
     names = [run.folder.name for run in runs]
     titles = [name if names.count(name) == 1 else str(run.folder) for name, run in zip(names, runs, strict=True)]

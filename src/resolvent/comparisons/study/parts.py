@@ -8,9 +8,9 @@ from typing import NamedTuple
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.runs.compared_methods import ComparedMethods
 from resolvent.comparisons.runs.environment import device, versions
+from resolvent.comparisons.runs.record import EXPERIMENT_FILE
 from resolvent.comparisons.runs.saved_runs import read_runs
 from resolvent.comparisons.runs.settings_text import settings_text
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE
 
 
 class StudyPart(NamedTuple):
@@ -40,10 +40,10 @@ def read_part(folders: Sequence[Path | str]) -> StudyPart:
     """
     paths = [Path(folder) for folder in folders]
     saved, texts = read_runs(paths), []
-    for path, summary in zip(paths, saved.summaries, strict=True):
-        settings = summary.get("program", "") if summary["experiment"] is None else (
+    for path, record in zip(paths, saved.records, strict=True):
+        settings = record.program if record.experiment is None else (
             path / EXPERIMENT_FILE).read_text("utf-8")
-        texts.append(f"{settings.rstrip()}\n{_environment(summary['versions'], summary['device'])}")
+        texts.append(f"{settings.rstrip()}\n{_environment(record.versions, record.device)}")
     return StudyPart(saved.evidence, "\n".join(texts), tuple(map(str, paths)))
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from resolvent.comparisons.experiment.checks import folder_name
-from resolvent.comparisons.runs.run_folder import check_folder, finished_summary, is_complete, open_folder
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import RunRecord, read_metrics, read_record
+from resolvent.comparisons.runs.run_folder import check_folder, finished_record, is_complete, open_folder
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
@@ -66,7 +66,7 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: FederationJob, observe: Observer, *,
-             notify: Callable[[str], None], has_sites: bool = False) -> dict[str, Any]:
+             notify: Callable[[str], None], has_sites: bool = False) -> RunRecord:
     """Run an experiment in a federation and write the run folder; an interrupted run is resumed.
 
     Args:
@@ -76,22 +76,23 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
             next round on; otherwise it continues with the sites that it has.
 
     Returns:
-        The summary of the run.
+        The record of the run.
 
     Raises:
         InputError: the folder is in use, or the server cannot be reached.
     """
-    def write(work: Path, order: FederationJob) -> dict[str, Any]:
+    def write(work: Path, order: FederationJob) -> RunRecord:
         from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
 
-        write_report(work)
+        record, metrics = read_record(work), read_metrics(work)
+        write_report(work, record, metrics)
         if order.refit is None:
             from resolvent.federation.lead.model_card import write_model_card
 
-            write_model_card(work, job=order, lead=note.name, experiment=experiment, sign=note.sign)
-        return read_summary(work)
+            write_model_card(work, record, metrics, job=order, lead=note.name, experiment=experiment, sign=note.sign)
+        return record
 
-    folder = ResultFolder(is_complete, lambda path: finished_summary(path, experiment.file, _ANOTHER_RUN), write)
+    folder = ResultFolder(is_complete, lambda path: finished_record(path, experiment.file, _ANOTHER_RUN), write)
     return run_plan(note, experiment, out, job, observe, folder, notify=notify, has_sites=has_sites)
 
 

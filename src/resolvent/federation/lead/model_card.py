@@ -4,7 +4,7 @@ All figures are those of the run folder. The limits of the sites are not on it, 
 each site has a data sheet in its own folder of the run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import pandas as pd
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.private_parties import PrivateParties, is_private
 from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.runs.record import EXPERIMENT_FILE, RunRecord
 from resolvent.comparisons.runs.run_folder import CHECKPOINTS
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, read_summary
 from resolvent.data.files.digests import file_digests
 from resolvent.differential_privacy.composition import record_epsilons
 from resolvent.differential_privacy.parties import party_epsilon
@@ -38,7 +38,8 @@ _ADVICE = ("use", "answer", "reason", "model", "probability", "expected", "own")
 _METHOD = ("preset", "rounds", "bytes", "refused", "digests")
 
 
-def write_model_card(folder: Path, *, job: FederationJob | None = None, lead: str = "",
+def write_model_card(folder: Path, record: RunRecord, metrics: pd.DataFrame, *,
+                     job: FederationJob | None = None, lead: str = "",
                      experiment: FederatedExperiment | None = None,
                      sign: Callable[[bytes], Mapping[str, str]] | None = None) -> Path:
     """Write the card of a finished run into its folder; returns the path of the page.
@@ -50,41 +51,36 @@ def write_model_card(folder: Path, *, job: FederationJob | None = None, lead: st
         job: the lead's order; None for a simulated run.
         experiment: the experiment, from which epsilon follows; None: epsilon is that of the run's metrics, if any.
         sign: signs bytes with the lead's key; None: the card is not signed.
-
-    Raises:
-        InputError: the folder has no finished run, or one of its files is damaged.
     """
-    return write_card(folder, MODEL_CARD, model_card(folder, job, lead, experiment), sign)
+    return write_card(folder, MODEL_CARD, model_card(folder, record, metrics, job, lead, experiment), sign)
 
 
-def model_card(folder: Path, job: FederationJob | None, lead: str,
+def model_card(folder: Path, record: RunRecord, metrics: pd.DataFrame, job: FederationJob | None, lead: str,
                experiment: FederatedExperiment | None) -> dict[str, Any]:
     """The facts of the card as plain values; see ``write_model_card``."""
-    summary, metrics = read_summary(folder), pd.read_parquet(folder / METRICS_FILE)
-    data = summary["data"]
-    rows = dict(zip(data["parties"], zip(data["train"], data["test"], strict=True), strict=True))
-    sites = {site["name"]: site for site in summary.get("sites", [])}
+    data, plain = record.data, record.plain()
+    rows = dict(zip(data.parties, zip(data.train, data.test or (), strict=True), strict=True))
+    sites = {site["name"]: site for site in plain["sites"]}
     text = (folder / EXPERIMENT_FILE).read_text("utf-8") if (folder / EXPERIMENT_FILE).is_file() else ""
     return {
-        "title": summary["title"], "run": summary.get("run", ""), "finding": summary["finding"],
-        "warnings": summary["warnings"], "notes": list(data["notes"]), "decided_by": summary["score"],
-        "device": summary["device"],
+        "title": record.title, "run": record.run, "finding": record.finding, "warnings": list(record.warnings),
+        "notes": list(data.notes), "decided_by": record.score, "device": record.device,
         "plan": {} if job is None else {
             "digest": job.plan, "lead": lead, "sites": list(job.sites), "quorum": job.quorum, "deadline": job.deadline,
             "lost_state": job.lost_state, "rehearsal": job.rehearsal},
-        "experiment": {"seeds": summary["seeds"], "rounds": summary["rounds"], "sha256": digest_of_text(text)},
+        "experiment": {"seeds": record.seeds, "rounds": record.rounds, "sha256": digest_of_text(text)},
         "rows": {name: {"training": _at_least(train), "test": _at_least(test)} for name, (train, test) in rows.items()},
         "decisions": {name: {"test_rows": _at_least(site["test_rows"]), **{
             key: (site["advice"] or {}).get(key) for key in _ADVICE}} for name, site in sites.items()},
         "scores": {name: site["scores"] for name, site in sites.items()},
         "gains_over_training_alone": {name: site["gains"] for name, site in sites.items()},
-        "means_of_sites": summary.get("means") or {},
-        "methods": {label: {key: facts.get(key) for key in _METHOD} for label, facts in summary["methods"].items()},
-        "final_scores": {label: facts["final"] for label, facts in summary["methods"].items()},
-        "norms_of_updates": _norms(metrics, data["parties"]),
-        "privacy": {label: _privacy(folder, label, metrics, rows, experiment, facts["rounds"])
-                    for label, facts in summary["methods"].items()},
-        "versions": summary["versions"], "files": file_digests(folder, _files(folder))}
+        "means_of_sites": plain["means"] or {},
+        "methods": {label: {key: facts.get(key) for key in _METHOD} for label, facts in plain["methods"].items()},
+        "final_scores": {label: method.final for label, method in record.methods.items()},
+        "norms_of_updates": _norms(metrics, data.parties),
+        "privacy": {label: _privacy(folder, label, metrics, rows, experiment, method.rounds)
+                    for label, method in record.methods.items()},
+        "versions": dict(record.versions), "files": file_digests(folder, _files(folder))}
 
 
 def _files(folder: Path) -> list[str]:
@@ -99,7 +95,7 @@ def _at_least(rows: int) -> int | str:
     return int(rows) if rows == 0 or rows >= fewest else f"fewer than {fewest}"
 
 
-def _norms(metrics: pd.DataFrame, parties: list[str]) -> dict[str, dict[str, Any]]:
+def _norms(metrics: pd.DataFrame, parties: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Method and site -> median and largest norm of the updates that the server has received."""
     norms = metrics[metrics["metric"] == "update_norm"]
     result: dict[str, dict[str, Any]] = {}

@@ -10,8 +10,8 @@ from resolvent.algorithms.description import describe
 from resolvent.comparisons.after.refit_folder import REFIT_FOLDER, write_refit
 from resolvent.comparisons.after.refit_plan import RefitPlan, best_round, plan_refit
 from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.runs.record import EXPERIMENT_FILE, read_metrics, read_record
 from resolvent.comparisons.runs.run_folder import is_complete
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, read_summary
 from resolvent.data.files.atomic_files import remove_folder
 from resolvent.errors import InputError
 from resolvent.federation.lead.lead import federate
@@ -36,20 +36,17 @@ class RefitOrder:
 
     def __init__(self, run: Path, method: str | None = None, rounds: int | None = None) -> None:
         """Read a run folder of a federation."""
-        import pandas as pd
-
-        summary = read_summary(run)
-        if not summary.get("run"):
+        record, metrics = read_record(run), read_metrics(run)
+        if not record.run:
             raise InputError(f"{run} is no run of a federation: leave out --kit")
-        metrics = pd.read_parquet(run / METRICS_FILE)
-        plan = plan_refit(summary, metrics, method, rounds)
+        plan = plan_refit(record, metrics, method, rounds)
         # A site that keeps its scores may have decided to train alone, and the lead does not know it.
-        labels = [label for label in summary["methods"] if label in (plan.method, summary["alone"])]
-        counts = {label: rounds or best_round(summary, metrics, label) for label in labels}
-        self.run, self.plan, self.sites = run, plan._replace(rounds=counts), tuple(summary["data"]["parties"])
+        labels = [label for label in record.methods if label in (plan.method, record.alone)]
+        counts = {label: rounds or best_round(record, metrics, label) for label in labels}
+        self.run, self.plan, self.sites = run, plan._replace(rounds=counts), tuple(record.data.parties)
         experiment = experiment_of_file(str(run / EXPERIMENT_FILE))
         self.experiment = experiment.with_refit(counts, self._uses_held_out(experiment))
-        self.name = name_refit(summary["run"])
+        self.name = name_refit(record.run)
 
     def _uses_held_out(self, experiment: FederatedExperiment) -> bool:
         """Whether a method chooses by validation rows."""
@@ -80,7 +77,7 @@ def refit_federation(note: KitNote, order: RefitOrder, observe: Observer, *,
     results = order.run / REFIT_FOLDER / _UNFINISHED
     results.parent.mkdir(exist_ok=True)
     if is_complete(results):  # of a command that was killed before it could write the models
-        finished = {label: facts["rounds"] for label, facts in read_summary(results)["methods"].items()}
+        finished = {label: method.rounds for label, method in read_record(results).methods.items()}
         if finished != order.plan.rounds:
             remove_folder(results)
     federate(note, order.experiment, results, order.job(), observe, notify=notify)
@@ -91,9 +88,8 @@ def refit_federation(note: KitNote, order: RefitOrder, observe: Observer, *,
 
 def write_federated_refit(order: RefitOrder, results: Path) -> None:
     """Write the shared models of a refit into the folder of its run."""
-    summary = read_summary(results)
-    data, knows_all = summary["data"], not order.experiment.keeps_validation
+    data, knows_all = read_record(results).data, not order.experiment.keeps_validation
     counts = {site: [train, train + test if knows_all else None]
-              for site, train, test in zip(data["parties"], data["train"], data["test"], strict=True)}
+              for site, train, test in zip(data.parties, data.train, data.test or (), strict=True)}
     models = {label: results / "models" / folder_name(label) for label in order.plan.rounds}
     write_refit(order.run, order.plan, models, dict.fromkeys(models, counts))

@@ -22,6 +22,7 @@ from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import write_yaml
+from resolvent.comparisons.runs.record import RunRecord
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
 from resolvent.errors import InputError
@@ -161,7 +162,7 @@ def name_sites(parties: Sequence[str]) -> dict[str, str]:
 
 def rehearse(rehearsal: Rehearsal[FederatedExperiment], out: Path, job: FederationJob, observe: Observer, *,
              folder: Path, notify: Callable[[str], None],
-             engine: Engine = "nvflare") -> tuple[dict[str, Any], list[Parity]]:
+             engine: Engine = "nvflare") -> tuple[RunRecord, list[Parity]]:
     """Run an experiment in a federation on this machine, then simulate it and compare.
 
     Args:
@@ -169,17 +170,17 @@ def rehearse(rehearsal: Rehearsal[FederatedExperiment], out: Path, job: Federati
         engine: the program that connects the participants.
 
     Returns:
-        The summary of the run, and the comparison of each method.
+        The record of the run, and the comparison of each method.
 
     Raises:
         InputError: a process does not start, or a site refuses.
     """
     experiment = rehearsal.experiment
     with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
-        summary = federate(KitNote(kits[LEAD]), experiment, out, job, observe, notify=notify)
+        record = federate(KitNote(kits[LEAD]), experiment, out, job, observe, notify=notify)
     notify("simulating the same experiment in one process")
     server = None if job.quorum is None else kits[SERVER_KIT]
-    return summary, compare_with_simulation(rehearsal, experiment, out, {site: kits[site] for site in rehearsal.sites},
+    return record, compare_with_simulation(rehearsal, experiment, out, {site: kits[site] for site in rehearsal.sites},
                                             server)
 
 

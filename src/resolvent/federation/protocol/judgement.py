@@ -12,22 +12,14 @@ sqrt(sum_k (w_k h_k)^2) / sum_k w_k, with the weight w_k and half the width h_k 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from resolvent.comparisons.judgement.advice import ModelKind, SiteEvidence
-from resolvent.comparisons.judgement.column_tests import OppositeColumn
-from resolvent.comparisons.judgement.row_evidence import SiteCalibration, SiteFacts
-from resolvent.comparisons.judgement.sites import Means, SiteJudgement, Sites
-from resolvent.comparisons.runs.summary import as_number
+from resolvent.comparisons.judgement.site_judgement import Means, SiteJudgement, Sites, read_site
 from resolvent.errors import InputError, shorten
 from resolvent.predict.intervals import Interval
-
-_MAX_ROWS = 2**31
-_MAX_METHODS, _MAX_NAME = 1000, 200
-_MODELS: tuple[ModelKind, ...] = ("shared", "personal")
 
 
 def read_judgement(content: Any, party: int, name: str, methods: Sequence[str]) -> SiteJudgement:
@@ -36,66 +28,17 @@ def read_judgement(content: Any, party: int, name: str, methods: Sequence[str]) 
     A method that the site has not judged, because it joined later, has an interval without numbers.
     """
     try:
-        rows, rarest = content["test_rows"], content["rarest_class"]
-        scores, gains = (_read_intervals(content[key], methods) for key in ("scores", "gains"))
-        if any(type(number) is not int or not 0 <= number < _MAX_ROWS for number in (rows, rarest)):
-            raise ValueError("a number of test rows is not valid")
-        variances, losses = (_read_numbers(content[key]) for key in ("variances", "losses"))
-        facts = SiteFacts(as_number(content["unit"]), losses, {
-            str(label): {kind: _read_evidence(of_method[kind]) for kind in _MODELS if kind in of_method}
-            for label, of_method in content["evidence"].items()}, {
-            str(label): SiteCalibration(*(_read_interval(part[key]) for key in SiteCalibration._fields))
-            for label, part in content["calibrations"].items()}, {
-            str(label): tuple(OppositeColumn(_name(column[0]), *_numbers(column[1:], 4)) for column in found)
-            for label, found in content["columns"].items()})
-        if any(variance < 0 for variance in variances.values()):
-            raise ValueError("a variance is negative")
-        unknown = {*scores, *gains, *variances, *losses, *facts.evidence, *facts.calibrations,
+        site = read_site(content, party, name)
+        scores, gains = ({**{label: of_site[label] for label in methods if label in of_site}, **of_site}
+                         for of_site in (site.scores, site.gains))
+        facts = site.facts
+        unknown = {*scores, *gains, *site.variances, *facts.losses, *facts.evidence, *facts.calibrations,
                    *facts.columns} - {*methods}
         if len(unknown) > 1 or (unknown and not all(label.isprintable() and len(label) < 200 for label in unknown)):
             raise ValueError("there is a method that the experiment does not have")
-        return SiteJudgement(party, name, rows, rarest, scores, gains, variances=variances, facts=facts)
+        return site._replace(scores=scores, gains=gains)
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"the site sent no judgement of the methods: {shorten(error)}") from error
-
-
-def _read_intervals(content: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Interval]:
-    if len(content) > _MAX_METHODS:
-        raise ValueError("there are too many methods")
-    intervals = {str(label): _read_interval(ends) for label, ends in content.items()}
-    return {**{label: intervals[label] for label in methods if label in intervals}, **intervals}
-
-
-def _read_numbers(content: Mapping[str, Any]) -> dict[str, float]:
-    return {str(label): as_number(number) for label, number in content.items()}
-
-
-def _name(content: Any) -> str:
-    if not isinstance(content, str) or not content.isprintable() or len(content) > _MAX_NAME:
-        raise ValueError("the name of a column is not valid")
-    return content
-
-
-def _read_evidence(content: Any) -> SiteEvidence:
-    numbers = _numbers(content, len(SiteEvidence._fields))
-    rows = content[2]
-    if type(rows) is not int or not 0 <= rows < _MAX_ROWS:
-        raise ValueError("a number of rows is not valid")
-    gain, variance, _, slope, slope_variance, covariance, luck = numbers
-    if any(number < 0 for number in (variance, slope_variance, luck)):
-        raise ValueError("a variance is negative")
-    return SiteEvidence(gain, variance, rows, slope, slope_variance, covariance, luck)
-
-
-def _read_interval(ends: Any) -> Interval:
-    return Interval(*_numbers(ends, 3))
-
-
-def _numbers(content: Any, count: int) -> list[float]:
-    kinds = (int, float, str, type(None))
-    if not isinstance(content, list) or len(content) != count or any(type(number) not in kinds for number in content):
-        raise ValueError(f"there are not {count} numbers")
-    return [as_number(number) for number in content]
 
 
 def join_judgements(judgements: Sequence[SiteJudgement], methods: Sequence[str], alone: str | None, *,

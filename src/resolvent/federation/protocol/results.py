@@ -4,13 +4,10 @@ The lead's folder has the shared models and the scores that leave the sites. A s
 its own scores.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric
@@ -18,8 +15,9 @@ from resolvent.comparisons.judgement.divergence import divergences
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues, Score
 from resolvent.comparisons.judgement.verdict import Verdict
-from resolvent.comparisons.runs.environment import device, versions
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, METRICS_FILE, final_scores, judgement, write_summary
+from resolvent.comparisons.runs.compared_methods import MethodRun
+from resolvent.comparisons.runs.record import EXPERIMENT_FILE, METRICS_FILE, DataRecord, RunRecord, write_record
+from resolvent.comparisons.runs.summary import method_record, record_of
 from resolvent.data.files.atomic_files import remove_folder, write_atomically, write_text
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.problem.models.losses import Loss
@@ -32,40 +30,28 @@ SPLIT = "test"  # on which methods are judged
 
 
 @dataclass(frozen=True)
-class MethodRun:
+class TrainedMethod:
     """The outcome of one method.
 
     Attributes:
         models: its models with the encoding, of the first seed.
-        metrics: table of metrics with the columns of a simulation's metrics, also of ``seed``.
-        digests: SHA-256 of the last state of the server, by seed; empty at a site.
-        seconds: median duration of a round.
-        bytes_down: bytes from the server to the sites in the run of a seed.
-        bytes_up: bytes from the sites to the server in the run of a seed.
-        refused: site -> number of its replies that did not count.
+        runs: its run with each seed.
     """
 
     models: SavedModels
-    metrics: "pd.DataFrame"
-    digests: tuple[str, ...] = ()
-    seconds: float = 0.0
-    bytes_down: int = 0
-    bytes_up: int = 0
-    refused: Mapping[str, int] = field(default_factory=dict)
+    runs: tuple[MethodRun, ...]
 
     @classmethod
-    def join(cls, runs: Sequence["MethodRun"]) -> "MethodRun":
-        """The runs of several seeds as one: means of the bytes, sums of the refused replies."""
+    def of_seeds(cls, methods: Sequence["TrainedMethod"]) -> "TrainedMethod":
+        """The runs with several seeds as one method."""
+        return cls(methods[0].models, tuple(run for method in methods for run in method.runs))
+
+    @property
+    def metrics(self) -> "pd.DataFrame":
+        """Table of metrics with the columns of a simulation's metrics, also of ``seed``."""
         import pandas as pd
 
-        refused: Counter[str] = Counter()
-        for run in runs:
-            refused.update(run.refused)
-        return cls(runs[0].models, pd.concat([run.metrics for run in runs], ignore_index=True),
-                   tuple(digest for run in runs for digest in run.digests),
-                   float(np.median([run.seconds for run in runs])),
-                   round(sum(run.bytes_down for run in runs) / len(runs)),
-                   round(sum(run.bytes_up for run in runs) / len(runs)), refused)
+        return pd.concat([run.metrics for run in self.runs], ignore_index=True)
 
 
 @dataclass(frozen=True)
@@ -87,7 +73,7 @@ class FederationRun:
     sites: Sequence[str]
     train: Sequence[int]
     test: Sequence[int]
-    methods: Mapping[str, MethodRun]
+    methods: Mapping[str, TrainedMethod]
     verdict: Verdict
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -96,7 +82,7 @@ class FederationRun:
     name: str = ""
 
 
-def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, MethodRun],
+def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, methods: Mapping[str, TrainedMethod],
                     loss: Loss, sites: Mapping[int, str], rows: RowValues | None = None,
                     baseline: str | None = None, train: Sequence[int] | None = None) -> Evidence:
     """The measurements by which the methods of a federation are judged.
@@ -113,9 +99,11 @@ def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, m
     score = score_of(decisive, loss)
     metrics = pd.concat([method.metrics for method in methods.values()], ignore_index=True)
     alone = experiment.alone if experiment.alone in methods else None
-    traffic = {label: float(method.bytes_down + method.bytes_up) for label, method in methods.items()}
-    return Evidence(score.name, SPLIT, score.higher_is_better, tuple(methods), alone, sites, metrics, experiment.seeds,
-                    rows, baseline, train, traffic, decides=experiment.decide_by is not None)
+    traffic = {label: sum(sum(run.bytes) for run in method.runs) / len(method.runs)
+               for label, method in methods.items()}
+    return Evidence(score=score.name, split=SPLIT, higher_is_better=score.higher_is_better, methods=tuple(methods),
+                    alone=alone, parties=sites, metrics=metrics, seeds=experiment.seeds, rows=rows, baseline=baseline,
+                    train=train, traffic=traffic, decides=experiment.decide_by is not None)
 
 
 def score_of(decisive: DecisiveMetric, loss: Loss) -> Score:
@@ -126,8 +114,8 @@ def score_of(decisive: DecisiveMetric, loss: Loss) -> Score:
     return Score(decisive.name, is_better, metric)
 
 
-def write_run_folder(folder: Path, run: FederationRun) -> dict[str, Any]:
-    """Write the experiment, the models, the metrics and the summary; returns the summary."""
+def write_run_folder(folder: Path, run: FederationRun) -> RunRecord:
+    """Write the experiment, the models, the metrics and the record."""
     import pandas as pd
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -139,37 +127,17 @@ def write_run_folder(folder: Path, run: FederationRun) -> dict[str, Any]:
     write_atomically(folder / METRICS_FILE, lambda path: metrics.to_parquet(path, index=False))
     files = [EXPERIMENT_FILE, METRICS_FILE,
              *(p.relative_to(folder).as_posix() for p in sorted((folder / "models").rglob("*")) if p.is_file())]
-    return write_summary(folder, _summary(run), files)
+    return write_record(folder, _record(run), files)
 
 
-def _summary(run: FederationRun) -> dict[str, Any]:
-    experiment, values = run.experiment, run.experiment.file.bound.values
-    return {
-        "name": experiment.file.name, "run": run.name, "title": values["title"] or experiment.file.name,
-        "warnings": [*run.warnings, *(line for label, sites in run.verdict.diverged.items()
-                                      if (line := divergences(label, sites, experiment.algorithm(label))) is not None)],
-        "experiment": experiment.file.bound.settings(), "code": experiment.file.bound.codes(),
-        "seed": experiment.seed, "seeds": list(experiment.seeds),
-        "rounds": experiment.rounds, **judgement(run.verdict),
-        "data": {"name": "tables of the sites", "parties": list(run.sites), "train": list(run.train),
-                 "test": list(run.test), "notes": list(run.notes), "party": run.party,
-                 "digest": run.digest},
-        "methods": {label: _method(run, label) for label in run.methods},
-        "versions": versions(), "device": device()}
-
-
-def _method(run: FederationRun, label: str) -> dict[str, Any]:
-    method, verdict = run.methods[label], run.verdict
-    rows = method.metrics[(method.metrics["metric"] == verdict.score) & (method.metrics["split"] == verdict.split)]
-    means = rows.groupby("round")["value"].agg(lambda values: values.mean(skipna=False))
-    best: dict[str, Any] = {"round": run.experiment.rounds_of(label), "mean": None}
-    if len(means):
-        values = means.fillna(-np.inf if verdict.higher_is_better else np.inf).to_numpy()
-        position = int(values.argmax() if verdict.higher_is_better else values.argmin())
-        mean = float(means.iloc[position])
-        best = {"round": int(means.index[position]), "mean": mean if np.isfinite(mean) else None}
-    return {
-        "preset": run.experiment.file.preset_of(label), "final": final_scores(verdict, label), "best": best,
-        "rounds": run.experiment.rounds_of(label), "seconds_per_round": method.seconds, "compile_seconds": 0.0,
-        "evaluation_seconds": 0.0, "bytes": {"down": method.bytes_down, "up": method.bytes_up},
-        "refused": dict(method.refused), "digest": next(iter(method.digests), ""), "digests": list(method.digests)}
+def _record(run: FederationRun) -> RunRecord:
+    experiment, bound, verdict = run.experiment, run.experiment.file.bound, run.verdict
+    warnings = [*run.warnings, *(line for label, sites in verdict.diverged.items()
+                                 if (line := divergences(label, sites, experiment.algorithm(label))) is not None)]
+    methods = {label: method_record(experiment.file.preset_of(label), verdict, label, method.runs,
+                                    experiment.rounds_of(label)) for label, method in run.methods.items()}
+    return record_of(
+        verdict, experiment.seeds, DataRecord("tables of the sites", list(run.sites), list(run.train), list(run.test),
+                                              run.digest, list(run.notes), run.party), methods,
+        name=experiment.file.name, run=run.name, title=bound.values["title"] or experiment.file.name,
+        warnings=warnings, experiment=bound.settings(), code=bound.codes(), rounds=experiment.rounds)

@@ -16,8 +16,10 @@ import jax
 import numpy as np
 
 from resolvent.comparisons.judgement.metrics import format_value, title_of
-from resolvent.comparisons.judgement.sites import SiteJudgement
+from resolvent.comparisons.judgement.site_judgement import SiteJudgement
 from resolvent.comparisons.judgement.verdict import judge, refusals
+from resolvent.comparisons.runs.compared_methods import MethodRun
+from resolvent.comparisons.runs.summary import refused_replies
 from resolvent.differential_privacy.parties import noise_parties
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import FederationStoppedError
@@ -29,7 +31,7 @@ from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
 from resolvent.federation.protocol.requests import FederationRefusedError, ask_each, request_bytes, run_of_method
-from resolvent.federation.protocol.results import SPLIT, FederationRun, MethodRun, evidence_of_run, write_run_folder
+from resolvent.federation.protocol.results import SPLIT, FederationRun, TrainedMethod, evidence_of_run, write_run_folder
 from resolvent.federation.protocol.run_status import STATUS_FILE
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.transport import Transport, TransportError
@@ -142,14 +144,14 @@ class _Rounds:
         self.sizes: dict[str, tuple[int, int]] = {}
         self.without_models: dict[str, dict[str, str]] = {}
 
-    def run(self) -> dict[str, MethodRun]:
+    def run(self) -> dict[str, TrainedMethod]:
         """The outcome of each method; rounds that are stored are not run again."""
         labels, seeds = self._experiment.labels, self._experiment.seeds
         runs = [[self._run_method(i * len(labels) + number, label, seed) for number, label in enumerate(labels)]
                 for i, seed in enumerate(seeds)]
-        return {label: MethodRun.join([of_seed[i] for of_seed in runs]) for i, label in enumerate(labels)}
+        return {label: TrainedMethod.of_seeds([of_seed[i] for of_seed in runs]) for i, label in enumerate(labels)}
 
-    def _run_method(self, number: int, label: str, seed: int) -> MethodRun:
+    def _run_method(self, number: int, label: str, seed: int) -> TrainedMethod:
         job, experiment = self._job, self._experiment
         title = titles_of_runs(job, experiment)[run_of_method(job.run, number, job.plan)]
         ends = [time.monotonic()]  # of rounds
@@ -184,7 +186,7 @@ class _Rounds:
             self.sizes |= dict(zip(record.parties, zip(record.sizes, tests, strict=True), strict=True))
         return self._method_run(label, seed, result, float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0)
 
-    def _method_run(self, label: str, seed: int, result: FederationResult, seconds: float) -> MethodRun:
+    def _method_run(self, label: str, seed: int, result: FederationResult, seconds: float) -> TrainedMethod:
         import pandas as pd
 
         # The lead has no personal models: the tensors have no rows.
@@ -203,8 +205,8 @@ class _Rounds:
             "round": metrics["round"].dtype, "party": "Int64", "value": float, "seed": int})
         models = SavedModels(label, self._experiment.rounds_of(label), (), personal, result.shared, self.model,
                              self._agreement.encoding, digest(result.state))
-        return MethodRun(models, metrics, (digest(result.state),), seconds, result.record.bytes_down,
-                         result.record.bytes_up, refused)
+        return TrainedMethod(models, (MethodRun(metrics, digest(result.state), (seconds,), refused=refused,
+                                                bytes=(result.record.bytes_down, result.record.bytes_up)),))
 
 
 def _norms(label: str, seed: int, reports: Sequence[Report], ids: Mapping[int, int]) -> "pd.DataFrame":
@@ -269,7 +271,7 @@ def _finish(job: FederationJob, transport: Transport, agreement: RunAgreement, e
 
 
 def _joined(run: str, experiment: FederatedExperiment, agreement: RunAgreement, rounds: _Rounds,
-            methods: dict[str, MethodRun], ends: _Ends) -> FederationRun:
+            methods: dict[str, TrainedMethod], ends: _Ends) -> FederationRun:
     """The outcome of the run for the lead."""
     train, test = zip(*(rounds.sizes.get(site, (0, 0)) for site in agreement.sites), strict=True)
     evidence = evidence_of_run(experiment, agreement.decisive, methods, rounds.model.loss,
@@ -286,12 +288,13 @@ def _joined(run: str, experiment: FederatedExperiment, agreement: RunAgreement, 
         verdict = replace(verdict, finding=finding)
     note = [agreement.decisive.note] if agreement.decisive.note else []
     notes = (*note, *agreement.notes, *ends.notes)
-    not_counted = [line for label, method in methods.items() if (line := refusals(label, method.refused)) is not None]
+    not_counted = [line for label, method in methods.items()
+                   if (line := refusals(label, refused_replies(method.runs))) is not None]
     return FederationRun(experiment, agreement.sites, train, test, methods, verdict, notes,
                          [*not_counted, *ends.warnings], name=run)
 
 
-def _mean_finding(methods: Mapping[str, MethodRun], score: str) -> str:
+def _mean_finding(methods: Mapping[str, TrainedMethod], score: str) -> str:
     """The mean scores of the methods after their last round, from secure sums."""
     means = []
     for label, method in methods.items():

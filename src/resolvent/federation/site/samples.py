@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from resolvent.comparisons.after.run_rows import models_of_run
-from resolvent.comparisons.runs.summary import EXPERIMENT_FILE, read_summary
+from resolvent.comparisons.runs.record import EXPERIMENT_FILE, read_record
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import experiment_from_text
@@ -24,7 +24,7 @@ def samples_of_run(folder: Path, path: Path) -> FederatedData:
     assert isinstance(encoding, TableEncoding)
     experiment = experiment_from_text((folder / EXPERIMENT_FILE).read_text("utf-8"), folder.name, models=site.models,
                                       folder=site.folder)
-    party = read_summary(folder)["data"].get("party")
+    party = read_record(folder).data.party
     if party is None:
         raise InputError(f"{folder} is not the folder of a site, and {path} is a site's file: name the run's folder in "
                          "the folder `runs` of the site's kit (of a run of this version, which notes the number of the "

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from resolvent.comparisons.runs.summary import SUMMARY_FILE
+from resolvent.comparisons.runs.record import SUMMARY_FILE
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile, read_site

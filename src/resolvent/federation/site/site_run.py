@@ -17,8 +17,9 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.after.refit_folder import write_refit_of_site
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.comparisons.judgement.row_values import RowValues, baseline_name, measure_models
+from resolvent.comparisons.judgement.site_judgement import plain_site
 from resolvent.comparisons.judgement.verdict import judge
-from resolvent.comparisons.runs.summary import plain_site
+from resolvent.comparisons.runs.compared_methods import MethodRun
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError
@@ -40,7 +41,7 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusin
 from resolvent.federation.protocol.requests import run_of_method, run_of_table
 from resolvent.federation.protocol.results import (
     FederationRun,
-    MethodRun,
+    TrainedMethod,
     evidence_of_run,
     score_of,
     write_run_folder,
@@ -318,7 +319,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
                       if all((label, of_seed.seed) in models for of_seed in self._seeds)]
             if not labels:
                 return {"methods": [], "judgement": None}
-            methods = {label: MethodRun.join([self._method(label, of_seed, *models[label, of_seed.seed])
+            methods = {label: TrainedMethod.of_seeds([self._method(label, of_seed, *models[label, of_seed.seed])
                                               for of_seed in self._seeds]) for label in labels}
             if self.experiment.refit is not None:
                 write_refit_of_site(self._folder.parent / str(refitted_run(self._folder.name)), self._name,
@@ -342,7 +343,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
         models = {key: store.read_models(like) for key, store in zip(keys, self._stores, strict=True)}
         return {key: pair for key, pair in models.items() if pair is not None}
 
-    def _judged(self, methods: Mapping[str, MethodRun],
+    def _judged(self, methods: Mapping[str, TrainedMethod],
                 models: Mapping[tuple[str, int], tuple[Vector, Vector | None]]) -> FederationRun:
         """The site's own results: the methods are judged on its test rows."""
         first, experiment = self._seeds[0], self.experiment
@@ -355,8 +356,8 @@ class SiteRun(PlanRun[FederatedExperiment]):
                     for of_seed in self._seeds]
         rows = RowValues.concatenate([part for part in measured if part is not None]) if measured[0] else None
         baseline = baseline_name(first.data, dict(methods))
-        of_party = {label: replace(method, metrics=method.metrics.assign(party=self._party))
-                    for label, method in methods.items()}
+        of_party = {label: replace(method, runs=tuple(run._replace(metrics=run.metrics.assign(party=self._party))
+                                                      for run in method.runs)) for label, method in methods.items()}
         evidence = evidence_of_run(experiment, self._decisive, of_party, loss, {self._party: self._name}, rows,
                                    baseline if rows is not None and baseline in rows.values else None)
         sizes = {split: [int(first.data.sizes(split)[0])] for split in SPLITS}
@@ -364,7 +365,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
                              party=self._party, digest=fingerprint_of(replace(first.data, weights=None)),
                              name=self._folder.name)
 
-    def _method(self, label: str, of_seed: "_SeedRows", personal: Vector, shared: Vector | None) -> MethodRun:
+    def _method(self, label: str, of_seed: "_SeedRows", personal: Vector, shared: Vector | None) -> TrainedMethod:
         """The models of a method with one seed, and their scores on the site's rows."""
         metrics, rounds = MetricsTable(label), self.experiment.rounds_of(label)
         for prefix, model in (("", personal), ("global_", shared)):
@@ -375,7 +376,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
         models = SavedModels(label, rounds, (self._name,), jax.tree.map(lambda leaf: np.asarray(leaf)[None], personal),
                              shared, of_seed.problem.model, of_seed.data.encoding,
                              training=summarize(of_seed.data))
-        return MethodRun(models, metrics.table().assign(seed=of_seed.seed))
+        return TrainedMethod(models, (MethodRun(metrics.table().assign(seed=of_seed.seed)),))
 
     @override
     def close(self) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 
 from resolvent.data.files.atomic_files import finish_before_interruption, hidden_sibling, remove_folder, sync_to_disk
 from resolvent.data.files.digests import DamagedFileError, check_files, file_digests, read_sealed, write_sealed
+from resolvent.data.files.parquet import read_parquet
 from resolvent.errors import InputError
 from resolvent.simulator.checkpoint.identity import STORED_KEYS, RunIdentity
 from resolvent.simulator.storage.tree_files import read_tree, write_tree
@@ -105,8 +106,6 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def _read(cls, path: Path, like: PyTree[Any], identity: RunIdentity) -> "Checkpoint":
-        import pandas as pd
-
         run = read_sealed(path / _RUN, _ADVICE)
         if not {"rounds", "facts", "files", *STORED_KEYS} <= set(run) or path.name != _name(run["rounds"]):
             raise DamagedFileError(f"{path / _RUN} does not belong to this checkpoint: {_ADVICE}")
@@ -114,7 +113,7 @@ class Checkpoint(NamedTuple):
         identity.check(RunIdentity.from_json(run), path)
         check_files(path, run["files"], _ADVICE)
         state, _ = read_tree(path / _STATE, like)
-        return cls(run["rounds"], state, pd.read_parquet(path / _METRICS), run["facts"])
+        return cls(run["rounds"], state, read_parquet(path / _METRICS), run["facts"])
 
 
 def _name(rounds: int) -> str:

@@ -11,6 +11,7 @@ from typing_extensions import override
 from resolvent.data.files.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically
 from resolvent.data.files.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.data.files.folder_lock import check_names
+from resolvent.data.files.parquet import read_parquet
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.predict.fitted import Fitted
@@ -82,15 +83,13 @@ class SavedResult(RunReadings):
     """
 
     def __init__(self, folder: Path, model: Model | None = None) -> None:
-        import pandas as pd
-
         note = read_sealed(folder / RESULT_FILE, _ADVICE)
         if note.get("version") != _VERSION:
             raise InputError(f"{folder} was written by another version of resolvent: {_ADVICE}")
         check_files(folder, note["files"], _ADVICE)
         self._models, self._model, self._note = ModelFolder(folder / _MODELS), model, note
         self.name: str = note["name"]
-        self.metrics: pd.DataFrame = pd.read_parquet(folder / _METRICS)
+        self.metrics: pd.DataFrame = read_parquet(folder / _METRICS)
         self.facts: dict[str, Any] = note["facts"]
         self.rounds: int = note["rounds"]
         self.seed: int = note["seed"]
