@@ -14,7 +14,7 @@ from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues
 from resolvent.comparisons.judgement.sites import judge_sites
 from resolvent.comparisons.runs.comparison_runs import samples_of
-from resolvent.comparisons.runs.summary import METRICS_FILE, ROWS_FILE, read_summary
+from resolvent.comparisons.runs.record import ROWS_FILE, read_metrics, read_record
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.predict.intervals import Interval
 
@@ -59,30 +59,31 @@ def judged(run: Path, peers: pd.DataFrame) -> dict[str, Any]:
         run: the run folder.
         peers: the scores of the peers, with the columns seed, row and method.
     """
-    summary, metrics = read_summary(run), pd.read_parquet(run / METRICS_FILE)
-    score, higher, parties = summary["score"], summary["higher_is_better"], summary["data"]["parties"]
+    record, metrics = read_record(run), read_metrics(run)
+    score, higher, parties = record.score, record.higher_is_better, record.data.parties
     rows = RowValues.read(run / ROWS_FILE)
     keys = pd.MultiIndex.from_arrays([rows.seed, rows.row])
     scores = peers.set_index(["seed", "row"])
     rows = replace(rows, values=rows.values | {
         label: of_peer[score].reindex(keys).to_numpy() for label, of_peer in scores.groupby("method")})
     assert not any(np.isnan(values).any() for values in rows.values.values())
-    chosen = summary["federation"]["about"]
+    chosen = record.federation.about
     # The peers have scores of rows, but neither losses nor linear predictors.
     rows = replace(rows, labels=None, models={})
     labels = list(rows.values)
     methods = (chosen, *(label for label in labels if label != chosen))
-    sites = judge_sites(Evidence(score, "test", higher, methods, chosen, parties, metrics.iloc[:0],
-                                 tuple(summary["seeds"]), rows, train=summary["data"]["train"]))
+    sites = judge_sites(Evidence(
+        score=score, split="test", higher_is_better=higher, methods=methods, alone=chosen, parties=parties,
+        metrics=metrics.iloc[:0], seeds=tuple(record.seeds), rows=rows, train=record.data.train))
     assert sites.means is not None
-    accuracies = _accuracies(metrics, summary["data"]["test"], peers)
+    accuracies = _accuracies(metrics, record.data.test, peers)
     return {
         "score": score, "chosen": chosen, "sites": len(parties), "rows": len(np.unique(rows.row)),
-        "warnings": summary["warnings"],
+        "warnings": record.warnings,
         "methods": [{"method": label, "score": _rounded(sites.means.weighted[label]), "accuracy": accuracies.get(label),
                      "gain over the chosen": None if label == chosen else _rounded(sites.means.weighted_gains[label])}
                     for label in labels],
-        "advice": dict(Counter(site["advice"]["answer"] for site in summary["sites"] if site["advice"])),
+        "advice": dict(Counter(site.advice.answer for site in record.sites if site.advice)),
         "by site": [{"site": site.name, "test_rows": site.test_rows,
                      "scores": {label: _rounded(interval) for label, interval in site.scores.items()}}
                     for site in sites.sites],

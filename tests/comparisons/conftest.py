@@ -12,8 +12,8 @@ from six_sites import visits, write_run
 
 from command_line import Outcome, call, call_command
 from resolvent.comparisons.judgement.verdict import finding, score_table
-from resolvent.comparisons.runs.report import write_report
-from resolvent.comparisons.runs.summary import write_summary
+from resolvent.comparisons.runs.report import redraw_report
+from resolvent.data.files.digests import file_digests, write_sealed
 
 __all__ = ["call"]
 
@@ -113,8 +113,9 @@ def made(finished, tmp_path_factory):
         folder = tmp_path_factory.mktemp("made")
         (folder / "experiment.yaml").write_text(f"title: {json.dumps(title)}\n")
         metrics.to_parquet(folder / "metrics.parquet", index=False)
-        write_summary(folder, summary, ["experiment.yaml", "metrics.parquet"])
-        write_report(folder)
+        files = file_digests(folder, ["experiment.yaml", "metrics.parquet"])
+        write_sealed(folder / "summary.json", summary | {"files": files})
+        redraw_report(folder, anyway=True)
         return folder
     return write
 

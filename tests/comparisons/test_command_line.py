@@ -12,6 +12,7 @@ from resolvent.cli.commands import COMMANDS, GROUPS
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.comparisons.experiment.registry import listings
 from resolvent.comparisons.runs import runner
+from resolvent.comparisons.runs.record import DataRecord, MethodRecord, RunRecord
 from resolvent.errors import InputError
 
 
@@ -52,12 +53,13 @@ def test_table_is_whole_at_any_width(columns, call, tmp_path, monkeypatch):
     final = {"mean": 0.123, "p10": 0.234, "worst": None, "global mean": 0.456, "global p10": 0.567,
              "global worst": 0.678, "better": 71, "level": 72, "worse": 73}
     label = "a label [of] [/many] words, longer than a narrow terminal is wide"
-    summary = {"score": "accuracy", "alone": "alone", "data": {"parties": ["a"]}, "finding": "[bold]Finding[/x].",
-               "methods": {label: {"final": final}}}
+    record = RunRecord(seed=0, seeds=[0], score="accuracy", split="test", higher_is_better=True, alone="alone",
+                       baseline=None, level=None, data=DataRecord("", ["a"], [9]), finding="[bold]Finding[/x].",
+                       methods={label: MethodRecord(final)})
 
     def run(file, out, *, progress, notify, **options):
         progress("[/odd] label", 1, 2)
-        return tmp_path / "[/red]", summary
+        return tmp_path / "[/red]", record
 
     monkeypatch.setattr(runner, "run_experiment", run)
     outcome = call("run", "digits", cwd=tmp_path, columns=columns)

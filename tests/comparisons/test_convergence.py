@@ -42,7 +42,8 @@ def losses(values, seeds=(0,)):
     rows = [("A", r, k, "train", "loss", value, seed) for seed, of_seed in zip(seeds, values, strict=True)
             for r, value in enumerate(of_seed) for k in range(2)]
     metrics = pd.DataFrame(rows, columns=["method", "round", "party", "split", "metric", "value", "seed"])
-    return Evidence("accuracy", "test", True, ("A",), None, ["x", "y"], metrics, seeds, train=[3, 5])
+    return Evidence(score="accuracy", split="test", higher_is_better=True, methods=("A",), alone=None,
+                    parties=["x", "y"], metrics=metrics, seeds=seeds, train=[3, 5])
 
 
 @pytest.mark.parametrize(("values", "answer"), [
@@ -74,12 +75,11 @@ def test_after_the_rounds_to_try_a_falling_loss_has_converged(loss):
 
 
 def test_the_sentence():
-    unfinished = {"converged": {"A": True, "B": False, "C": None}, "rounds_to_try": {"B": 120}}
-    assert unfinished_text(unfinished) == (
+    assert unfinished_text({"A": True, "B": False, "C": None}, {"B": 120}) == (
         "B has not converged: over the last quarter of the rounds, its training loss still changed by more than 2% of "
         "its whole fall. Try rounds: 120.")
-    assert unfinished_text({"converged": {"B": False}}).endswith("Use a smaller learning rate.")
-    assert unfinished_text({"converged": {"C": None, "D": True}}) == ""
+    assert unfinished_text({"B": False}, {}).endswith("Use a smaller learning rate.")
+    assert unfinished_text({"C": None, "D": True}, {}) == ""
 
 
 def table(rows):
@@ -97,12 +97,12 @@ def test_pooled_converges_to_least_squares_and_says_so_if_it_does_not():
     noisy = rv.SGD(0.2, batch_size=2, epochs=1)
     methods = {"FedAvg": rv.fedavg(rv.solvers.GD(0.1, steps=1)), "pooled": rv.pooled(), "noisy": rv.pooled(noisy)}
     comparison = rv.compare(methods, model, table(30), rounds=40, evaluate_every=4)
-    summary = summarize(Source("t", None, dict.fromkeys(methods, "x"), ""), comparison)
-    assert summary["converged"]["pooled"] is True
-    assert summary["converged"]["noisy"] is False
-    assert [summary["methods"][label]["is_bound"] for label in methods] == [False, True, True]
+    record = summarize(Source("t", None, dict.fromkeys(methods, "x"), ""), comparison)
+    assert record.converged["pooled"] is True
+    assert record.converged["noisy"] is False
+    assert [record.methods[label].is_bound for label in methods] == [False, True, True]
     assert comparison.evidence.candidates == ("FedAvg",)  # no federation can run the others
-    (warning,) = summary["warnings"]
+    (warning,) = record.warnings
     assert warning.startswith("noisy is no upper bound in this run: its mean training loss is ")
     assert "that of the shared model of FedAvg is" in warning
 
@@ -117,5 +117,5 @@ def test_exact_solutions_of_few_rows_are_warned_of():
         assert exact_solve_warning("A", algorithm, names, rows, 11) is None
     assert exact_solve_warning("A", rv.fedavg(exact), names, [11, 40, 12], 11) is None
     comparison = rv.compare({"exact": rv.fedavg(exact)}, rv.models.linear(10), table(14), rounds=1)
-    (warning,) = summarize(Source("t", None, {"exact": "fedavg"}, ""), comparison)["warnings"]
+    (warning,) = summarize(Source("t", None, {"exact": "fedavg"}, ""), comparison).warnings
     assert warning.startswith("exact: a, b, c, d, e and 1 more have fewer training rows than the model has parameters")

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.runs.record import read_record
 from resolvent.comparisons.runs.runner import run_experiment
-from resolvent.comparisons.runs.summary import read_summary
 
 MANY = ["rounds=60", "evaluate_every=2"]
 
@@ -20,7 +20,7 @@ SECONDS = ("seconds_per_round", "compile_seconds", "evaluation_seconds")
 
 def without_times(folder):
     """The summary without measured seconds and its digest; its metrics and experiment are whole."""
-    summary = read_summary(folder)
+    summary = read_record(folder).plain()
     for method in summary["methods"].values():
         assert set(SECONDS) <= set(method)
         for key in SECONDS:

@@ -164,7 +164,7 @@ def test_a_complete_run_of_edited_code_is_not_shown(tmp_path, monkeypatch):
         """As a new process, which imports the file as it is now."""
         (tmp_path / "parts.py").write_text(text)
         _module.cache_clear()
-        return run_experiment(load("parts.py"), tmp_path / "run", resume=True, **options)[1]
+        return run_experiment(load("parts.py"), tmp_path / "run", resume=True, **options)[1].plain()
 
     first = run(text)
     assert run(text.replace("FACTOR = 2.0", "FACTOR = 2.0  # two")) == first

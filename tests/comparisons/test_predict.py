@@ -11,7 +11,7 @@ from six_sites import SITES, visits
 import resolvent as rv
 from resolvent.comparisons.after.advised import models_of_sites
 from resolvent.comparisons.after.predictions import write_predictions
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.data.files.digests import file_digests, read_sealed, write_sealed
 from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
 from resolvent.simulator.record.model_folder import SavedModels, write_model_folder
@@ -160,7 +160,7 @@ def test_wrong_arguments_are_refused(arguments, message, site_run, call, new_row
 
 
 def test_without_a_method_the_advised_model_predicts(site_run, call, new_rows, tmp_path):
-    advised = models_of_sites(read_summary(site_run.folder))["Ulm"]
+    advised = models_of_sites(read_record(site_run.folder))["Ulm"]
     assert not advised.against
     outcome = predict(call, site_run, "--site", "Ulm", cwd=tmp_path)
     assert outcome.code == 0
@@ -215,7 +215,7 @@ def test_predictions_name_their_run(site_run, call, new_rows, tmp_path):
                    cwd=tmp_path)
     assert outcome.code == 0
     origin = read_sealed(tmp_path / "predictions.csv.json", "")
-    assert origin["digest_of_run"] == read_summary(site_run.folder)["methods"]["alone"]["digest"]
+    assert origin["digest_of_run"] == read_record(site_run.folder).plain()["methods"]["alone"]["digest"]
     assert origin["files"] == file_digests(tmp_path, ["predictions.csv"])
     assert (origin["method"], origin["site"], origin["rows"]) == ("alone", "Ulm", "new.csv")
 

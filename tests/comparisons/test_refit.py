@@ -1,6 +1,7 @@
 """Methods that are trained again on all rows: oracles, decisions, the folder, and what uses it."""
 
 import shutil
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -13,9 +14,12 @@ import resolvent as rv
 from resolvent.comparisons.after import refit_folder
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted, plan_refit
+from resolvent.comparisons.judgement.advice import FederationAdvice, SiteAdvice, SiteEvidence
+from resolvent.comparisons.judgement.site_judgement import SiteFacts, SiteJudgement
 from resolvent.comparisons.runs.load import load_start
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import DataRecord, MethodRecord, RunRecord, read_record
 from resolvent.data.files.digests import SEAL, read_sealed, write_sealed
+from resolvent.predict.intervals import Interval
 from resolvent.tables.party_tables import from_frame
 
 
@@ -41,14 +45,22 @@ def all_rows():
     return from_frame(visits().drop(columns="patient"), "hospital", "outcome", missing="impute", validation=0, test=0)
 
 
-SUMMARY = {
-    "methods": {"alone": {}, "FedAvg": {}, "Fed+": {}}, "alone": "alone", "score": "accuracy", "higher_is_better": True,
-    "federation": {"method": "FedAvg", "about": "FedAvg"}, "baseline": "majority class",
-    "data": {"parties": ["a", "b"], "train": [30, 10]},
-    "sites": [{"name": "a", "advice": {"use": "FedAvg", "model": "shared"}, "evidence": {"FedAvg": {"shared": []}},
-               "losses": {"alone": 0.6, "FedAvg": 0.5, "Fed+": 0.5, "majority class": 0.7}},
-              {"name": "b", "advice": {"use": "alone", "model": "alone"}, "evidence": {"FedAvg": {"shared": []}},
-               "losses": {"alone": 0.5, "FedAvg": 0.9, "Fed+": 0.6, "majority class": 0.7}}]}
+def judged(party, name, use, **losses):
+    """A site that should use its own model or its personal one of FedAvg, and the losses of the methods there."""
+    nothing = Interval(0.0, 0.0, 0.0)
+    answer, model = ("stay alone", "alone") if use == "alone" else ("join", "shared")
+    advice = SiteAdvice(answer, "expected gain", model, 0.9, nothing, nothing, None, 0.0)
+    facts = SiteFacts(losses=losses | {"majority class": 0.7}, evidence={"FedAvg": {"shared": SiteEvidence(0, 1, 9)}})
+    return SiteJudgement(party, name, 9, 0, {}, {}, advice, facts=facts)
+
+
+SITES_OF_RECORD = [judged(0, "a", "FedAvg", **{"alone": 0.6, "FedAvg": 0.5, "Fed+": 0.5}),
+                   judged(1, "b", "alone", **{"alone": 0.5, "FedAvg": 0.9, "Fed+": 0.6})]
+RECORD = RunRecord(
+    seed=0, seeds=[0], finding="", score="accuracy", split="test", higher_is_better=True, alone="alone", level=None,
+    baseline="majority class", federation=FederationAdvice("FedAvg", "FedAvg", (), {}, 0.0, ()),
+    data=DataRecord("", ["a", "b"], [30, 10]), sites=SITES_OF_RECORD,
+    methods={label: MethodRecord({}) for label in ("alone", "FedAvg", "Fed+")})
 
 
 def curves(*scores, method="FedAvg"):
@@ -68,7 +80,7 @@ def test_a_refit_is_the_training_on_all_rows_and_follows_the_decisions(run):
     """The oracle is ``simulate`` with data of which no row is held out."""
     decide(run, Essen="alone", Ulm="alone")
     plan = refit_run(run)
-    chosen = read_summary(run)["federation"]["about"]
+    chosen = read_record(run).federation.about
     assert plan.use == {site: "alone" if site in ("Essen", "Ulm") else chosen for site in plan.use}
     data, solver = all_rows(), rv.SGD(0.1, epochs=2)
     algorithms = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver), "FedAvg+": rv.fedavg_plus(solver, sigma=0.5)}
@@ -115,42 +127,42 @@ def test_the_number_of_rounds_has_the_best_pooled_validation_score():
         (curves(([0, 1, 1, 1], [np.nan] * 4)), 2),  # site b has no validation rows
         (pd.concat([curves(([0, 1, 2, 3],) * 2).assign(split="train"), curves(([np.nan] * 4,) * 2)]), 6)]
     for metrics, rounds in cases:
-        assert plan_refit({**SUMMARY, "sites": []}, metrics).rounds == {"FedAvg": rounds}
+        assert plan_refit(replace(RECORD, sites=[]), metrics).rounds == {"FedAvg": rounds}
     both = pd.concat([cases[0][0], cases[1][0].assign(method="alone")])
-    assert plan_refit({**SUMMARY, "higher_is_better": False}, both).rounds == {"alone": 4, "FedAvg": 2}
-    assert plan_refit(SUMMARY, both, rounds=7).rounds == {"alone": 7, "FedAvg": 7}
+    assert plan_refit(replace(RECORD, higher_is_better=False), both).rounds == {"alone": 4, "FedAvg": 2}
+    assert plan_refit(RECORD, both, rounds=7).rounds == {"alone": 7, "FedAvg": 7}
 
 
 def test_a_plan_follows_the_decisions():
-    metrics = pd.concat([curves(([0, 1, 2, 3],) * 2, method=label) for label in SUMMARY["methods"]])
-    assert plan_refit(SUMMARY, metrics) == ("FedAvg", {"alone": 6, "FedAvg": 6}, {"a": "FedAvg", "b": "alone"}, (), {})
-    assert plan_refit(SUMMARY, metrics, "Fed+").use == {"a": "Fed+", "b": "alone"}  # at b it is worse than alone
-    assert plan_refit(SUMMARY, metrics, "alone").use == {"a": "alone", "b": "alone"}
-    undecided = {"name": "b", "advice": None, "losses": {}}
-    assert plan_refit({**SUMMARY, "sites": [undecided]}, metrics).use == {"a": "FedAvg", "b": "FedAvg"}
-    mixed = [{**site, "advice": {"use": "FedAvg", "model": "shared"}, "evidence": {
-        "FedAvg": {"shared": [], "personal": []}}} for site in SUMMARY["sites"][:1]]
-    assert plan_refit({**SUMMARY, "sites": mixed}, metrics).shared == ("a",)
+    metrics = pd.concat([curves(([0, 1, 2, 3],) * 2, method=label) for label in RECORD.methods])
+    assert plan_refit(RECORD, metrics) == ("FedAvg", {"alone": 6, "FedAvg": 6}, {"a": "FedAvg", "b": "alone"}, (), {})
+    assert plan_refit(RECORD, metrics, "Fed+").use == {"a": "Fed+", "b": "alone"}  # at b it is worse than alone
+    assert plan_refit(RECORD, metrics, "alone").use == {"a": "alone", "b": "alone"}
+    undecided = SiteJudgement(1, "b", 9, 0, {}, {})
+    assert plan_refit(replace(RECORD, sites=[undecided]), metrics).use == {"a": "FedAvg", "b": "FedAvg"}
+    evidence = {"FedAvg": dict.fromkeys(("shared", "personal"), SiteEvidence(0, 1, 9))}
+    mixed = [SITES_OF_RECORD[0]._replace(facts=SITES_OF_RECORD[0].facts._replace(evidence=evidence))]
+    assert plan_refit(replace(RECORD, sites=mixed), metrics).shared == ("a",)
     with pytest.raises(rv.InputError, match=r"chose no method.*--method, such as 'FedAvg'"):
-        plan_refit({**SUMMARY, "sites": [], "federation": None}, metrics)
+        plan_refit(replace(RECORD, sites=[], federation=None), metrics)
     with pytest.raises(rv.InputError, match=r"no method 'FedAv'.*FedAvg"):
-        plan_refit(SUMMARY, metrics, "FedAv")
+        plan_refit(RECORD, metrics, "FedAv")
 
 
 def test_a_model_that_is_worse_than_no_training_needs_an_explicit_option():
     """At b everything is worse than the majority class: no model is written, unless the user says so."""
-    metrics = pd.concat([curves(([0, 1, 2, 3],) * 2, method=label) for label in SUMMARY["methods"]])
-    worse = {**SUMMARY["sites"][1], "losses": {"alone": 0.8, "FedAvg": 0.9, "Fed+": 0.9, "majority class": 0.7}}
-    summary = {**SUMMARY, "sites": [SUMMARY["sites"][0], worse]}
-    plan = plan_refit(summary, metrics)
+    metrics = pd.concat([curves(([0, 1, 2, 3],) * 2, method=label) for label in RECORD.methods])
+    worse = judged(1, "b", "alone", **{"alone": 0.8, "FedAvg": 0.9, "Fed+": 0.9})
+    record = replace(RECORD, sites=[SITES_OF_RECORD[0], worse])
+    plan = plan_refit(record, metrics)
     assert plan.use == {"a": "FedAvg"}
     assert plan.against == {"b": "on its test rows the model is worse than the majority class (loss 0.8 against 0.7)"}
-    anyway = plan_refit(summary, metrics, anyway=True)
+    anyway = plan_refit(record, metrics, anyway=True)
     assert anyway.use == {"a": "FedAvg", "b": "alone"}
     assert anyway.against == plan.against
-    assert plan_refit(summary, metrics, "FedAvg", anyway=True).use == {"a": "FedAvg", "b": "FedAvg"}
+    assert plan_refit(record, metrics, "FedAvg", anyway=True).use == {"a": "FedAvg", "b": "FedAvg"}
     with pytest.raises(rv.InputError, match="no site has a model that is worth using: b: on its test rows"):
-        plan_refit({**summary, "data": {"parties": ["b"], "train": [10]}, "sites": [worse]}, metrics)
+        plan_refit(replace(record, data=DataRecord("", ["b"], [10]), sites=[worse]), metrics)
 
 
 @pytest.mark.when_changed
@@ -247,13 +259,13 @@ def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
 def test_a_run_does_not_start_from_a_model_that_has_seen_its_test_rows(run):
     before = rv.load(run, method="FedAvg")
     refit_run(run, "FedAvg", 3)
-    summary = read_sealed(run / "summary.json", "")
+    record = read_record(run)
     assert not np.allclose(rv.load(run, method="FedAvg").params["weight"], before.params["weight"])
     shutil.rmtree(run / "models" / "FedAvg-plus")
     shutil.rmtree(run / "models" / "alone")
-    summary["methods"] = {"FedAvg": summary["methods"]["FedAvg"]}
+    only = replace(record, methods={"FedAvg": record.methods["FedAvg"]})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("resolvent.comparisons.runs.summary.read_summary", lambda folder: summary)
+        patch.setattr("resolvent.comparisons.runs.load.read_record", lambda folder: only)
         same(load_start(run, None, is_private=False).params, before.params)
 
 
@@ -290,11 +302,12 @@ def test_a_damaged_refit_and_that_of_another_run_are_refused(run):
 
 
 def test_a_score_that_is_not_defined_at_a_site_is_stated_in_words(run):
-    summary = read_summary(run)
-    site = summary["sites"][0]
-    site["scores"]["FedAvg"][0] = None  # as of a balanced accuracy, if all test rows have one class
-    text = refit_folder.provenance(summary, None, "FedAvg", site["name"])
-    assert f"; accuracy not defined on its {site['test_rows']} test rows" in text
+    record = read_record(run)
+    site = record.sites[0]
+    # As of a balanced accuracy, if all test rows have one class.
+    site.scores["FedAvg"] = site.scores["FedAvg"]._replace(value=np.nan)
+    text = refit_folder.provenance(record, None, "FedAvg", site.name)
+    assert f"; accuracy not defined on its {site.test_rows} test rows" in text
 
 
 def test_a_run_that_an_earlier_version_judged_is_refused(run):
@@ -302,5 +315,5 @@ def test_a_run_that_an_earlier_version_judged_is_refused(run):
     for site in summary["sites"]:
         del site["advice"]
     write_sealed(run / "summary.json", {key: value for key, value in summary.items() if key != SEAL})
-    with pytest.raises(rv.InputError, match="an earlier version of resolvent, whose advice followed another rule"):
-        read_summary(run)
+    with pytest.raises(rv.InputError, match="was written by another version of resolvent: run the experiment again"):
+        read_record(run)

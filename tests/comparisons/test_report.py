@@ -16,8 +16,8 @@ import nightly
 from resolvent.comparisons.judgement.wording import advice_of, reason_text
 from resolvent.comparisons.pages import page_colours, svg_of
 from resolvent.comparisons.runs import figures
-from resolvent.comparisons.runs.report import write_report
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
+from resolvent.comparisons.runs.report import redraw_report
 from resolvent.simulator.record.plots import new_figure
 
 KINDS = ["a run", "hostile names", "all diverged", "one party"]
@@ -63,14 +63,14 @@ def folder(request, reports):
 
 
 def read(folder):
-    return (folder / "report.html").read_text("utf-8"), read_summary(folder)
+    return (folder / "report.html").read_text("utf-8"), read_record(folder).plain()
 
 
 @nightly.parametrize("kind", [*KINDS, *NIGHTLY])
 def test_same_files_give_the_same_bytes(kind, reports):
     folder = reports[kind]
     first = (folder / "report.html").read_bytes()
-    write_report(folder)
+    redraw_report(folder)
     assert (folder / "report.html").read_bytes() == first
     assert [p.name for p in folder.iterdir() if "partial" in p.name] == []
 
@@ -204,20 +204,21 @@ def test_gains_are_differences_to_training_alone(reports, finished):
 
 
 def test_decisions_come_first_and_agree_with_the_summary(reports):
-    text, summary = read(reports["a run"])
+    text, _ = read(reports["a run"])
+    record = read_record(reports["a run"])
     order = [text.index(f'id="{name}"') for name in ("decisions", "gains", "means", "scores")]
     assert order == sorted(order)
     table = re.search(r'<div id="decisions">.*?</table>', text, re.DOTALL)[0]
     rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]
-    for row, site in zip(rows, summary["sites"], strict=True):
-        assert site["name"] in row
-        reason = reason_text(site, summary["federation"]["about"])
-        assert f'{advice_of(site["advice"])}<br><small class="reason">{reason}</small></td>' in row
-        assert ('class="few"' in row) == site["has_few_rows"] == (site["test_rows"] < 20)
-    few = [site for site in summary["sites"] if site["has_few_rows"]]
+    for row, site in zip(rows, record.sites, strict=True):
+        assert site.name in row
+        reason = reason_text(site, record.federation.about)
+        assert f'{advice_of(site.advice)}<br><small class="reason">{reason}</small></td>' in row
+        assert ('class="few"' in row) == site.has_few_rows == (site.test_rows < 20)
+    few = [site for site in record.sites if site.has_few_rows]
     assert ('id="few"' in text) == bool(few)
     for site in few:
-        assert f"{site['name']} ({site['test_rows']} test rows)" in text
+        assert f"{site.name} ({site.test_rows} test rows)" in text
 
 
 def test_what_is_for_researchers_is_behind_a_fold(reports):

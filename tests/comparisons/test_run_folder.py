@@ -8,8 +8,8 @@ from folder_contents import contents, digests
 
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs import comparison_runs, report, runner
+from resolvent.comparisons.runs.record import read_record
 from resolvent.comparisons.runs.runner import run_experiment
-from resolvent.comparisons.runs.summary import read_summary
 from resolvent.errors import InputError
 
 
@@ -17,7 +17,7 @@ from resolvent.errors import InputError
 def plain(finished, monkeypatch, tmp_path):
     """The small experiment with two rounds, in an empty current folder, without the report."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report, "write_report", lambda folder: None)
+    monkeypatch.setattr(report, "write_report", lambda *arguments: None)
     return ExperimentFile.load(str(finished.yaml), ["rounds=2", "algorithms.FedAvg once more=fedprox"])
 
 
@@ -91,10 +91,10 @@ def test_old_run_stays_until_the_new_one_is_complete(plain, tmp_path, fails_midw
     assert "checkpoints/00/000000002/state.safetensors" in left
     assert "summary.json" not in left
 
-    folder, summary = run_experiment(plain, out, resume=True)  # the old content is removed now
+    folder, record = run_experiment(plain, out, resume=True)  # the old content is removed now
     assert folder == out
     assert "thesis.txt" not in contents(out)
-    assert read_summary(out) == summary
+    assert read_record(out).plain() == record.plain()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     assert fails_midway == ["alone", "FedAvg+keep", "alone", "FedAvg+keep", "FedProx 0", "FedAvg once more"]
 
@@ -115,14 +115,14 @@ def test_overwriting_replaces_old_and_unfinished_runs(plain, tmp_path):
 
 @pytest.mark.when_changed
 def test_failing_report_leaves_an_unfinished_run(plain, tmp_path, monkeypatch):
-    def fail(folder):
+    def fail(*arguments):
         raise OSError("no space left")
 
     monkeypatch.setattr(report, "write_report", fail)
     with pytest.raises(OSError, match="no space left"):
         run_experiment(plain, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["out.partial"]
-    monkeypatch.setattr(report, "write_report", lambda folder: None)
+    monkeypatch.setattr(report, "write_report", lambda *arguments: None)
     run_experiment(plain, tmp_path / "out", resume=True)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
@@ -140,8 +140,8 @@ def test_refusal_before_the_first_round_leaves_no_folder(plain, tmp_path, monkey
 def test_resume_without_a_run_starts_it_and_of_a_complete_run_shows_it(plain, tmp_path, monkeypatch):
     def resume(out=None, file=plain):
         said = []
-        folder, summary = run_experiment(file, out, resume=True, notify=said.append)
-        return str(folder), summary, said
+        folder, record = run_experiment(file, out, resume=True, notify=said.append)
+        return str(folder), record.plain(), said
 
     first = resume(tmp_path / "out")
     assert first[2] == [f"there is no unfinished run in {tmp_path / 'out'}: it starts from the beginning"]

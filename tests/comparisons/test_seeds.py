@@ -9,7 +9,7 @@ import pytest
 from folder_contents import digests
 
 import resolvent as rv
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.data.partition.splits import resplit
 from resolvent.simulator.engine.rounds import compiled_programs
 
@@ -60,7 +60,7 @@ def comparison():
 
 @pytest.mark.when_changed
 def test_a_file_and_a_program_give_the_same(folder, comparison, tmp_path):
-    summary = read_summary(folder / "runs" / "mine")
+    summary = read_record(folder / "runs" / "mine").plain()
     assert {m: list(facts["digests"]) for m, facts in summary["methods"].items()} == {
         m: [run.digest for run in runs] for m, runs in comparison.runs.items()}
     assert summary["seeds"] == [0, 1, 2]
@@ -68,7 +68,7 @@ def test_a_file_and_a_program_give_the_same(folder, comparison, tmp_path):
     frame = comparison.recommend()
     assert [site["advice"]["own"][0] for site in summary["sites"]] == pytest.approx(frame["own"].tolist())
     saved = comparison.save(tmp_path / "saved")
-    again = read_summary(saved)
+    again = read_record(saved).plain()
     assert again["sites"] == summary["sites"]
     assert again["means"] == summary["means"]
     assert rv.load(saved, method="FedAvg", site="Essen").predict(visits().head(3)).shape == (3,)
@@ -162,7 +162,7 @@ def test_runs_are_shown(folder, call):
     assert "What each site should do" in shown.out
     assert "majority" in shown.out
     assert json.loads(call("show", "runs/mine", "--format", "json",
-                           cwd=folder).out) == read_summary(folder / "runs" / "mine")
+                           cwd=folder).out) == read_record(folder / "runs" / "mine").plain()
     assert call("show", "mine.yaml", cwd=folder).out.startswith("data:")
     assert "there is no folder mine.yaml" in call("show", "mine.yaml", "--format", "json", cwd=folder).err
 
@@ -176,7 +176,7 @@ def test_runs_are_compared_on_the_same_rows(folder, call):
     together = json.loads(outcome.out)
     assert list(together["methods"]) == ["alone", "FedAvg", "slow"]  # FedAvg is the same in both
     assert together["alone"] == "alone"
-    mine = read_summary(folder / "runs" / "mine")
+    mine = read_record(folder / "runs" / "mine").plain()
     for site, of_mine in zip(together["sites"], mine["sites"], strict=True):
         assert site["scores"]["FedAvg"] == of_mine["scores"]["FedAvg"]
         assert set(site["gains"]) == {"FedAvg", "slow", "majority class"}

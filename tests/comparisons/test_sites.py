@@ -12,9 +12,9 @@ from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.row_values import RowValues
+from resolvent.comparisons.judgement.site_judgement import plain_site
 from resolvent.comparisons.judgement.sites import judge_sites
 from resolvent.comparisons.judgement.verdict import judge
-from resolvent.comparisons.runs.summary import plain_site
 from resolvent.errors import InputError
 from resolvent.federation.protocol.judgement import join_judgements, read_judgement
 from resolvent.problem.metrics import F1, ROCAUC, AveragePrecision, BalancedAccuracy, from_function
@@ -42,8 +42,9 @@ def of_rows(values, party, score="accuracy", *, higher=True, row=None, seed=None
                      "rows" if classes is None else "classes", classes, labels=np.full(n, np.nan),
                      models={(m, "loss"): (2.0 - v if higher else v) for m, v in values.items()})
     metrics = pd.DataFrame(columns=["method", "round", "party", "split", "metric", "value", "seed"])
-    return Evidence(score, "test", higher, tuple(values), "alone", [f"site {k}" for k in range(party.max() + 1)],
-                    metrics, (0,), rows, decides=True)
+    return Evidence(score=score, split="test", higher_is_better=higher, methods=tuple(values), alone="alone",
+                    parties=[f"site {k}" for k in range(party.max() + 1)], metrics=metrics, seeds=(0,), rows=rows,
+                    decides=True)
 
 
 def rows_with(correct, n):
@@ -352,7 +353,7 @@ def test_scores_of_several_seeds_alone_are_paired():
     """Prices have no rows: the interval is Student's over the seeds, of differences."""
     values = {"alone": np.arange(5.0)[None, :, None], "A": np.arange(5.0)[None, :, None] + 0.1}
     made = evidence(values, seeds=range(5), score="wealth")
-    without = Evidence("wealth", "test", True, made.methods, "alone", made.parties, made.metrics, made.seeds)
+    without = replace(made, rows=None, decides=False)
     site, = judge(without).sites.sites
     assert site.advice.answer == "join"
     assert site.gains["A"] == pytest.approx((0.1, 0.1, 0.1))
@@ -363,7 +364,7 @@ def test_recommendations_need_training_alone_and_intervals():
     with pytest.raises(InputError, match=r"add rv\.local"):
         judge(evidence({"A": rows_with(3, 9)}, alone=None)).recommendations()
     made = evidence({"alone": rows_with(3, 9), "A": rows_with(3, 9)})
-    without = Evidence("accuracy", "test", True, made.methods, "alone", made.parties, made.metrics, (0,))
+    without = replace(made, rows=None, decides=False)
     with pytest.raises(InputError, match="several seeds"):
         judge(without).recommendations()
 

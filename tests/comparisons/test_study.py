@@ -126,11 +126,11 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_the_level_says():
     for _ in range(repeats):
         values = {m: (rng.uniform(size=200) < 0.7).astype(float) for m in ("A", "B")}
         rows = RowValues(np.zeros(200, int), np.repeat([0, 1], 100), np.arange(200), values)
-        evidence = Evidence("accuracy", "test", True, ("A", "B"), None, ["a", "b"], pd.DataFrame(), (0,), rows)
+        evidence = _of_two(rows)
         rejected += differences(evidence)["p"].iloc[0] < 0.05
     assert rejected <= 8
     better = RowValues(rows.seed, rows.party, rows.row, {"A": np.ones(200), "B": values["B"]})
-    shown = differences(Evidence("accuracy", "test", True, ("A", "B"), None, ["a", "b"], pd.DataFrame(), (0,), better))
+    shown = differences(_of_two(better))
     assert shown["p"].iloc[0] < 0.01
     assert shown["low"].iloc[0] > 0
 
@@ -148,12 +148,19 @@ def test_ranks_are_those_of_demsar():
     assert np.isnan(rank_methods(scores.iloc[:1], higher_is_better=True).critical_difference)
 
 
+def _of_two(rows):
+    """The measurements of methods A and B at sites a and b."""
+    return Evidence(score="accuracy", split="test", higher_is_better=True, methods=("A", "B"), alone=None,
+                    parties=["a", "b"], metrics=pd.DataFrame(), seeds=(0,), rows=rows)
+
+
 def evidence_of(curves, *, score="accuracy", higher=True, parties=1):
     """The measurements of {method: score by round}, with the parties k = 0, 1, ... at 1/(k + 1) of the score."""
     rows = [(m, 0, r, k, "test", score, v / (k + 1)) for m, values in curves.items() for r, v in enumerate(values)
             for k in range(parties)]
     metrics = pd.DataFrame(rows, columns=["method", "seed", "round", "party", "split", "metric", "value"])
-    return Evidence(score, "test", higher, tuple(curves), None, [f"site {k}" for k in range(parties)], metrics, (0,),
+    return Evidence(score=score, split="test", higher_is_better=higher, methods=tuple(curves), alone=None,
+                    parties=[f"site {k}" for k in range(parties)], metrics=metrics, seeds=(0,),
                     traffic=dict.fromkeys(curves, 300.0))
 
 

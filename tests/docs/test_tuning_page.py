@@ -9,7 +9,7 @@ import pytest
 
 from docs.visits import visits
 from resolvent import cli
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def test_commands_of_the_page(tmp_path, monkeypatch, capsys):
     for command in re.findall(r"^resolvent (.*?)(?:\s+#.*)?$", page, re.MULTILINE):
         monkeypatch.setattr(sys, "argv", ["resolvent", *command.split()])
         cli.main()
-    assert read_summary(tmp_path / "runs" / "mine")["score"] == "roc_auc"
+    assert read_record(tmp_path / "runs" / "mine").plain()["score"] == "roc_auc"
     assert "FedProx: solver.learning_rate = " in capsys.readouterr().out
     table = pd.read_csv(tmp_path / "runs" / "tuned" / "trials.csv")
     assert table["method"].value_counts().to_dict() == {"alone": 8, "FedAvg": 8, "FedProx": 8}

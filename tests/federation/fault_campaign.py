@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 import psutil
 
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.federation.engines.processes import free_port
 
 SITES = ("aachen", "berlin")
@@ -149,7 +149,7 @@ class Campaign:
 
     def outcome(self, out, before):
         """Digests of the server's states, and the bytes of the models of both sites."""
-        digests = [m["digest"] for m in read_summary(self.folder / out)["methods"].values()]
+        digests = [m["digest"] for m in read_record(self.folder / out).plain()["methods"].values()]
         models = []
         for site in SITES:
             (run,) = {p.parent for p in (self.folder / "kits" / site / "runs").glob("*/encoding.json")} - before

@@ -9,7 +9,7 @@ import pandas as pd
 
 from resolvent import load
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.data.partition.splits import join_splits
 from resolvent.federation.lead.lead import federate
 from resolvent.federation.lead.refit import RefitOrder, refit_federation
@@ -86,7 +86,7 @@ def check_refit(folder, kits, note):
     assert data.sizes().sum() == len(table)
     expected = simulate(order.experiment.algorithm("Scaffold"), order.experiment.model(encoding), data,
                         rounds=order.plan.rounds["Scaffold"], progress=False)
-    fitted = [load(kits[site] / "runs" / read_summary(run)["run"], method="Scaffold", site=site) for site in SITES]
+    fitted = [load(kits[site] / "runs" / read_record(run).run, method="Scaffold", site=site) for site in SITES]
     for model in (load(run, method="Scaffold"), *fitted):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), model.params, expected.server_model)
     assert all(f"trained on all {rows} rows of {site}" in model.provenance

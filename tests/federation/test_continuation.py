@@ -18,7 +18,7 @@ import pytest
 import nightly
 from federation.harness import EXPERIMENT, SITES, Consortium, lead_note, left, limits, signed
 from resolvent.cli.federation_events import federation_observer
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.engines.nvflare.lead import JobProgress, JobState
@@ -191,7 +191,7 @@ def undisturbed(tmp_path_factory):
     consortium = Federation(tmp_path_factory.mktemp("undisturbed") / "federation")
     job = signed(FederationJob("mine", consortium.experiment.text, SITES))
     assert consortium.serve(job, consortium.folder / "out") == {"status": "complete"}
-    return read_summary(consortium.folder / "out")["methods"]["Scaffold"]["digests"]
+    return read_record(consortium.folder / "out").plain()["methods"]["Scaffold"]["digests"]
 
 
 def is_work(message, first=0):
@@ -302,8 +302,8 @@ def test_a_run_that_has_stopped_continues(engine, stop, federation, undisturbed)
             with pytest.raises(FederationEndedError, match=reason):
                 federation.federate(engine)
     federation.is_lost = Disturbed.is_lost
-    summary = federation.federate(engine)
-    assert summary["methods"]["Scaffold"]["digests"] == undisturbed
+    record = federation.federate(engine)
+    assert record.methods["Scaffold"].digests == undisturbed
     assert (federation.folder / "out" / "report.html").is_file()
 
 

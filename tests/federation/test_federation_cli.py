@@ -19,7 +19,7 @@ from resolvent.cli import lead as commands
 from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs import report
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines import processes
 from resolvent.federation.engines.nvflare.jobs import job_text, read_job_text, write_job
@@ -79,7 +79,7 @@ def test_models_are_those_of_the_simulation(complete):
 
 def test_the_lead_gets_a_run_folder_and_every_site_a_model_that_predicts(complete, tmp_path):
     consortium, events = complete
-    summary = read_summary(consortium.folder / "out")
+    summary = read_record(consortium.folder / "out").plain()
     assert summary["data"]["parties"] == list(SITES)
     assert sum(summary["data"]["train"]) < 70
     assert summary["methods"]["FedAvg"]["bytes"]["up"] > 0
@@ -123,9 +123,9 @@ def test_a_killed_server_continues_with_the_same_result(complete, tmp_path, monk
     assert stopped["status"] == "stopped"
     assert stopped["message"].startswith("aachen has not stored its models of FedAvg: refused (storage): ")
     assert consortium.serve()["status"] == "complete"
-    assert read_summary(consortium.folder / "out")["data"]["notes"] == []
+    assert read_record(consortium.folder / "out").data.notes == []
     assert {"event": "start", "method": "FedAvg", "resumed": 2, "rounds": 3} in events
-    first, second = (read_summary(c.folder / "out")["methods"] for c in (whole, consortium))
+    first, second = (read_record(c.folder / "out").plain()["methods"] for c in (whole, consortium))
     assert [m["digest"] for m in first.values()] == [m["digest"] for m in second.values()]
     for file in ("parties.safetensors", "server.safetensors"):
         parts = [(c.folder / "aachen" / "mine-1" / "models" / "FedAvg" / file).read_bytes()
@@ -173,7 +173,7 @@ def test_scores_stay_at_sites_that_withhold_them(tmp_path):
     text = EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", "[local]").replace("rounds: 3", "rounds: 1")
     assert Consortium(tmp_path, files, text).serve(observe=events.append)["status"] == "complete"
     assert all(e["mean"] is None and e["withheld"] == list(SITES) for e in events if e["event"] == "scores")
-    assert "No site lets its scores out" in read_summary(tmp_path / "out")["finding"]
+    assert "No site lets its scores out" in read_record(tmp_path / "out").finding
 
 
 @pytest.mark.when_changed
@@ -335,9 +335,9 @@ def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeyp
     monkeypatch.setattr(federation_watchdog, "_RECONNECT", 0.0)
     notes, out, with_note = [], tmp_path / "runs" / "mine", []
     write_report = report.write_report
-    monkeypatch.setattr(report, "write_report", lambda folder: with_note.append((folder / "job.json").is_file()) or
-                        write_report(folder))
-    summary = federate(lead_note(engine="nvflare"), consortium.experiment, out, consortium.job(),
+    monkeypatch.setattr(report, "write_report", lambda folder, *run: with_note.append(
+        (folder / "job.json").is_file()) or write_report(folder, *run))
+    record = federate(lead_note(engine="nvflare"), consortium.experiment, out, consortium.job(),
                        lambda event: None, notify=notes.append)
     assert len(session.jobs) == 3
     assert len({job.run for job in session.jobs}) == 1
@@ -347,7 +347,7 @@ def test_the_lead_starts_a_stopped_job_again_with_the_same_run(tmp_path, monkeyp
     assert "(FINISHED:ABORTED: it was stopped)" in notes[2]
     assert with_note == [True]  # a command that ends while it writes the report can be continued
     assert (out / "report.html").is_file()
-    assert summary["rounds"] == 3
+    assert record.rounds == 3
     assert not (out / "job.json").exists()
 
 

@@ -13,7 +13,7 @@ from federation.harness import EXPERIMENT, SITES, SOLVER, Consortium, FakeSessio
 from resolvent import load
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_folder import RefitFolder
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.data.partition.splits import join_splits
 from resolvent.errors import InputError
 from resolvent.federation.lead import refit as federation_refit
@@ -120,7 +120,7 @@ def test_a_site_without_the_run_and_wrong_orders_are_refused(consortium):
 
 
 def test_the_rounds_of_a_refit_are_those_of_the_best_validation_score(complete):
-    metrics, summary = complete.metrics(), read_summary(complete.folder / "out")
+    metrics, summary = complete.metrics(), read_record(complete.folder / "out").plain()
     order = RefitOrder(complete.folder / "out")
     for label, rounds in order.plan.rounds.items():
         rows = metrics[(metrics["method"] == label) & (metrics["metric"] == summary["score"])

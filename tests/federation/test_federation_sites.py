@@ -12,10 +12,11 @@ from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.held_out_rows import HeldOutRows
 from resolvent.comparisons.after.run_rows import rows_of_run
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.judgement.site_judgement import plain_site
 from resolvent.comparisons.runs.comparison import Comparison
 from resolvent.comparisons.runs.comparison_runs import compare_file
 from resolvent.comparisons.runs.load import load
-from resolvent.comparisons.runs.summary import plain_site, read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.engines.nvflare.lead import JobState
@@ -54,8 +55,8 @@ def test_a_site_judges_the_methods_as_a_simulation_does(judged):
     """
     consortium, comparison = judged
     simulated = {site.name: plain_site(site) for site in comparison.verdict.sites.sites}
-    at_lead = read_summary(consortium.folder / "out")["sites"]
-    at_sites = [read_summary(consortium.folder / site / "mine-1")["sites"] for site in SITES]
+    at_lead = read_record(consortium.folder / "out").plain()["sites"]
+    at_sites = [read_record(consortium.folder / site / "mine-1").plain()["sites"] for site in SITES]
     assert [site["name"] for site in at_lead] == ["aachen"]
     for mine in (*at_lead, *(site for sites in at_sites for site in sites)):
         like = simulated[mine["name"]]
@@ -73,7 +74,7 @@ def test_a_site_judges_the_methods_as_a_simulation_does(judged):
 
 def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
     consortium, comparison = judged
-    summary = read_summary(consortium.folder / "out")
+    summary = read_record(consortium.folder / "out").plain()
     assert summary["seeds"] == [0, 1]
     assert all(len(method["digests"]) == 2 for method in summary["methods"].values())
     keys = ["method", "seed", "round", "party", "split", "metric"]
@@ -129,7 +130,7 @@ def test_a_site_that_has_changed_its_table_is_refused(judged, tmp_path):
     {"rarest_class": "none"}, {"gains": None}, {"variances": {"FedAvg": -1e-9}}, {"variances": [1.0]},
     {"variances": {"FedAvg": "wide"}}])
 def test_a_judgement_that_is_none_is_refused(judged, change):
-    valid = read_summary(judged[0].folder / "out")["sites"][0]
+    valid = read_record(judged[0].folder / "out").plain()["sites"][0]
     # The lead advises, by the evidence of all sites: what a site says of its own advice is not read.
     assert plain_site(read_judgement(valid, 0, "aachen", ["alone", "FedAvg"])) | {"advice": valid["advice"]} == valid
     with pytest.raises(InputError, match="the site sent no judgement"):
@@ -148,7 +149,7 @@ def test_a_site_joins_an_unfinished_run(tmp_path):
     assert {"event": "members", "method": "FedAvg", "round": 2, "joined": ["baden"], "left": []} in events
     rounds = [set(event["counted"]) for event in events if event["event"] == "round"]
     assert rounds == [{"aachen", "baden", "berlin"}] * 2
-    summary = read_summary(tmp_path / "out")
+    summary = read_record(tmp_path / "out").plain()
     assert summary["data"]["parties"] == ["aachen", "berlin", "baden"]
     judged = {site["name"]: site["scores"] for site in summary["sites"]}
     assert judged["baden"]["FedAvg"][0] is not None
@@ -164,7 +165,7 @@ def test_a_site_leaves_an_unfinished_run(tmp_path):
     outcome, events = consortium.serve_until(SITES)
     assert outcome == {"status": "complete"}
     assert {"event": "members", "method": "alone", "round": 3, "joined": [], "left": ["baden"]} in events
-    summary = read_summary(tmp_path / "out")
+    summary = read_record(tmp_path / "out").plain()
     assert [site["name"] for site in summary["sites"]] == [*SITES]
     assert summary["data"]["train"][1] > 0
 
@@ -182,7 +183,7 @@ def test_a_site_that_does_not_fit_leaves_the_run_as_it_is(tmp_path):
     consortium.files["baden"] = replace(consortium.files["baden"], limits=limits(min_cell=24))
     assert consortium.serve_until(("aachen", "baden", "berlin"))[0]["status"] == "refused"
     assert consortium.serve_until(SITES)[0] == {"status": "complete"}
-    assert read_summary(tmp_path / "out")["data"]["parties"] == [*SITES]
+    assert read_record(tmp_path / "out").data.parties == [*SITES]
 
 
 class ChangedSession(FakeSession):

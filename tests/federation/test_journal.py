@@ -18,7 +18,7 @@ import resolvent as rv
 from federation.harness import EXPERIMENT, LIMITS, SOLVER, Consortium, sent
 from federation.parts import Federation, limits, quadratic
 from resolvent.cli import site
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
@@ -294,7 +294,7 @@ def test_the_epsilon_of_a_private_method_is_in_the_ledger(tmp_path):
     assert consortium.serve() == {"status": "complete"}
     ledger = used(tmp_path / "berlin" / JOURNAL)
     solver = rv.solvers.DPSGD(0.1, batch_size=10, steps=2, noise_multiplier=4.0)
-    rows = read_summary(tmp_path / "out")["data"]["train"][1]
+    rows = read_record(tmp_path / "out").data.train[1]
     expected = rv.privacy.record_epsilons(rv.fedavg(solver), np.zeros(3), [rows], rounds=3, delta=1e-6)[0]
     assert ledger.usage().epsilon == pytest.approx(expected)
     assert expected < 2.5 < 2 * expected

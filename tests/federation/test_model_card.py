@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from shutil import copytree, ignore_patterns
 from types import SimpleNamespace
@@ -11,8 +12,8 @@ import pytest
 
 from federation.harness import SITES, Consortium, lead_note, lead_of
 from resolvent.cli import lead as commands
+from resolvent.comparisons.runs.record import read_metrics, read_record
 from resolvent.comparisons.runs.report import write_report
-from resolvent.comparisons.runs.summary import read_summary
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
 from resolvent.federation.lead.model_card import model_card, write_model_card
@@ -52,15 +53,16 @@ def card(tmp_path_factory):
     consortium = Consortium(folder)
     assert consortium.serve()["status"] == "complete"
     job, note = consortium.job(), lead_note(name="lead@example.org")
-    write_report(folder / "out")
-    write_model_card(folder / "out", job=job, lead=note.name, experiment=consortium.experiment, sign=note.sign)
+    run = read_record(folder / "out"), read_metrics(folder / "out")
+    write_report(folder / "out", *run)
+    write_model_card(folder / "out", *run, job=job, lead=note.name, experiment=consortium.experiment, sign=note.sign)
     return SimpleNamespace(consortium=consortium, job=job, folder=folder / "out",
                            content=json.loads((folder / "out" / "model-card.json").read_text("utf-8")))
 
 
 @pytest.mark.when_changed
 def test_the_figures_are_those_of_the_run(card):
-    summary, metrics = read_summary(card.folder), card.consortium.metrics()
+    summary, metrics = read_record(card.folder).plain(), card.consortium.metrics()
     content = card.content
     assert content["plan"]["digest"] == card.job.plan
     assert content["plan"]["sites"] == list(SITES)
@@ -179,11 +181,10 @@ def test_a_hostile_name_is_a_text_on_the_page():
     assert len({line.replace("\\|", "").count("|") for line in lines if line.startswith("|")} - {0}) <= 2
 
 
-def test_small_numbers_of_rows_are_not_named(card, tmp_path, monkeypatch):
-    summary = read_summary(card.folder)
-    changed = {**summary, "data": {**summary["data"], "test": [3, 0]}}
-    monkeypatch.setattr("resolvent.federation.lead.model_card.read_summary", lambda folder: changed)
-    rows = model_card(card.folder, None, "", None)["rows"]
+def test_small_numbers_of_rows_are_not_named(card):
+    record = read_record(card.folder)
+    changed = replace(record, data=replace(record.data, test=[3, 0]))
+    rows = model_card(card.folder, changed, read_metrics(card.folder), None, "", None)["rows"]
     assert [row["test"] for row in rows.values()] == ["fewer than 5", 0]
 
 

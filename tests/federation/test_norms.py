@@ -13,8 +13,8 @@ from algorithms.helpers import HUGE, Huge
 from federation.harness import EXPERIMENT, Growing, signed
 from federation.parts import Federation, check_trajectory, quadratic
 from resolvent.algorithms.participation import Full
-from resolvent.comparisons.runs.report import write_report
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
+from resolvent.comparisons.runs.report import redraw_report
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.reports import PhaseReport
@@ -79,7 +79,7 @@ def test_the_lead_reads_which_site_sent_a_huge_reply(tmp_path, method):
         site.close()
     assert outcome == {"status": "complete"}
     rounds = [event for event in events if event["event"] == "round"]
-    summary = read_summary(tmp_path / "out")
+    summary = read_record(tmp_path / "out").plain()
     if method != "fedavg":
         assert all(event["counted"] == [*THREE] for event in rounds[:1])
         return
@@ -91,6 +91,6 @@ def test_the_lead_reads_which_site_sent_a_huge_reply(tmp_path, method):
     norms = metrics[metrics["metric"] == "update_norm"].set_index(["round", "party"])["value"]
     assert len(norms) == 9
     assert all(np.isfinite(norms[t, k]) == (k != 1) for t, k in norms.index)
-    page = write_report(tmp_path / "out").read_text()
+    page = redraw_report(tmp_path / "out").read_text()
     assert "Norms of the sites" in page
     assert 'aria-label="FedAvg: norms of the updates"' in page

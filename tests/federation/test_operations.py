@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from federation.typed_commands import ENGINES, SITES, Federation, kill_all, table
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.federation.protocol.kits import kit_note
 
 pytestmark = [pytest.mark.nightly, ENGINES]
@@ -69,7 +69,7 @@ def test_a_site_that_is_started_late_takes_part(federation):
     federation.processes["celle"] = federation.start_site("celle")
     code, said = federation.outcome(process)
     assert code == 0, said
-    assert read_summary(federation.folder / "lead" / "runs" / "late")["data"]["parties"] == list(SITES)
+    assert read_record(federation.folder / "lead" / "runs" / "late").data.parties == list(SITES)
 
 
 def test_a_site_joins_between_two_rounds(federation):
@@ -158,7 +158,7 @@ def test_a_site_is_added_while_the_server_runs(engine, tmp_path_factory):
         parts.start_site("celle")
         code, said = parts.outcome(parts.begin("runs/added"))
         assert code == 0, said
-        assert read_summary(parts.folder / "lead" / "runs" / "added")["data"]["parties"] == list(SITES)
+        assert read_record(parts.folder / "lead" / "runs" / "added").data.parties == list(SITES)
 
 
 def test_twenty_sites(engine, tmp_path_factory):

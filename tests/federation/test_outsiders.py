@@ -13,7 +13,7 @@ import pytest
 
 from federation.harness import sent
 from federation.typed_commands import ENGINES, SITES, Federation, table
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 
 pytestmark = [pytest.mark.nightly, ENGINES]
 
@@ -50,7 +50,7 @@ def test_the_tutorial_is_typed_with_an_approval(federation):
     assert not (federation.folder / "celle" / "kit" / "runs" / "table.versions").exists()
     approve(federation)
     federation.federate("runs/hearts")
-    summary = read_summary(federation.folder / "lead" / "runs" / "hearts")
+    summary = read_record(federation.folder / "lead" / "runs" / "hearts").plain()
     assert summary["data"]["parties"] == list(SITES)
     (run,) = (p.parent for p in (federation.folder / "berlin" / "kit" / "runs").glob("*/encoding.json"))
     shutil.copy(federation.folder / "berlin" / "patients.csv", federation.folder / "berlin" / "new_patients.csv")

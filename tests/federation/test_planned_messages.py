@@ -13,7 +13,7 @@ import nightly
 import resolvent as rv
 from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, signed
 from resolvent.algorithms import keys
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
 from resolvent.federation.protocol.refusals import Refusal
@@ -103,7 +103,7 @@ def run_with(folder, text, transport, versions_of=None):
     for site in SITES if versions_of else ():
         shutil.copytree(versions_of / site / VERSIONS, folder / site / VERSIONS)
     assert consortium.serve(transport=transport) == {"status": "complete"}
-    return read_summary(folder / "out")["methods"]["FedProx"]["digest"]
+    return read_record(folder / "out").plain()["methods"]["FedProx"]["digest"]
 
 
 @nightly.parametrize("text", [TEXT, TEXT + SAMPLED], ids=["all parties", "a party in each round, with stragglers"])

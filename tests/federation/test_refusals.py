@@ -12,7 +12,7 @@ import pytest
 
 import nightly
 from federation.harness import EXPERIMENT, SITES, Consortium, limits, pooled_table, signed
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
@@ -215,7 +215,7 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
     assert outcome == {"status": "complete"}
     assert len(transport.left) > 20
     assert not any(SECRET.split()[0].encode() in bytes(data) for data in transport.left)
-    assert read_summary(tmp_path / "out")["data"]["notes"] == [
+    assert read_record(tmp_path / "out").data.notes == [
         "berlin has levels with fewer rows than its min_cell, in 'ward': in training these rows have no level"]
 
 
@@ -228,7 +228,7 @@ def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, test, spli
     assert consortium.serve()["status"] == "complete"
     metrics = consortium.metrics()
     assert {*metrics[(metrics["metric"] == "accuracy") & (metrics["party"] == 0)]["split"]} == splits
-    assert tuple(site["name"] for site in read_summary(tmp_path / "out")["sites"]) == judged
+    assert tuple(site["name"] for site in read_record(tmp_path / "out").plain()["sites"]) == judged
 
 
 def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):

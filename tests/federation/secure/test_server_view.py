@@ -10,7 +10,7 @@ import pytest
 from federation.harness import EXPERIMENT, SITES
 from federation.schema_tables import SETTINGS, pooled_table, site_tables
 from federation.secure_parts import SECURE, Certified
-from resolvent.comparisons.runs.summary import read_summary
+from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.requests import read_request
@@ -112,7 +112,7 @@ def test_the_means_that_the_server_learns_are_those_of_the_sites(tmp_path):
             mean = metrics[(metrics["method"] == label) & (metrics["metric"] == f"mean_{name}")
                            & (metrics["split"] == "test") & (metrics["round"] == 2)]
             np.testing.assert_allclose(mean["value"], [of_sites["value"].mean()], atol=1e-6)
-    summary = json.dumps(read_summary(tmp_path / "secure" / "out"))
+    summary = json.dumps(read_record(tmp_path / "secure" / "out").plain())
     assert "over the sites is alone" in summary
     assert "Secure sums hide that of each site" in summary
 

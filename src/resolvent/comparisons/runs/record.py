@@ -214,6 +214,9 @@ class RunRecord:
     def plain(self) -> dict[str, Any]:
         """The record as JSON can hold it."""
         content = {part.name: _plain(getattr(self, part.name)) for part in fields(self)}
+        for of_data in (content["data"], *content["methods"].values()):
+            for name in [name for name, value in of_data.items() if value in (None, "", []) and name != "notes"]:
+                del of_data[name]  # such as the digest at the lead, who has no samples
         content["sites"] = [plain_site(site) | {"advice": plain_advice(site.advice, self.use(site))}
                             for site in self.sites]
         if self.federation is not None:
