@@ -299,3 +299,23 @@ def test_the_page_fits_the_window_runs_nothing_and_loads_again(kind, width):
         browser.close()
     assert errors == []
     assert [url for url in requests if not url.startswith((address, "data:"))] == []
+
+
+def test_connections_that_send_nothing_do_not_keep_others_from_the_page(tmp_path):
+    """100 connections are open, half of them with a part of a request: the page answers."""
+    write_kit_note_in(tmp_path / "aachen", "site", "aachen")
+    note, idle = KitNote(tmp_path / "aachen"), []
+    with serving(("127.0.0.1", 0), lambda: site_view(note)) as url:
+        port = int(url.rstrip("/").rpartition(":")[2])
+        try:
+            for number in range(100):
+                idle.append(socket.create_connection(("127.0.0.1", port), timeout=600))
+                if number % 2:
+                    idle[-1].sendall(b"GET /status.json HTT")
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+            connection.request("GET", "/status.json")
+            assert json.loads(connection.getresponse().read())["name"] == "aachen"
+            connection.close()
+        finally:
+            for one in idle:
+                one.close()

@@ -135,8 +135,11 @@ def plans(kit: Kit) -> None:
 
     received = _plans_of(kit).all()
     for plan in received:
-        decision = f"{plan.decision} ({plan.reason})" if plan.reason else plan.decision
+        waits = plan.decision == "waiting"
+        decision = plan.decision if waits or not plan.reason else f"{plan.decision} ({plan.reason})"
         terminal.print_line(f"{plan.name}: {decision}; {plan.run} of {plan.lead}, received {plan.received}")
+        if waits:
+            terminal.print_line(f"  It waits, because {plan.reason}")
         applies = {**plan.applies, **plan.applies.get("limits", {})}
         terminal.print_line("  At this site: " + ", ".join(
             f"{name} {value}" for name, value in applies.items() if name != "limits" and value != {}))

@@ -128,7 +128,7 @@ class Journal:
             self._read_new(database)  # the process of an earlier job may have written
             entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": kind, "table": self.table,
                      "rows": self.rows, "lead": self._lead, "plan": self._plan, **facts}
-            content = json.dumps(entry, sort_keys=True, allow_nan=False)
+            content = json.dumps(entry, allow_nan=False)
             digest = _digest(key, self.head, content)
             database.execute("INSERT INTO entries VALUES (?, ?, ?)", (len(self.entries) + 1, content, digest))
             database.execute("COMMIT")
