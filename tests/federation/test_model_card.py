@@ -17,9 +17,10 @@ from resolvent.comparisons.runs.report import write_report
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
 from resolvent.federation.lead.model_card import model_card, write_model_card
-from resolvent.federation.protocol import kits
+from resolvent.federation.protocol import kits, results
 from resolvent.federation.protocol.cards import CARD_FORMATS, card_text, check_card, write_card
 from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.results import share_warnings
 
 
 def files_of(folder):
@@ -196,3 +197,16 @@ def test_the_card_of_a_run_without_a_plan(card, tmp_path, capsys):
     commands.card(tmp_path / "run")
     assert "model-card.html" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "model-card.json").read_text("utf-8"))["plan"] == {}
+
+
+def test_a_site_that_outweighs_all_others_is_in_the_warnings(card, monkeypatch):
+    """Of two sites one always has half; with secure sums no number of rows is known."""
+    sites = ("aachen", "berlin", "celle")
+    found = [share_warnings(sites[:len(train)], train) for train in ((30, 30, 60), (1, 99), (0, 0, 0))]
+    assert found == [[], [], []]
+    (line,) = share_warnings(sites, (20, 30, 1000))
+    assert line.startswith("celle says that it has 95 % of the training rows, so that it outweighs")
+    monkeypatch.setattr(results, "share_warnings", lambda sites, train: [f"{[*sites]} {[*train]}"])
+    assert card.consortium.serve(card.consortium.job(run="mine-2"), results="out-2")["status"] == "complete"
+    record = read_record(card.consortium.folder / "out-2")
+    assert f"{[*SITES]} {[*record.data.train]}" in record.warnings

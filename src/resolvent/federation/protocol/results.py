@@ -130,10 +130,28 @@ def write_run_folder(folder: Path, run: FederationRun) -> RunRecord:
     return write_record(folder, _record(run), files)
 
 
+def share_warnings(sites: Sequence[str], train: Sequence[int]) -> list[str]:
+    """A sentence about a site with more than half of the training rows of at least three sites.
+
+    The number of rows is what the site says. A mean follows such a site, and so do medians, whose majority is one of
+    weight.
+
+    Example:
+        >>> [line.partition(",")[0] for line in share_warnings(("aachen", "berlin", "celle"), (20, 30, 150))]
+        ['celle says that it has 75 % of the training rows']
+    """
+    if len(sites) < 3:
+        return []
+    return [f"{site} says that it has {rows / sum(train):.0%}".replace("%", " %") + " of the training rows, so that it "
+            "outweighs all other sites together: the mean follows it, and no median withstands it"
+            for site, rows in zip(sites, train, strict=True) if 2 * rows > sum(train)]
+
+
 def _record(run: FederationRun) -> RunRecord:
     experiment, bound, verdict = run.experiment, run.experiment.file.bound, run.verdict
-    warnings = [*run.warnings, *(line for label, sites in verdict.diverged.items()
-                                 if (line := divergences(label, sites, experiment.algorithm(label))) is not None)]
+    warnings = [*run.warnings, *share_warnings(run.sites, run.train),
+                *(line for label, sites in verdict.diverged.items()
+                  if (line := divergences(label, sites, experiment.algorithm(label))) is not None)]
     methods = {label: method_record(experiment.file.preset_of(label), verdict, label, method.runs,
                                     experiment.rounds_of(label)) for label, method in run.methods.items()}
     return record_of(
