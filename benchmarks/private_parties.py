@@ -52,11 +52,16 @@ def in_sums(method: rv.Algorithm, parties: int, noise: float) -> rv.Algorithm:
     return rv.combinators.FixedPointSums(private(method, parties, noise, noise="parties"), weighting="uniform")
 
 
+def plus(solver: rv.SGD) -> rv.Algorithm:
+    """Fed+ with nothing to set, whose parties choose on their validation samples."""
+    return rv.protected_fedplus(solver, rv.penalties.SquaredL2())
+
+
 METHODS: dict[str, Callable[[rv.SGD, int, float], rv.Algorithm]] = {
     "alone": lambda solver, parties, noise: rv.local(solver),
-    "Fed+, trusted server": lambda solver, parties, noise: private(rv.fedavg_plus(solver), parties, noise),
-    "Fed+, secure sums": lambda solver, parties, noise: in_sums(rv.fedavg_plus(solver), parties, noise),
-    "Fed+, local noise": lambda solver, parties, noise: private(rv.fedavg_plus(solver), parties, noise,
+    "Fed+, trusted server": lambda solver, parties, noise: private(plus(solver), parties, noise),
+    "Fed+, secure sums": lambda solver, parties, noise: in_sums(plus(solver), parties, noise),
+    "Fed+, local noise": lambda solver, parties, noise: private(plus(solver), parties, noise,
                                                                 noise="parties", noise_parties=1),
     "shared, secure sums": lambda solver, parties, noise: in_sums(rv.fedavg(solver), parties, noise),
 }

@@ -98,8 +98,10 @@ def _are_quoted(text: str) -> bool:
 
 
 def _is_regression(folder: Path) -> bool:
+    from resolvent.comparisons.regression.predictions import FILE
+
     try:
-        return (folder / "predictor.json").is_file()
+        return (folder / FILE).is_file()
     except OSError:  # such as a name that is too long: what reads a run says why
         return False
 
