@@ -163,7 +163,33 @@ def test_evidence_from_rows():
     assert found.covariance == pytest.approx(np.cov(np.transpose(pairs))[0, 1], rel=0.35)
     assert found.luck == pytest.approx(0.5 * math.sqrt(18) / 300 / base_loss(labels, kind="binary"))
     assert site_evidence(alone, model + np.inf, labels, kind="binary").gain == -math.inf
-    assert math.isnan(site_evidence(alone[:1], model[:1], labels[:1], kind="binary").gain)
+    assert math.isnan(site_evidence(alone[:9], model[:9], labels[:9], kind="binary").gain)
+    assert math.isfinite(site_evidence(alone[:10], model[:10], labels[:10], kind="binary").gain)
+    in_halves = site_evidence(alone, model, labels, kind="binary", base=2.0)
+    assert in_halves.gain == pytest.approx((alone - model).mean() / 2)
+
+
+def test_a_site_that_cannot_be_judged_is_in_no_mean():
+    few = SiteEvidence(math.nan, math.inf, 2)
+    with_few, without = (advise([Candidate("FedAvg", sites)]) for sites in ([*[GOOD] * 5, few], [GOOD] * 5))
+    assert (with_few.sites[-1].answer, with_few.sites[-1].settled_by) == ("unclear", "more test rows")
+    assert with_few.gain == pytest.approx(without.gain, rel=0.02)
+    assert with_few.values["FedAvg"] == pytest.approx(without.values["FedAvg"], rel=0.02)
+
+
+def test_the_unit_of_skill_is_of_all_labels_of_a_site():
+    """Sites with two test rows of one class: their entropy would be a third of the site's."""
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(40, 2)) for _ in range(3)]
+    y = [np.r_[np.zeros(19, int), np.ones(19, int), 1, 1] for _ in x]
+    data = rv.FederatedData.from_arrays(x, y, validation=0.0, test=[2, 2, 2])
+    solver = rv.SGD(0.1)
+    methods = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver)}
+    comparison = rv.compare(methods, rv.models.logistic(2, 2), data, rounds=2, progress=False)
+    for site, labels in zip(comparison.verdict.sites.sites, y, strict=True):
+        assert site.facts.unit == pytest.approx(base_loss(labels, kind="classes"))
+        assert site.advice.answer == "unclear"
+        assert site.facts.losses[comparison.verdict.baseline] == pytest.approx(math.log(2), rel=1e-6)
 
 
 def test_a_reversed_feature_and_a_reversed_site_are_named():

@@ -98,6 +98,29 @@ def test_noise_is_predicted_by_the_most_frequent_class_and_a_class_without_rows_
     np.testing.assert_allclose(jax.nn.softmax(model["bias"]), np.array([70, 30, 0.5]) / 100.5, rtol=1e-3)
 
 
+def test_a_class_without_rows_is_never_predicted_and_careful_training_beats_untuned_training():
+    """Sites with 2 to 73 training rows of five of ten classes, where the model is less certain of other rows."""
+    data = rv.datasets.digits(parties=30, classes_per_party=5, size_spread=1.0, outliers=1, test=0.4)
+    solver, model = rv.SGD(0.05, batch_size=20, epochs=2), rv.models.logistic(64, 10)
+    careful = rv.simulate(rv.careful_local(solver), model, data, rounds=1, progress=False)
+    models = careful.models_of(np.arange(30))
+    for k in range(30):
+        (_, y), (x, _) = data.party(k), data.party(k, "test")
+        logits = x.reshape(len(x), -1) @ np.asarray(models["weight"][k]).T + np.asarray(models["bias"][k])
+        seen = np.bincount(y, minlength=10) > 0
+        assert seen[logits.argmax(axis=1)].all()
+        odds = np.exp(logits[:, ~seen]) / np.exp(logits[:, seen]).sum(axis=1, keepdims=True)
+        assert odds.max(initial=0) <= 1.001 / (2 * len(y))
+
+    def last(result, metric):
+        table = result.metrics[(result.metrics["metric"] == metric) & (result.metrics["split"] == "test")]
+        return table[table["round"] == table["round"].max()]["value"].mean()
+
+    untuned = rv.simulate(rv.local(solver), model, data, rounds=60, progress=False)
+    assert last(careful, "accuracy") > last(untuned, "accuracy") + 0.01
+    assert last(careful, "loss") < last(untuned, "loss") - 0.2
+
+
 def test_careful_local_training_of_a_linear_model_is_solved_in_its_first_round():
     problem = problem_of(2)
     result = rv.simulate(rv.careful_local(rv.SGD(0.1)), problem, rounds=2, evaluate_every=1, progress=False)

@@ -16,7 +16,9 @@ It ends after two strengths that are worse than the best one before them. r is t
 momentum begins anew where it points uphill. Least squares needs one step. All folds make their steps together, roughly,
 and a strength starts from the solution of the one before it; the chosen one is then solved precisely.
 
-**Unseen classes.** A class without a row gets the probability of half a row; its intercept would be minus infinity.
+**Unseen classes.** The intercept of a class without a row would be minus infinity. It gets the largest one with which
+the class has at no input a probability above half a row, p/(1 - p) <= 1/(2n): with C seen classes, whose logits sum to
+zero, log sum_c exp(logit_c) is at least log C, and constant if W = 0. So an unseen class is never predicted.
 
 Source: Friedman, Hastie, Tibshirani, *Regularization Paths for Generalized Linear Models via Coordinate Descent*, 2010;
 Böhning, *Multinomial Logistic Regression Algorithm*, 1992, the bounds; O'Donoghue, Candès, *Adaptive Restart for
@@ -204,15 +206,13 @@ class _Rows:
         return total
 
     def with_unseen_classes(self, solution: Float[Array, "C p+1"]) -> Float[Array, "C p+1"]:
-        """The solution in which a class without a row has the probability of half a row."""
+        """The solution in which a class without a row has at most the probability of half a row."""
         is_seen, twice = self._classes[-1] > 0, 2.0 * self._oracle.samples
         if len(solution) > 1:
-            def log_sums(batch: Batch, model: Model) -> Array:
-                sums = jax.nn.logsumexp(self._logits(solution[None], batch, model)[0], axis=-1)
-                return jnp.sum(jnp.where(batch.mask, sums, 0))
-
-            mean: Array = self._oracle.total(log_sums, jnp.zeros((), self.dtype)) / self._oracle.samples
-            is_kept, intercepts = is_seen[:, None], jnp.full(len(solution), mean - jnp.log(twice))
+            intercept = solution[:, -1]
+            least = jnp.where(jnp.any(solution[:, :-1] != 0), jnp.log(jnp.sum(is_seen)),
+                              jax.nn.logsumexp(intercept, where=is_seen))
+            is_kept, intercepts = is_seen[:, None], jnp.full(len(solution), least - jnp.log(twice))
         else:
             is_kept, intercepts = jnp.all(is_seen), jnp.where(is_seen[1:], 1, -1) * jnp.log(twice + 1)
         unseen = jnp.zeros_like(solution).at[:, -1].set(intercepts)

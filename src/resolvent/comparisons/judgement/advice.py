@@ -5,8 +5,10 @@ This page is the whole rule. Nothing here reads a file, a report or a network.
 **Evidence.** A site has n rows, each predicted once by models that were trained without it. With l_i the loss of a
 model at row i (log loss, or squared error), a_i that of the site's own model *alone*, and B the loss of the best
 constant, the gain in skill is the mean of d_i = (a_i - l_i) / B. A gain of 0.1 removes a tenth of what the base rate
-leaves unexplained. The site also has the slope b of its labels on the shared model's linear predictor. Both come from
-the same rows and have a joint covariance (``site_evidence``).
+leaves unexplained. B is of all labels of the site, training rows included: the entropy of two test rows may be a tenth
+of it. The site also has the slope b of its labels on the shared model's linear predictor. Both come from the same rows
+and have a joint covariance (``site_evidence``). A site with fewer than 10 held-out rows is not judged: its answer is
+*unclear*, and it is in no mean over the sites.
 
 **Variance.** n_k v_k, the variance of a row, is shrunk to the median over the sites with the weight of 8 rows, because
 few rows say little about their own variance. Models of folds share rows: the variance of the mean is 1.2 times as large
@@ -60,6 +62,7 @@ answer is: not with rows of this kind.
 | constant | where it comes from |
 |---|---|
 | prior share of strangers 0.1, cost 2, veto at 0.2, slope 1/2, ten times the rows | stated policy, not estimated |
+| 10 rows of a judged site | stated policy: fewer rows do not show their own variance |
 | margin 0.01, scale 0.1 of a typical gain, t_4, 8 rows | as for all decisions of the library |
 | 0.5 and 1.5 for strangers | weak: reversed effects have gains of -0.2 to -2, and slopes about -1 |
 | 0.25 for slopes of one relation | effects that vary by a quarter from site to site |
@@ -88,6 +91,7 @@ from resolvent.predict.intervals import LEVEL, Interval
 __all__ = ["Candidate", "FederationAdvice", "SiteAdvice", "SiteEvidence", "advise", "base_loss", "site_evidence"]
 
 COST, MARGIN = 2.0, 0.01
+FEWEST_ROWS = 10  # held-out rows of a site that is judged
 _JOIN = 0.75
 _SCALE, _WIDE, _STRANGERS = 0.1, 0.5, 0.1
 _SLOPE_SPREAD, _STRANGE_SLOPES = 0.25, 1.5
@@ -174,6 +178,8 @@ class SiteAdvice(NamedTuple):
             return ""
         if self.reason == "not converged":
             return "more rounds"
+        if self.reason == "no evidence":
+            return "more test rows"
         if self.further_rows is None:
             return "not with rows of this kind"
         return f"about {self.further_rows:,} more row{'' if self.further_rows == 1 else 's'}"
@@ -186,8 +192,8 @@ class FederationAdvice(NamedTuple):
         method: the method to run; None if no site should join any.
         about: the method that the advice to the sites is about.
         sites: the advice to each site about this method; about the method of the largest value if no site should join.
-        values: method -> mean over the sites of the value.
-        gain: the expected mean gain over the sites, corrected for the choice of the method.
+        values: method -> mean over the sites that can be judged of the value.
+        gain: the expected mean gain over the sites that can be judged, corrected for the choice of the method.
         not_shared: [K] whether a site should not use the shared model of the method, if it has one.
     """
 
@@ -200,7 +206,7 @@ class FederationAdvice(NamedTuple):
 
 
 def site_evidence(alone: Array, model: Array, labels: Array, calibration: Calibration | None = None, *,
-                  kind: LabelKind, coefficients: int = 0) -> SiteEvidence:
+                  kind: LabelKind, coefficients: int = 0, base: float | None = None) -> SiteEvidence:
     """The evidence of one site from its held-out rows.
 
     Args:
@@ -210,12 +216,17 @@ def site_evidence(alone: Array, model: Array, labels: Array, calibration: Calibr
             loss of the model, in units of the loss of *alone*.
         calibration: of the shared model on the same rows.
         coefficients: number of coefficients that the site's own model estimates.
+        base: B, the loss of the best constant by all labels of the site; default: by the labels of these rows.
+
+    Returns:
+        The evidence; without a gain if there are fewer than 10 rows, which is not enough to judge a site.
     """
     n = len(alone)
-    base = float(np.abs(alone).mean()) if kind == "other" and n else base_loss(labels, kind=kind)
+    if base is None:
+        base = float(np.abs(alone).mean()) if kind == "other" and n else base_loss(labels, kind=kind)
     if n and not np.isfinite(model).all():
         return SiteEvidence(-math.inf, math.inf, n)
-    if n < 2 or not np.isfinite(alone).all() or not base > 0:
+    if n < FEWEST_ROWS or not np.isfinite(alone).all() or not base > 0:
         return SiteEvidence(math.nan, math.inf, n)
     gains = (np.asarray(alone, dtype=float) - model) / base
     _, counts = np.unique(labels, return_counts=True)
@@ -271,13 +282,15 @@ def advise(candidates: Sequence[Candidate], *, cost: float = COST, margin: float
     of_methods = {method: [part for c, part in judged if c.method == method]
                   for method in dict.fromkeys(c.method for c in candidates)}
     best = {method: _best_of_sites(parts) for method, parts in of_methods.items()}
-    values = {method: float(np.mean([site.worth for site in sites])) for method, sites in best.items()}
+    number = max(sum(any(not math.isnan(c.sites[k].gain) for c in candidates) for k in range(len(candidates[0].sites))),
+                 1)
+    values = {method: sum(site.worth for site in sites) / number for method, sites in best.items()}
     top = max(values, key=lambda method: values[method])
     chosen = next(m for m in values if _is_as_good(best[top], best[m], margin))
     sites = best[chosen]
     joins = [site for site in sites if site.advice.answer == "join"]
-    error = math.sqrt(sum(site.variance for site in joins)) / len(sites)
-    gain = sum(site.advice.expected.value for site in joins) / len(sites) - _largest_of(len(values)) * error
+    error = math.sqrt(sum(site.variance for site in joins)) / number
+    gain = sum(site.advice.expected.value for site in joins) / number - _largest_of(len(values)) * error
     shared = next((part for c, part in judged if c.method == chosen and c.model == "shared"), None)
     return FederationAdvice(chosen if joins else None, chosen, tuple(site.advice for site in sites), values,
                             gain if joins else 0.0, tuple(

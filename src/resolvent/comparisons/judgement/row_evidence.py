@@ -1,9 +1,10 @@
 """What the test rows of one site say about the models, for the advice.
 
 The decision's score is proper: the log loss, the squared error, or the loss that the model minimises, in units of the
-loss of the best constant at the site. Where training alone is worse than the predictions that need no training, gains
-are over these: a model that is worse than the majority class is never advised. With ``decide_by`` the score is the
-user's metric, in units of 1 for shares, otherwise of the metric of the predictions that need no training.
+loss of the best constant at the site, by all its labels. Where training alone is worse than the predictions that need
+no training, gains are over these: a model that is worse than the majority class is never advised. With ``decide_by``
+the score is the user's metric, in units of 1 for shares, otherwise of the metric of the predictions that need no
+training.
 """
 
 import math
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.advice import ModelKind, SiteEvidence, base_loss, site_evidence
+from resolvent.comparisons.judgement.advice import FEWEST_ROWS, ModelKind, SiteEvidence, site_evidence
 from resolvent.comparisons.judgement.calibration_slope import Calibration, calibration_slope
 from resolvent.comparisons.judgement.column_tests import opposite_columns
 from resolvent.comparisons.judgement.evidence import Evidence
@@ -60,9 +61,10 @@ def facts_of_site(rows: RowValues, evidence: Evidence, scores: Mapping[str, Inte
     columns = {method: found for (method, party), sums in rows.columns.items() if party == rows.party[0]
                and (found := opposite_columns(sums, names, tested))}
     reference = None if alone is None else values(alone, "loss")
+    base = math.nan if rows.base is None else float(rows.base[0])
     if reference is None or alone is None:
-        return SiteFacts(base_loss(labels, kind=rows.kind), losses, calibrations=shown, columns=columns)
-    base = base_loss(labels, kind=rows.kind) if rows.kind != "other" else float(np.abs(reference).mean())
+        return SiteFacts(base, losses, calibrations=shown, columns=columns)
+    base = float(np.abs(reference).mean()) if rows.base is None else base
     unit = _unit_of_metric(evidence, scores) if evidence.decides else base
     untrained = None if evidence.baseline is None else values(evidence.baseline, "loss")
     if untrained is not None and untrained.mean() < reference.mean() < np.inf:
@@ -82,7 +84,7 @@ def facts_of_site(rows: RowValues, evidence: Evidence, scores: Mapping[str, Inte
         if not is_same:
             kinds["personal"] = personal
         of_methods[method] = {model: site_evidence(reference, losses_of, labels, calibration, kind=rows.kind,
-                                                   coefficients=evidence.coefficients)
+                                                   coefficients=evidence.coefficients, base=base)
                               for model, losses_of in kinds.items()}
     return SiteFacts(unit, losses, of_methods, shown, columns)
 
@@ -109,7 +111,7 @@ def _unit_of_metric(evidence: Evidence, scores: Mapping[str, Interval]) -> float
 
 def _evidence_by_metric(gain: Interval, variance: float, unit: float, rows: int, calibration: Calibration | None,
                         differences: Values) -> SiteEvidence:
-    if math.isinf(gain.value) or not unit > 0 or not math.isfinite(gain.value):
+    if rows < FEWEST_ROWS or not unit > 0 or not math.isfinite(gain.value):
         return SiteEvidence(gain.value if gain.value == -math.inf else math.nan, math.inf, rows)
     evidence = SiteEvidence(gain.value / unit, variance / unit**2, rows)
     if calibration is None or not np.isfinite(differences).all():

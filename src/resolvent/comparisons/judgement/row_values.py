@@ -11,11 +11,12 @@ import numpy as np
 from jaxtyping import Array
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.advice import LabelKind
+from resolvent.comparisons.judgement.advice import LabelKind, base_loss
 from resolvent.comparisons.judgement.calibration_slope import winning_log_odds
 from resolvent.comparisons.judgement.column_tests import MOST_COLUMNS, ColumnSums, column_sums
-from resolvent.data.federated import FederatedData, Task
+from resolvent.data.federated import SPLITS, FederatedData, Task
 from resolvent.data.files.parquet import read_parquet
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.predict.party_predictions import PartyPredictions, predictions_of_parties
@@ -70,6 +71,7 @@ class RowValues:
         classes: [R] the class of the row; None if ``sampling`` is ``rows``.
         kind: what the labels are.
         labels: [R] class numbers or numbers; nan for other labels.
+        base: [R] loss of the best constant at the row's site, by all labels of the site; None for other labels.
         models: (method, quantity) -> [R], see ``Quantity``: what the advice reads of the models.
         columns: (method, party) -> the sums of the tests of the inputs of a linear model, of the first seed.
         column_names: the names of the inputs.
@@ -83,6 +85,7 @@ class RowValues:
     classes: NDArray[np.int64] | None = None
     kind: LabelKind = "other"
     labels: Values | None = None
+    base: Values | None = None
     models: Mapping[tuple[str, Quantity], Values] = field(default_factory=dict)
     columns: Mapping[tuple[str, int], ColumnSums] = field(default_factory=dict)
     column_names: tuple[str, ...] = ()
@@ -93,9 +96,10 @@ class RowValues:
         seed, party, row = (np.concatenate([getattr(p, name) for p in parts]) for name in _KEYS)
         classes = None if parts[0].classes is None else np.concatenate(
             [p.classes for p in parts if p.classes is not None])
-        labels = None if parts[0].labels is None else np.concatenate([p.labels for p in parts if p.labels is not None])
+        labels, base = (None if getattr(parts[0], name) is None else np.concatenate([getattr(p, name) for p in parts])
+                        for name in ("labels", "base"))
         return cls(seed, party, row, {m: np.concatenate([p.values[m] for p in parts]) for m in parts[0].values},
-                   parts[0].sampling, classes, parts[0].kind, labels,
+                   parts[0].sampling, classes, parts[0].kind, labels, base,
                    {key: np.concatenate([p.models[key] for p in parts]) for key in parts[0].models},
                    parts[0].columns, parts[0].column_names)
 
@@ -111,7 +115,7 @@ class RowValues:
             self.seed[index], self.party[index], self.row[index],
             {label: self.values[method][index] for method, label in names.items()}, self.sampling,
             None if self.classes is None else self.classes[index], self.kind,
-            None if self.labels is None else self.labels[index],
+            None if self.labels is None else self.labels[index], None if self.base is None else self.base[index],
             {(names[method], quantity): values[index] for (method, quantity), values in self.models.items()
              if method in names},
             {(names[method], party): sums for (method, party), sums in self.columns.items() if method in names},
@@ -141,7 +145,8 @@ class RowValues:
         """Write a Parquet file with the columns seed, party and row, and ``value METHOD`` for each method.
 
         A column named after ``sampling``, such as ``classes``, has the class of each row where intervals need it.
-        ``label KIND`` has the labels, and ``loss METHOD``, ``shared METHOD`` and so on what the advice reads.
+        ``label KIND`` has the labels, ``base`` the loss of the best constant at the site, and ``loss METHOD``, ``shared
+        METHOD`` and so on what the advice reads.
         """
         import pandas as pd
 
@@ -151,23 +156,32 @@ class RowValues:
         columns |= {f"value {method}": values for method, values in self.values.items()}
         if self.labels is not None:
             columns[f"label {self.kind}"] = self.labels
+        if self.base is not None:
+            columns["base"] = self.base
         columns |= {f"{quantity} {method}": values for (method, quantity), values in self.models.items()}
         pd.DataFrame(columns).to_parquet(path, index=False)
 
     @classmethod
     def read(cls, path: Path) -> "RowValues":
-        """Read a file that ``write`` wrote."""
+        """Read a file that ``write`` wrote.
+
+        Raises:
+            InputError: an earlier version wrote it, without the column ``base``.
+        """
         frame = read_parquet(path)
         seed, party, row = (frame[name].to_numpy(dtype=np.int64) for name in _KEYS)
         sampling: Sampling = next((name for name in _BY_CLASS if name in frame), "rows")
         classes = None if sampling == "rows" else frame[sampling].to_numpy(dtype=np.int64)
         columns = {c: frame[c].to_numpy(dtype=float) for c in frame.columns}
         kind: LabelKind = next((kind for kind in _KINDS if f"label {kind}" in columns), "other")
+        if kind != "other" and "base" not in columns:
+            raise InputError(f"{path} was written by an earlier version of resolvent, whose gains had another "
+                             "unit: run the experiment again")
         models = {(c.removeprefix(f"{quantity} "), quantity): values for c, values in columns.items()
                   for quantity in _QUANTITIES if c.startswith(f"{quantity} ")}
         return cls(seed, party, row, {c.removeprefix("value "): values for c, values in columns.items()
                                      if c.startswith("value ")}, sampling, classes, kind, columns.get(f"label {kind}"),
-                   models)
+                   columns.get("base"), models)
 
 
 class RunPredictions(NamedTuple):
@@ -176,6 +190,8 @@ class RunPredictions(NamedTuple):
     Attributes:
         parties: [P] ids of the parties with test rows.
         rows: for each of them the numbers of its test rows.
+        base: position of a party of this process -> loss of the best constant, by all its labels; empty for other
+            labels.
         methods: labels of the methods and of a baseline that needs no training.
         of_method: function from such a label to position of a party of this process -> predictions for its rows.
         of_shared: the same for the shared model of a method; None if the method has none.
@@ -187,6 +203,7 @@ class RunPredictions(NamedTuple):
     seed: int
     parties: NDArray[np.integer]
     rows: list[NDArray[np.integer]]
+    base: dict[int, float]
     methods: tuple[str, ...]
     of_method: Callable[[str], dict[int, Predictions]]
     of_shared: Callable[[str], dict[int, Predictions] | None]
@@ -229,12 +246,11 @@ def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | Non
     counts = [np.ones(len(p), bool) if is_repeated is None else ~is_repeated[p] for p in position]
     baseline = baseline_name(data, results)
     has_baseline = isinstance(model.loss, _PLAIN)
+    here = np.concatenate([view.positions for view in first.parties_view.sampled_parties(parties)]).tolist()
 
     def of_method(label: str) -> dict[int, Predictions]:
         if label == baseline:
-            local = np.concatenate([view.positions for view in first.parties_view.sampled_parties(parties)])
-            constant = _constant_predictions(data, parties[local], model.loss)
-            predictions = dict(zip(local.tolist(), constant, strict=True))
+            predictions = dict(zip(here, _constant_predictions(data, parties[here], model.loss), strict=True))
             train = predictions
         else:
             predictions = _predictions(results[label], parties, data)
@@ -257,10 +273,12 @@ def read_predictions(results: dict[str, Result], rows: NDArray[np.integer] | Non
             model.loss, data.party(int(parties[i]), _SPLIT)[0][counts[i]], p, results[label].server_model)
             for i, p in shared.items()}
 
+    has_base = label_kind(model.loss) != "other"
     return RunPredictions(
         first.seed, parties, [(p if rows is None else np.asarray(rows)[p])[c] for p, c in zip(
-            position, counts, strict=True)], (*results, *([baseline] if has_baseline else [])), of_method, of_shared,
-        of_columns, input_names(data), model.loss, data.task, first.parties_view.sum_over_processes)
+            position, counts, strict=True)], {i: _base_of(data, int(parties[i]), model.loss) for i in here if has_base},
+        (*results, *([baseline] if has_baseline else [])), of_method, of_shared, of_columns, input_names(data),
+        model.loss, data.task, first.parties_view.sum_over_processes)
 
 
 def measure_rows(runs: Sequence[RunPredictions], score: Score) -> RowValues:
@@ -285,6 +303,9 @@ def measure_rows(runs: Sequence[RunPredictions], score: Score) -> RowValues:
     values, models = dict[str, Values](), dict[tuple[str, Quantity], Values]()
     columns = dict[tuple[str, int], ColumnSums]()
     classes = labels = None
+    of_parties = np.zeros(len(sizes))
+    of_parties[list(first.base)] = list(first.base.values())
+    base = None if kind == "other" else first.total(np.repeat(of_parties, sizes))
     for label in first.methods:
         predictions = _joined([run.of_method(label) for run in runs])
         values[label] = collected(predictions, partial(_row_values, score=score, loss=first.loss))
@@ -302,7 +323,7 @@ def measure_rows(runs: Sequence[RunPredictions], score: Score) -> RowValues:
                 key = label, int(first.parties[i])
                 columns[key] = columns[key] + sums if key in columns else sums
     return RowValues(np.full(sizes.sum(), first.seed), np.repeat(first.parties, sizes).astype(np.int64),
-                     np.concatenate(rows), values, sampling, classes, kind, labels, models, columns,
+                     np.concatenate(rows), values, sampling, classes, kind, labels, base, models, columns,
                      first.column_names)
 
 
@@ -330,6 +351,12 @@ def label_kind(loss: Loss) -> LabelKind:
     if isinstance(loss, BinaryCrossEntropy):
         return "binary"
     return "classes" if isinstance(loss, CrossEntropy) else "numbers" if isinstance(loss, SquaredError) else "other"
+
+
+def _base_of(data: FederatedData, party: int, loss: Loss) -> float:
+    """The loss of the best constant, by all labels of the party."""
+    labels = np.concatenate([data.party(party, split)[1] for split in SPLITS])
+    return base_loss(_of_one_number(labels), kind=label_kind(loss))
 
 
 def _shared_quantities(loss: Loss, kind: LabelKind) -> dict[Quantity, Callable[[list[Predictions]], Values]]:
@@ -449,7 +476,7 @@ def _predictions(result: Result, parties: NDArray[np.integer], data: FederatedDa
 
 
 def _constant_predictions(data: FederatedData, parties: NDArray[np.integer], loss: Loss) -> list[Predictions]:
-    """For each party the frequencies of the classes, or the mean, of its training labels."""
+    """For each party the mean of its training labels, or the shares of the classes, half a row for a missing one."""
     predictions = []
     for k in parties.tolist():
         train, labels = data.party(k)[1], data.party(k, _SPLIT)[1]
@@ -458,10 +485,11 @@ def _constant_predictions(data: FederatedData, parties: NDArray[np.integer], los
             mean = np.broadcast_to(np.mean(train, axis=0), labels.shape)
             predictions.append(Predictions(labels, mean, None, mean))
             continue
-        share = np.bincount(train.astype(np.int64), minlength=max(data.outputs, 2)) / len(train)
-        share = np.clip(share, 1e-6, 1)
+        counts = np.bincount(train.astype(np.int64), minlength=max(data.outputs, 2))
+        share = np.where(counts > 0, counts, 0.5)
+        share = share / share.sum()
         outputs = np.log(share) if isinstance(loss, CrossEntropy) else np.log(share[1] / share[0])
-        predictions.append(Predictions(labels, np.full(n, np.argmax(share)), np.tile(share / share.sum(), (n, 1)),
+        predictions.append(Predictions(labels, np.full(n, np.argmax(share)), np.tile(share, (n, 1)),
                                        np.tile(outputs, (n, *(1,) * np.ndim(outputs)))))
     return predictions
 
@@ -544,7 +572,8 @@ def measure_models(models: Mapping[str, Vector], shared: Mapping[str, Vector], p
             return {}
         return {0: _column_sums(loss, data.party(0, _SPLIT)[0], of_shared[label][0], shared[label])}
 
-    run = RunPredictions(seed, first.astype(np.int64), [position if rows is None else np.asarray(rows)[position]],
+    base = {0: _base_of(data, 0, loss)} if label_kind(loss) != "other" else {}
+    run = RunPredictions(seed, first.astype(np.int64), [position if rows is None else np.asarray(rows)[position]], base,
                          tuple(of_models), of_models.__getitem__, of_shared.get, of_columns, input_names(data), loss,
                          data.task, lambda values: values)
     measured = measure_rows([run], score)

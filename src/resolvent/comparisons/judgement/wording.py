@@ -78,7 +78,7 @@ def reason_text(site: "SiteJudgement", method: str) -> str:
              "own evidence": "its own rows are against it", "another relation": "another relation here",
              "no difference": "no difference", "few rows": "too few rows to tell",
              "not converged": "training has not converged", "diverged": "the training diverged",
-             "no evidence": "no rows to judge by"}
+             "no evidence": "cannot be judged: fewer than 10 rows, or no score"}
     text = texts[advice.reason]
     if advice.reason == "another relation" and calibration is not None:
         text = slope_text(calibration.slope)
