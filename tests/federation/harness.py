@@ -29,7 +29,7 @@ algorithms: {{alone: local, FedAvg: fedavg}}
 rounds: 3
 evaluate_every: 3
 """
-LIMITS = Limits(min_rows=10, min_sites=2, min_cell=2)  # the tables are small
+LIMITS = Limits(min_rows=10, min_sites=2, min_cell=2, max_leverage=0.8)  # the tables are small
 
 
 def limits(**changes):

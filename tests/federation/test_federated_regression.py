@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import re
 from dataclasses import replace
 
 import jax
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import nightly
 import resolvent as rv
@@ -29,6 +31,7 @@ from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.secure.local import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.check import check_site
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.site import Site
 from resolvent.regression.newton import FederatedNewton
@@ -212,7 +215,7 @@ def with_columns(frame):
 
 @pytest.mark.parametrize(("change", "formula", "limit"), [
     (rare_level, "ill ~ age + ward", "fewer rows than 5"), (one_level_per_row, "ill ~ age + ward", "fewer rows than 5"),
-    (crossed, "ill ~ age + ward + sex", "fewer rows than 5"), (table, "ill ~ exp(age)", "fewer rows than 5"),
+    (crossed, "ill ~ age + ward + sex", "fewer rows than 5"), (table, "ill ~ exp(age)", "leverage 0.5"),
     (with_columns, "ill ~ " + " + ".join(f"x{j}" for j in range(40)), "0.333"),
     (lambda frame: frame.assign(number=np.arange(len(frame)) * 7), "ill ~ number", "column 'number'"),
     (lambda frame: frame.drop(columns="sex"), "ill ~ age + sex", "column 'sex': the site's table does not have")])
@@ -268,6 +271,48 @@ def test_a_lead_cannot_subtract_two_regressions_about_nearly_the_same_rows(tmp_p
         assert (outcome is None) == is_answered, outcome
 
 
+def oldest_of_aachen(frame):
+    return frame[frame["site"] == "aachen"]["age"].max()
+
+
+@pytest.mark.parametrize("privacy", [None, {"secure_sums": True}])
+def test_a_lead_cannot_compose_an_indicator_of_a_row_of_two_plans(tmp_path, privacy):
+    """The second column is the first one and a bump at the age of one patient: their difference is her row.
+
+    Each plan alone is answered. The second one is refused with the name of its column, also after other plans, and a
+    plan that adds no column to what was answered is not.
+    """
+    if privacy:
+        pytest.importorskip("Crypto")
+    frame = table(120)
+    bump = f"exp(-5000 * (age - {oldest_of_aachen(frame)})**2)"
+    hidden, plain = f"cost ~ I(visits + {bump})", "cost ~ visits"
+    assert serve_until("round", careful(tmp_path / "alone", hidden, frame, privacy)) is None
+    for number, (formula, is_answered) in enumerate((
+            (plain, True), (hidden, False), ("cost ~ visits + age", True), (hidden, False), ("cost ~ age", True))):
+        outcome = serve_until("round", careful(tmp_path, formula, frame, privacy), run=f"run-{number}")
+        assert (outcome is None) == is_answered, outcome
+        if not is_answered:
+            assert "aachen: refused (limits): column 'I(visits + " in outcome["message"]
+    lines = Journal(tmp_path / "aachen" / "journal.sqlite").of("columns")
+    assert [line["rank"] for line in lines] == [3, 4, 4]  # the constant, visits, cost; and age
+    assert all(0 < line["leverage"] < 0.5 for line in lines)
+
+
+def test_a_lead_cannot_subtract_a_label_of_classes_from_one_of_numbers(tmp_path):
+    """Two labels that differ in one row, once as classes and once as numbers, have one row as their difference.
+
+    A part of another column hides that the numbers are two classes.
+    """
+    frame = table(120)
+    other = (frame["ill"] == "yes") ^ (frame.index == frame.index[7])
+    frame["severity"] = 2.5 * other + 0.01 * frame["age"]
+    assert serve_until("round", careful(tmp_path, "ill ~ age", frame), run="run-0") is None
+    outcome = serve_until("round", careful(tmp_path, "severity ~ age", frame), run="run-1")
+    assert "aachen: refused (limits): column 'severity'" in outcome["message"]
+    assert serve_until("round", careful(tmp_path, "cost ~ age", frame), run="run-2") is None
+
+
 def test_more_evaluations_than_rows_have_values_are_refused(tmp_path):
     with jax.enable_x64(True):
         rows = read_rows(table(120)[:120], RegressionSettings(formula="ill ~ age + ward"), party="site")
@@ -314,6 +359,35 @@ def test_secure_sums_have_the_estimates_of_the_pooled_rows(tmp_path, name):
         hospitals.fit().heterogeneity()
 
 
+def test_a_server_that_sends_one_site_other_coefficients_has_a_uniform_sum(tmp_path):
+    """The masks of a regression, too, are bound to the coefficients that the sites are sent.
+
+    Sites k < l add +F(s_kl, d_k) and -F(s_kl, d_l) to their integers modulo 2^64, with the digest d of what a site was
+    sent, their secret s_kl and a pseudorandom function F. With one digest the terms cancel. With d_k != d_l their sum
+    F(s_kl, d_k) - F(s_kl, d_l) is uniform for whoever has not s_kl, and so is the total, whatever the replies are. With
+    the threshold 1 there are no other masks.
+    """
+    pytest.importorskip("Crypto")
+
+    def change(message):
+        with contextlib.suppress(InputError):
+            content = decode(message)
+            if content.kind == "work" and content.facts["party"] == "berlin":
+                return encode(replace(content, arrays={**content.arrays, "payload": content.arrays["payload"] + 1e-9}))
+        return message
+
+    p_values = {}
+    for name, of_server in (("honest", lambda message: message), ("lying", change)):
+        hospitals = careful(tmp_path / name, "cost ~ age + ward", privacy={"secure_sums": True, "threshold": 1})
+        serve_until("round", hospitals, change=of_server)
+        masked = [messages(hospitals, site, "reply")[0].arrays["masked"] for site in SITES]
+        for of_site in masked:
+            assert stats.kstest(of_site / 2.0**64, "uniform").pvalue > 1e-6
+        p_values[name] = stats.kstest(sum(masked) / 2.0**64, "uniform").pvalue
+    assert p_values["honest"] < 1e-9
+    assert p_values["lying"] > 1e-6
+
+
 def test_what_secure_sums_of_a_regression_cannot_do_is_said_at_once(tmp_path):
     secure = {"secure_sums": True}
     with pytest.raises(InputError, match=r"yaml:1: regression\.heterogeneity: it compares the fits of"):
@@ -353,13 +427,15 @@ def test_a_site_sees_before_what_a_regression_sends(tmp_path):
         assert "120 complete rows; 0 with missing values left out" in text
         assert "ward: the names of 3 levels with their numbers of rows" in text
         assert line in text
+        assert re.search("the answers about these rows have 5 independent columns; the largest leverage of a row is "
+                         f"0.1[0-9], of the allowed {'0.80' if privacy else '0.50'}", text), text
         assert ("leave it with heterogeneity: true" in text) == (privacy is None)
         assert "every evaluation" not in text
         numbers = 1 + 4 + 4 * 4 + 1  # value, gradient, Hessian, and whether a number is not finite
         size = 8 * (5 * numbers + 1 + 1) if privacy else 8 * numbers  # with the number of rows, and a check
         assert f"estimates: reply of phase 1, every round, {size} bytes: " in text
     hospitals = careful(tmp_path, "ill ~ exp(age)", frame)
-    with pytest.raises(Refusal, match="min_cell"):
+    with pytest.raises(Refusal, match="max_leverage"):
         [*check_site(hospitals.files["kiel"], "kiel", hospitals.file)]
 
 

@@ -342,6 +342,17 @@ class Limits:
         "leaves with noise only, whose epsilon is at most 10",
         "the site allows at most {} parameters of a model for each training row that an update reads, or noise: use "
         "more local steps, a larger batch_size or fewer features", _parameters)
+    max_leverage: float | None = _limit(
+        1 / 2, "largest leverage of a row in the span of all columns about which the site has answered outside secure "
+        "sums; the span has at most max_parameters_per_row directions for each row. null: any",
+        "combinations of answers about other columns are about one row if its leverage is near 1",
+        "the columns of this plan and of all earlier ones, together, come nearer to single rows than the leverage {}: "
+        "leave the column out, ask for secure sums, or let the site have more rows", interval="(0, 1]")
+    max_leverage_in_sums: float | None = _limit(
+        0.8, "the same for answers that leave in secure sums only; null: any",
+        "the sum of several sites hides part of what a combination says about a row of one of them",
+        "the columns of this plan and of all earlier ones, together, come nearer to single rows than the leverage {}: "
+        "leave the column out, or let the site have more rows", interval="(0, 1]")
     score_digits: int | None = _limit(
         3, "number of significant digits of the scores that leave the site; null: all",
         "a score with all digits tells how a change of the model changes the prediction of a single row",
@@ -392,15 +403,16 @@ LIMITS: Mapping[str, Limit] = {
 """Name of a limit -> the limit, in the order of the site's file."""
 
 NO_LIMITS = Limits(max_levels=None, max_level_density=None, identifiers=True, min_rows=1, min_cell=1, min_batch=1,
-                   min_sites=1, max_parameters_per_row=None, networks=True, score_digits=None)
+                   min_sites=1, max_parameters_per_row=None, networks=True, max_leverage=None,
+                   max_leverage_in_sums=None, score_digits=None)
 """What a rehearsal allows: a simulation has no limits."""
 
 PROFILES: Mapping[str, Limits] = {
     "open": NO_LIMITS,
     "clinic": Limits(),
     "strict": Limits(min_rows=50, min_cell=10, min_batch=10, secure_sums=True, score_digits=2, training_scores=False,
-                     max_total_rounds=5000, max_lead_rounds=1000, max_total_jobs=100, max_lead_jobs=20,
-                     refit_with_test_rows=False),
+                     max_leverage=1 / 3, max_leverage_in_sums=1 / 3, max_total_rounds=5000, max_lead_rounds=1000,
+                     max_total_jobs=100, max_lead_jobs=20, refit_with_test_rows=False),
 }
 """*open*: rows that are public, or a rehearsal. *clinic*: rows of patients, among sites that have agreed to work
 together. *strict*: the same where replies must stay secret and every lead has a budget."""
@@ -442,10 +454,14 @@ def limits_of_weights(limits: Limits, weights: NDArray[Any]) -> Limits:
                                max_parameters_per_row=of_row and of_row * effective / len(weights))
 
 
-def refusal_of_limits(reasons: Mapping[str, str], limits: Limits) -> Refusal:
-    """The refusal for the reasons of ``reasons_to_refuse``: the allowed values leave the site, and no reason."""
+def refusal_of_limits(reasons: Mapping[str, str], limits: Limits, *, column: str | None = None) -> Refusal:
+    """The refusal for the reasons of ``reasons_to_refuse``: the allowed values leave the site, and no reason.
+
+    Args:
+        column: the column with the reason, if it is one of a column.
+    """
     text = "; ".join(f"{reason} (limits.{name}: {LIMITS[name].why})" for name, reason in reasons.items())
-    return Refusal(RefusalCode.LIMITS, text, limits={name: getattr(limits, name) for name in reasons})
+    return Refusal(RefusalCode.LIMITS, text, column=column, limits={name: getattr(limits, name) for name in reasons})
 
 
 def read_refusal(content: Any) -> tuple[RefusalCode | None, str]:

@@ -116,6 +116,10 @@ def _lines_of_rounds(run: SiteRun | RegressionRun, methods: Mapping[str, Algorit
         parts = [*departures]
         names = "; ".join(departure.name for departure in parts)
         yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
+    if run.span is not None:
+        yield (f"With this plan, the answers about these rows have {run.span.rank} independent columns; the largest "
+               f"leverage of a row is {run.span.largest:.2f}, of the allowed "
+               f"{limits.max_leverage if run.experiment.privacy is None else limits.max_leverage_in_sums:.2f}")
     yield "Who learns what of the replies in the rounds:"
     yield from (f"  {line}" for line in visibility(methods, run.experiment.privacy, run.experiment.rounds_of,
                                                    min_sites=max(2, limits.min_sites)))

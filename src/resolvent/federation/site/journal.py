@@ -45,7 +45,7 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.stores import stored_secret
 
 FIELDS = ("time", "kind", "table", "rows", "lead", "plan", "run", "round", "phase", "message", "payload", "epsilon",
-          "bytes", "digest")
+          "rank", "leverage", "bytes", "digest")
 """The fields of the entries about answers, as columns of a table."""
 _HEAD_FILE, _KEY_BYTES = "journal.head", 32
 _WAIT_SECONDS = 60.0  # for the process of an earlier job

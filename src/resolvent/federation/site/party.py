@@ -145,8 +145,7 @@ class Party:
         except InputError as error:
             return Refusal(RefusalCode.EXPERIMENT, str(error))
         exchanged = (*self._description.messages, *self._description.replies)
-        has_noise = self._limits.noise or (self.epsilon or np.inf) <= MAX_EPSILON
-        is_exact = bool(jax.tree.leaves(self._description.replies)) and not has_noise
+        is_exact = bool(jax.tree.leaves(self._description.replies)) and not self.has_noise
         model = getattr(self._problem, "model", None)
         reasons = reasons_to_refuse(self._limits, Asked(
             method=self._method, algorithm=self._plain_algorithm, rounds=self._rounds,
@@ -171,6 +170,11 @@ class Party:
         """The epsilon of each training row after all rounds, at the delta of ``budgets``; None without a bound."""
         samples = int(self._problem.sizes[0])
         return epsilon_of_records(self._plain_algorithm, self._description.model, samples, self._rounds)
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether the updates leave with noise, whose epsilon is bounded if the algorithm adds it."""
+        return bool(self._limits.noise) or (self.epsilon or np.inf) <= MAX_EPSILON
 
     def preview(self) -> list[Departure]:
         """Everything that would leave the site in a run, by name and size, without values."""

@@ -6,11 +6,11 @@ vanish. The guard counts the rows behind every sum, at every evaluation:
 
 - each level, each value of an indicator, each class, and each cell of two of them has no row or at least ``min_cell``;
   the same holds for rows in which a column is not zero;
-- the effective number of rows of a column, (sum |x|)^2 / sum x^2, is at least ``min_cell``: a power or an exponential
-  of a column does not pick out its largest value;
 - at the coefficients of the server, the effective number of rows of each such cell, (sum w)^2 / sum w^2 with the
   weights w of the rows in X'WX, is at least ``min_cell`` / 2;
 - all evaluations together have at most as many numbers as the rows have values.
+
+Combinations of columns, of this plan and of all others, are judged by their leverages, see ``leverage``.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class RegressionGuard:
         if largest is not None and parameters > largest * rows:
             reasons["max_parameters_per_row"] = (
                 f"the regression has {parameters} parameters, more than {largest:.3g} for each of {rows} rows")
-        if few := [*self._few_cells(), *self._dominated_columns()]:
+        if few := self._few_cells():
             reasons["min_cell"] = "; ".join(few[:3])
         return reasons
 
@@ -93,13 +93,6 @@ class RegressionGuard:
         few = (counts > 0) & (counts < self.limits.min_cell)
         return [f"{names[j]} and {names[k]} together have {counts[j, k]} rows" if j != k
                 else f"{names[j]} has {counts[j, j]} rows" for j, k in zip(*np.nonzero(np.triu(few)), strict=True)]
-
-    def _dominated_columns(self) -> list[str]:
-        size = np.abs(self.rows.x)
-        squares = (size**2).sum(0)
-        effective = np.where(squares > 0, size.sum(0)**2 / np.where(squares > 0, squares, 1), np.inf)
-        return [f"{effective[j]:.2g} rows make up {quote(self.rows.model.columns[j])}: take its logarithm, or leave it "
-                "out" for j in np.flatnonzero(effective < self.limits.min_cell)]
 
     @cached_property
     def _marks(self) -> tuple[list[str], NDArray[np.float64]]:

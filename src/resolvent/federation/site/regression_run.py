@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full
@@ -118,6 +119,25 @@ class RegressionRun(PlanRun[FederatedRegression]):
                 check_label(self._versions, f"version {self.version}, regressions",
                             of_version.astype(str) if is_class else of_version, self._site.limits)
 
+    def _answered_columns(self, rows: RegressionRows) -> dict[str, NDArray[np.float64]]:
+        """Column -> [rows of the version, ...] what the sums are about; 0 for rows that are left out.
+
+        The response is indicators of the classes, whether the event occurred, or a number. The times of a Cox model
+        are in no sum.
+        """
+        response, classes = self._formula.response.columns[-1], np.arange(len(rows.model.classes))
+        of_rows: dict[str, NDArray[Any]] = {name: rows.x[:, j] for j, name in enumerate(rows.model.columns)}
+        of_rows[response] = (rows.event if rows.event is not None else rows.y[:, None] == classes if len(classes)
+                             else rows.y)
+        if rows.offsets is not None:
+            of_rows["offset"] = rows.offsets
+        columns = {response: self._used.astype(np.float64)[:, None]}
+        for name, values in of_rows.items():
+            of_version = np.zeros((len(self._used), values.size // len(rows.y)))
+            of_version[self._used] = np.reshape(values, (len(rows.y), -1))
+            columns[name] = np.concatenate([columns[name], of_version], axis=1) if name in columns else of_version
+        return columns
+
     def report(self) -> dict[str, Any]:
         """The report on the rows."""
         return asdict(self._report)
@@ -144,6 +164,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
             if reasons := guard.reasons():
                 raise refusal_of_limits(reasons, self._site.limits)
             self._check_label(rows)
+            self._count_columns(self._answered_columns(rows), self.version)
             self._folder.mkdir(parents=True, exist_ok=True)
             limits = replace(self._site.limits, scores=False)  # a regression has no evaluations
             self.methods = dict(zip(self.experiment.labels, self.experiment.algorithms(rows.model), strict=True))

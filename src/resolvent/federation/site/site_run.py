@@ -53,6 +53,7 @@ from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.budgets import DELTA, has_private_work
 from resolvent.federation.site.departures import Departure
 from resolvent.federation.site.journal import Journal
+from resolvent.federation.site.leverage import LeverageError, Span
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
 from resolvent.federation.site.scores import round_scores, scores_of_model
@@ -80,6 +81,8 @@ class PlanRun(Generic[_Plan]):
 
     Attributes:
         experiment: the plan, bound with the parts that are installed at the site.
+        span: the columns of everything that the site has answered about these rows, after ``prepare``; None if they
+            are not counted.
     """
 
     def __init__(self, folder: Path, site: SiteFile, experiment: _Plan, membership: Membership, lead: str, plan: str,
@@ -90,6 +93,28 @@ class PlanRun(Generic[_Plan]):
         self._ledger = Journal(folder.parent / JOURNAL, site.table, lead, plan, site.table)
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
+        self.span: Span | None = None
+
+    def _count_columns(self, columns: Mapping[str, NDArray[Any]], version: int | None) -> None:
+        """Count the columns of the plan with those of all earlier ones; nothing is stored if they are refused.
+
+        Args:
+            columns: name -> [rows, ...] values of all rows of the version; 0 for rows that are not used.
+            version: number of the version of the table; None, in a rehearsal: its columns are not counted.
+        """
+        limits, in_a_sum = self._site.limits, self.experiment.privacy is not None
+        name = "max_leverage_in_sums" if in_a_sum else "max_leverage"
+        if version is None or getattr(limits, name) is None:
+            return
+        path = self._folder.parent / VERSIONS / f"columns-{version}.npy"
+        rows = len(next(iter(columns.values())))
+        try:
+            self.span = Span.read(path, rows).extended(columns, getattr(limits, name), limits.max_parameters_per_row)
+        except LeverageError as error:
+            raise refusal_of_limits({name: str(error)}, limits, column=error.column) from error
+        self.span.write(path)
+        if self._ledger.latest("columns", run=self._folder.name, plan=self._plan) is None:
+            self._ledger.append("columns", run=self._folder.name, rank=self.span.rank, leverage=self.span.largest)
 
     def _asked(self, needed: Usage) -> Asked:
         """What the plan asks of the site, whichever its methods are."""
@@ -256,7 +281,13 @@ class SiteRun(PlanRun[FederatedExperiment]):
                 self._seeds.append(_SeedRows(seed, again.data, LearningProblem(model, again.data), again.rows))
                 for label in self.experiment.labels:
                     self._add_party(label, seed, self._seeds[-1].problem)
-            self._count_epsilons()
+            try:
+                self._count_epsilons()
+                if not all(party.has_noise for party in self._parties):
+                    self._count_columns(self.table.answered_columns(encoding), self.table.version)
+            except Refusal:
+                self.close()  # so that no message of the rounds is answered
+                raise
         write_text(prepared, content)
         return score
 

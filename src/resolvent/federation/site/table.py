@@ -183,6 +183,36 @@ class SiteTable:
             check_label(folder, f"version {self.version}, {'+'.join(self._trained)} rows",
                         np.array([str(value) for value in values]) if classes else values.to_numpy(np.float64), limits)
 
+    def answered_columns(self, encoding: TableEncoding) -> dict[str, NDArray[np.float64]]:
+        """Column -> [rows, ...] what the sums of updates are about, as numbers; 0 for rows that do not train.
+
+        The inputs of a model are in the span of these: numbers whose gaps are filled in, an indicator of each level,
+        and the constant of the training rows. The labels are numbers, or indicators of the classes. Rows without a
+        level that is used count with the commonest level: as a column of their own, they would close the table to
+        every plan. They can be told from the others if a plan trains on the column.
+        """
+        train = np.zeros(self.rows)
+        train[self._train] = 1
+        parts: dict[str, list[NDArray[Any]]] = {self._settings.labels[0]: [train]}
+        for column in encoding.columns:
+            values = self._columns[column.name]
+            gaps = is_missing(values)
+            if isinstance(column, NumberColumn):
+                parts[column.name] = [np.where(gaps, column.imputed, values)]
+            else:
+                counts = Counter(values[~gaps].tolist())
+                levels = sorted({*counts} - self._unused(column.name))
+                of_rows = np.where(np.isin(values, levels), values, max(levels, key=counts.__getitem__, default=""))
+                parts[column.name] = [of_rows == level for level in levels]
+        for name, classes in self._classes.items():
+            labels = self._frame[name]
+            of_rows = labels.to_numpy(np.float64) if not classes else np.array([str(label) for label in labels], object)
+            parts.setdefault(name, []).extend([of_rows == label for label in sorted(classes)] or [of_rows])
+        if self._settings.weight is not None:
+            parts.setdefault(self._settings.weight, []).append(self._row_weights)
+        return {name: np.stack([train * np.asarray(values, np.float64) for values in of_column], axis=1)
+                for name, of_column in parts.items() if of_column}
+
     def report(self, *, with_weights: bool = False) -> TableReport:
         """The report on the table, which leaves the site. No mean and no sum is over fewer rows than the minimum count.
 

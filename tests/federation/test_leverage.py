@@ -1,0 +1,59 @@
+"""Leverages of rows in the span of columns: the algebra. ``test_federated_regression`` has them at a site."""
+
+import numpy as np
+import pytest
+
+from resolvent.federation.site.leverage import LeverageError, Span
+
+RNG = np.random.default_rng(4)
+
+
+def leverages(x):
+    basis = np.linalg.qr(np.column_stack([np.ones(len(x)), x]))[0]
+    return (basis**2).sum(1)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(40, 3), (300, 70), (30, 45)])
+def test_leverages_of_random_designs_are_those_of_one_factorisation(rows, width):
+    """Columns of all scales, added in two plans; what depends on others adds nothing."""
+    x = RNG.normal(size=(rows, width)) * 10.0 ** RNG.integers(-6, 6, width) + RNG.normal(size=width)
+    span = Span.of_rows(rows).extended({"a": x[:, :2]}).extended({f"b{j}": x[:, j] for j in range(2, width)})
+    assert span.rank == min(width + 1, rows)
+    np.testing.assert_allclose(span.leverages, leverages(x[:, :rows - 1]), atol=1e-9)
+    np.testing.assert_allclose(span.basis @ span.basis.T, np.eye(span.rank), atol=1e-9)
+    again = span.extended({"c": x / np.abs(x).max(0) @ RNG.normal(size=(width, 40)), "d": np.full(rows, 7.0)})
+    assert again.rank == span.rank
+
+
+def test_the_bounds_of_the_docstring_hold_and_are_reached():
+    """v_i^2 <= h_i |v|^2 for all v of the span, with equality for v = Q Q_i; its signal over noise is sqrt(h/(1-h))."""
+    span = Span.of_rows(60).extended({"x": RNG.standard_t(2, (60, 9))})
+    v = (RNG.normal(size=(2000, span.rank)) @ span.basis)
+    assert (v**2 <= span.leverages * (v**2).sum(1, keepdims=True) * (1 + 1e-12)).all()
+    best = span.basis.T @ span.basis  # its row i is the best combination for row i
+    own, square = np.diag(best), (best**2).sum(1)
+    np.testing.assert_allclose(own**2 / square, span.leverages, rtol=1e-9)
+    h = span.leverages
+    np.testing.assert_allclose(own / np.sqrt(square - own**2), np.sqrt(h / (1 - h)), rtol=1e-6)
+    assert (square / (best**2).max(1) >= 1 / span.largest - 1e-9).all()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3, 1e-6, 1e-9])
+def test_no_column_that_completes_an_indicator_of_a_row_is_admitted(size):
+    x, one = RNG.normal(size=(200, 12)), np.zeros(200)
+    one[17] = 1
+    span = Span.of_rows(200).extended({"x": x}, 0.5, 1 / 3)
+    with pytest.raises(LeverageError, match=r"leverage 1 in a row, more than 0\.8") as refused:
+        span.extended({"harmless": x @ RNG.normal(size=12), "composed": x @ RNG.normal(size=12) + size * one}, 0.8)
+    assert refused.value.column == "composed"
+    with pytest.raises(LeverageError, match="14 independent columns"):
+        span.extended({"more": RNG.normal(size=200)}, None, 13 / 200)
+
+
+def test_a_stored_span_is_the_same(tmp_path):
+    span = Span.of_rows(50).extended({"x": RNG.normal(size=(50, 4))})
+    span.write(tmp_path / "columns.npy")
+    read = Span.read(tmp_path / "columns.npy", 50)
+    np.testing.assert_array_equal(read.basis, span.basis)
+    np.testing.assert_allclose(read.leverages, span.leverages, rtol=1e-12)
+    assert Span.read(tmp_path / "absent.npy", 50).rank == 1
