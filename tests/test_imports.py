@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 import resolvent as rv
+from resolvent.comparisons.judgement.metrics import columns_of
+from resolvent.comparisons.runs.record import DataRecord, MethodRecord, RunRecord, write_record
 
 ROOT = Path(rv.__file__).parent
 HEAVY = ["docstring_parser", "jinja2", "matplotlib", "pandas", "pyarrow", "pydantic", "rich", "ruamel", "tyro"]
@@ -63,6 +65,25 @@ def loaded(statement, heavy):
     program = PROGRAM % {"heavy": heavy, "statement": statement}
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
     return process.stdout.strip()
+
+
+def test_a_run_is_shown_without_jax(tmp_path):
+    record = RunRecord(seed=0, seeds=[0], score="accuracy", split="test", higher_is_better=True, alone=None, level=None,
+                       baseline=None, finding="A finding.", data=DataRecord("", ["a"], [9]), methods={
+                           "A": MethodRecord(dict.fromkeys(columns_of("accuracy"), 0.5))})
+    (tmp_path / "metrics.parquet").touch()
+    write_record(tmp_path, record, ["metrics.parquet"])
+    statement = f"""
+import contextlib, io
+from resolvent.cli import main
+sys.argv, text = ["resolvent", "show", {str(tmp_path)!r}], io.StringIO()
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(text):
+    main()
+assert "A finding." in text.getvalue() and "50.0%" in text.getvalue()
+count = sum(name.startswith("resolvent") for name in sys.modules)
+assert count <= 60, count
+"""
+    assert loaded(statement, ["jax", "matplotlib", "pandas", "pyarrow"]) == ""
 
 
 @pytest.mark.when_changed

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, get_args
 
-import jax
 import numpy as np
 from typing_extensions import override
 
@@ -159,6 +158,8 @@ def check_range(owner: object, interval: Interval, *, advice: str = "", **values
     Args:
         advice: what to do instead, for the end of the error.
     """
+    import jax  # here, because a command that shows a run does not need it
+
     title = owner if isinstance(owner, str) else type(owner).__name__
     for name, value in values.items():
         if isinstance(value, int | float | list | tuple | np.generic | np.ndarray | jax.Array) and not isinstance(

@@ -12,9 +12,9 @@ from resolvent.comparisons.judgement.convergence import (
     convergence,
     convergence_of_methods,
     exact_solve_warning,
-    unfinished_text,
 )
 from resolvent.comparisons.judgement.evidence import Evidence
+from resolvent.comparisons.judgement.wording import unfinished_text
 from resolvent.comparisons.runs.summary import Source, summarize
 
 

@@ -81,11 +81,12 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
         format: text, or json for the summary of a run.
         redraw: draw the report of the run folder again.
     """
-    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.errors import InputError
 
     folder = Path(experiment)
     if not folder.is_dir():
+        from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+
         if format == "json" or redraw:
             raise InputError(f"--{'redraw' if redraw else 'format json'} is for the outcome of a run, and there is no "
                              f"folder {experiment}")

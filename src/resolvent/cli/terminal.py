@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from unicodedata import category
 
 import numpy as np
@@ -14,18 +14,24 @@ from rich.markup import escape as escape_markup
 from rich.table import Table
 from typing_extensions import override
 
-from resolvent.comparisons.after.held_out_rows import SHARED
-from resolvent.comparisons.experiment.data_check import SiteRows
-from resolvent.comparisons.judgement.convergence import unfinished_text
-from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
+from resolvent.comparisons.judgement.metrics import GAP, columns_of, format_value, title_of
 from resolvent.comparisons.judgement.site_judgement import number_of
-from resolvent.comparisons.judgement.verdict import columns_of
-from resolvent.comparisons.judgement.wording import advice_of, folds_text, format_points, format_signed, reason_text
-from resolvent.comparisons.runs.later_sections import Records, calibration_row, threshold_row
+from resolvent.comparisons.judgement.wording import (
+    advice_of,
+    folds_text,
+    format_points,
+    format_signed,
+    reason_text,
+    unfinished_text,
+)
 from resolvent.comparisons.runs.record import RunRecord
-from resolvent.data.files.fetch import FileStatus
-from resolvent.predict.evaluation import Evaluation
-from resolvent.tables.checks.finding import Finding
+
+if TYPE_CHECKING:  # a command that shows a run loads none of these
+    from resolvent.comparisons.experiment.data_check import SiteRows
+    from resolvent.comparisons.runs.later_sections import Records
+    from resolvent.data.files.fetch import FileStatus
+    from resolvent.predict.evaluation import Evaluation
+    from resolvent.tables.checks.finding import Finding
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
@@ -109,7 +115,7 @@ def algorithm_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[s
     return table
 
 
-def file_table(files: Sequence[FileStatus]) -> Table:
+def file_table(files: "Sequence[FileStatus]") -> Table:
     """The state of each file of the data sets."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for _ in range(4):
@@ -200,7 +206,7 @@ def reason_lines(record: RunRecord, about: str) -> list[str]:
     return ["Why not join:", *lines] if lines else []
 
 
-def evaluation_table(evaluation: Evaluation) -> Table:
+def evaluation_table(evaluation: "Evaluation") -> Table:
     """The scores of a model on rows with known labels."""
     table = _framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, of an accuracy Wilson's, of an "
                     "area under the ROC curve with DeLong's variance, otherwise by resampled rows",
@@ -211,7 +217,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def rows_table(sites: Sequence[SiteRows]) -> Table:
+def rows_table(sites: "Sequence[SiteRows]") -> Table:
     """The rows of each site, and the smallest gain that its test rows would show; of more than 40 sites the first."""
     more = f"; the first {_MAX_SITES} of {len(sites)}" if len(sites) > _MAX_SITES else ""
     table = _framed(f"Rows of the sites{more}", None, ["site"],
@@ -222,7 +228,7 @@ def rows_table(sites: Sequence[SiteRows]) -> Table:
     return table
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def findings_table(findings: "Sequence[Finding]") -> Table:
     """Findings about data, with advice to each."""
     table = _framed("Findings", None, ["", "finding", "what to do"])
     for finding in findings:
@@ -231,8 +237,10 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def calibration_tables(records: Records) -> list[Table]:
+def calibration_tables(records: "Records") -> list[Table]:
     """The calibration of each site with its effect on test rows, and the thresholds if there are any."""
+    from resolvent.comparisons.runs.later_sections import calibration_row
+
     table = _framed("Calibration, measured on test rows", "rows: validation rows of the site (and of other sites) to "
                     "which it was fitted; log loss on its test rows; better by: before minus after, with its "
                     "interval of level 95 %", ["site", "calibration"], ["rows", "log loss", "better by"])
@@ -244,7 +252,9 @@ def calibration_tables(records: Records) -> list[Table]:
     return [table, *([_threshold_table(thresholds)] if thresholds else [])]
 
 
-def _threshold_table(thresholds: Records) -> Table:
+def _threshold_table(thresholds: "Records") -> Table:
+    from resolvent.comparisons.runs.later_sections import threshold_row
+
     first = next(iter(thresholds.values()))
     positive, goal = first["threshold"]["positive"], first["text"].partition("(")[2].rstrip(")")
     has_cost = first.get("cost") is not None
@@ -259,8 +269,10 @@ def _threshold_table(thresholds: Records) -> Table:
     return table
 
 
-def explanation_table(records: Records) -> Table:
+def explanation_table(records: "Records") -> Table:
     """The importance of every column at every site; columns whose interval excludes zero at no site are pale."""
+    from resolvent.comparisons.after.held_out_rows import SHARED
+
     names = list(records)
     table = _framed("By how much the mean loss on test rows grows if a column is exchanged between the rows",
                     "*: the interval (95 %) excludes zero; ↑ ↓: larger or smaller than at the other sites, beyond the "

@@ -27,14 +27,13 @@ from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import GAP, run_columns
-from resolvent.comparisons.judgement.wording import enumerate_names
+from resolvent.comparisons.judgement.wording import STILL_CHANGES, enumerate_names
 from resolvent.errors import count_of
 from resolvent.problem.solvers import LBFGS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHARE = 0.02  # of the whole fall of the loss
 _MOST_ROUNDS = 10  # times as many as the run had
 _BETTER = 1e-3  # by more than this share of its loss, another method is better than a bound
 _ROUNDING = 1e-6  # of the loss: smaller changes are those of 32-bit numbers
@@ -90,7 +89,7 @@ def convergence(rounds: Sequence[int], losses: Sequence[float]) -> Convergence:
     first = at[-1] - _LAST_SHARE * (at[-1] - at[0])
     last = values[min(int(np.searchsorted(at, first)), len(values) - _MIN_EVALUATIONS):]
     change, smallest = float(np.ptp(last)), float(values.min())
-    limit = _SHARE * float(values[0] - smallest)
+    limit = STILL_CHANGES * float(values[0] - smallest)
     if change <= limit + _ROUNDING * abs(smallest):
         return Convergence(has_converged=True)
     if last[0] - last[-1] <= limit:
@@ -113,22 +112,6 @@ def _training_losses(evidence: Evidence, method: str, name: str) -> "list[pd.Ser
         if weights.sum() > 0:
             series.append(table @ (weights / weights.sum()))
     return series
-
-
-def unfinished_text(converged: Mapping[str, bool | None], rounds_to_try: Mapping[str, int]) -> str:
-    """The methods whose training has not converged, and how many rounds to try; empty if there is none."""
-    others = [method for method, answer in converged.items() if answer is False]
-    if not others:
-        return ""
-    verb, its = ("has", "its") if len(others) == 1 else ("have", "their")
-    text = (f"{enumerate_names(others)} {verb} not converged: over the last quarter of the rounds, {its} training loss "
-            f"still changed by more than {_SHARE:.0%} of its whole fall.")
-    tries = [(rounds, method) for method, rounds in rounds_to_try.items()]
-    if not tries:
-        return f"{text} Use a smaller learning rate."
-    most = max(tries)[0]
-    rest = "" if len(tries) == len(others) else ", and a smaller learning rate where the loss does not fall"
-    return f"{text} Try rounds: {most}{rest}."
 
 
 def bound_warnings(evidence: Evidence, algorithms: Mapping[str, Any]) -> list[str]:

@@ -5,15 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resolvent.comparisons.judgement.metrics import GAP
+from resolvent.comparisons.judgement.metrics import GAP, GAP_TARGETS
 from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.errors import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_TARGETS = ("1e-6", "1e-8")  # relative to the first gap
-GAP_COLUMNS = {"first gap": "diverged", "final gap": "diverged", **{f"rounds to {t}": "" for t in _TARGETS}}
 
 
 def gap_table(metrics: "pd.DataFrame", methods: Sequence[str]) -> "pd.DataFrame":
@@ -29,11 +26,11 @@ def gap_table(metrics: "pd.DataFrame", methods: Sequence[str]) -> "pd.DataFrame"
         of_method = _gaps_of(metrics, method)
         gaps, rounds = of_method["value"].to_numpy(), of_method["round"].to_numpy()
         row = {"method": method, "first gap": gaps[0], "final gap": gaps[-1]}
-        for target in _TARGETS:
+        for target in GAP_TARGETS:
             reached = rounds[gaps <= float(target) * gaps[0]]
             row[f"rounds to {target}"] = int(reached[0]) if len(reached) else np.nan
         rows.append(row)
-    return pd.DataFrame(rows).astype({f"rounds to {target}": object for target in _TARGETS})
+    return pd.DataFrame(rows).astype({f"rounds to {target}": object for target in GAP_TARGETS})
 
 
 def gap_finding(table: "pd.DataFrame", metrics: "pd.DataFrame") -> str:
@@ -43,7 +40,7 @@ def gap_finding(table: "pd.DataFrame", metrics: "pd.DataFrame") -> str:
         return "Every method diverged."
     best = finite.iloc[0]
     text = f"{best['method']} comes nearest the optimum, within {best['final gap']:.2g} of the minimum"
-    target = _TARGETS[0]
+    target = GAP_TARGETS[0]
     rounds = table.set_index("method")[f"rounds to {target}"].astype(float)
     if rounds.notna().any():
         text += (f"; {rounds.idxmin()} is the first to reduce the gap to {target} of the first one, "

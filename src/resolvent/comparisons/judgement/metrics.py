@@ -1,9 +1,8 @@
-"""What the name of a metric says: whether higher values are better, and how a value is written."""
+"""What the name of a metric says: whether higher values are better, how a value is written, and columns of scores."""
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
-
-from resolvent.problem import metrics as library
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -12,10 +11,8 @@ if TYPE_CHECKING:
 _HIGHER_IS_BETTER = ("accuracy", "annual_return", "average_precision", "f1", "r2", "roc_auc", "sharpe_ratio", "wealth")
 _SHARES = ("accuracy", "average_precision", "calibration_error", "f1", "roc_auc")  # between 0 and 1
 _IN_PERCENT = ("accuracy", "annual_return", "max_drawdown", "turnover", "cash_share", "largest_weight")
-_RANGES = {kind().name: kind.limits for kind in map(vars(library).get, library.__all__)
-           if isinstance(kind, type) and issubclass(kind, library.Metric) and kind is not library.Metric}
-_RANGES["squared_error"] = 0, math.inf
 GAP = "gap"  # the optimality gap f(w) - f* of the shared model
+GAP_TARGETS = ("1e-6", "1e-8")  # relative to the first gap
 
 
 def higher_is_better(metric: str) -> bool:
@@ -28,9 +25,17 @@ def is_share(metric: str) -> bool:
     return metric.endswith(_SHARES)
 
 
+@cache
 def range_of(metric: str) -> tuple[float, float]:
     """The smallest and the largest possible value; infinite for a metric that is none of the library's."""
-    return _RANGES.get(metric.removeprefix("global_"), library.Metric.limits)
+    from resolvent.problem import metrics as library  # here, because it loads JAX
+
+    name = metric.removeprefix("global_")
+    if name == "squared_error":
+        return 0, math.inf
+    kinds = (kind for kind in map(vars(library).get, library.__all__)
+             if isinstance(kind, type) and issubclass(kind, library.Metric) and kind is not library.Metric)
+    return next((kind.limits for kind in kinds if kind().name == name), library.Metric.limits)
 
 
 def run_columns(metrics: "pd.DataFrame") -> list[str]:
@@ -51,3 +56,11 @@ def title_of(metric: str) -> str:
 def format_value(value: float, metric: str) -> str:
     """A value of a metric as text: shares and returns in percent."""
     return f"{value:.1%}" if metric.endswith(_IN_PERCENT) else f"{value:.4g}"
+
+
+def columns_of(score: str) -> dict[str, str]:
+    """The columns of a verdict's table with one number per method, and the text for a missing number."""
+    if score == GAP:
+        return {"first gap": "diverged", "final gap": "diverged", **{f"rounds to {t}": "" for t in GAP_TARGETS}}
+    return {"mean": "diverged", "p10": "diverged", "worst": "diverged", "global mean": "", "global p10": "",
+            "global worst": ""}

@@ -13,7 +13,7 @@ from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, diverged_sites, no_reference
 from resolvent.comparisons.judgement.evidence import Evidence
-from resolvent.comparisons.judgement.gap import GAP_COLUMNS, gap_finding, gap_table
+from resolvent.comparisons.judgement.gap import gap_finding, gap_table
 from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement, Sites
 from resolvent.comparisons.judgement.sites import judge_sites
@@ -203,14 +203,6 @@ def _counted(rows: "pd.DataFrame", column: str) -> str:
     (count, method), *further = zip(rows[column], rows["method"], strict=True)
     return enumerate_names([f"{count} {'is' if count == 1 else 'are'} {column} off than alone with {method}",
                             *(f"{n} with {m}" for n, m in further)])
-
-
-def columns_of(score: str) -> dict[str, str]:
-    """The columns of a verdict's table with one number per method, and the text for a missing number."""
-    if score == GAP:
-        return GAP_COLUMNS
-    return {"mean": "diverged", "p10": "diverged", "worst": "diverged", "global mean": "", "global p10": "",
-            "global worst": ""}
 
 
 def score_table(metrics: "pd.DataFrame", methods: Sequence[str], score: str, *, higher_is_better: bool = True,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from resolvent.comparisons.judgement.site_judgement import SiteCalibration, SiteJudgement
     from resolvent.predict.intervals import Interval
 
+STILL_CHANGES = 0.02  # of the whole fall of the training loss: a method has not converged
 _MAX_NAMED, _MAX_COLUMNS = 5, 3  # sites that a finding names, and columns of a site
 
 
@@ -88,6 +89,22 @@ def reason_text(site: "SiteJudgement", method: str) -> str:
     if not is_reversed and (columns := site.facts.columns.get(method)):
         text = f"{text}; {columns_text(columns)}"
     return f"{text}; {advice.settled_by}" if advice.settled_by else text
+
+
+def unfinished_text(converged: Mapping[str, bool | None], rounds_to_try: Mapping[str, int]) -> str:
+    """The methods whose training has not converged, and how many rounds to try; empty if there is none."""
+    others = [method for method, answer in converged.items() if answer is False]
+    if not others:
+        return ""
+    verb, its = ("has", "its") if len(others) == 1 else ("have", "their")
+    text = (f"{enumerate_names(others)} {verb} not converged: over the last quarter of the rounds, {its} training loss "
+            f"still changed by more than {STILL_CHANGES:.0%} of its whole fall.")
+    tries = [(rounds, method) for method, rounds in rounds_to_try.items()]
+    if not tries:
+        return f"{text} Use a smaller learning rate."
+    most = max(tries)[0]
+    rest = "" if len(tries) == len(others) else ", and a smaller learning rate where the loss does not fall"
+    return f"{text} Try rounds: {most}{rest}."
 
 
 def slope_text(slope: Sequence[float]) -> str:

@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from resolvent.comparisons.judgement.convergence import unfinished_text
-from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
+from resolvent.comparisons.judgement.metrics import GAP, columns_of, format_value, run_columns, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement
-from resolvent.comparisons.judgement.verdict import columns_of
 from resolvent.comparisons.judgement.wording import (
     advice_of,
     folds_text,
     format_points,
     format_signed,
     reason_text,
+    unfinished_text,
 )
 from resolvent.comparisons.pages import write_page
 from resolvent.comparisons.runs import figures
