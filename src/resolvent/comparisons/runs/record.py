@@ -214,9 +214,6 @@ class RunRecord:
     def plain(self) -> dict[str, Any]:
         """The record as JSON can hold it."""
         content = {part.name: _plain(getattr(self, part.name)) for part in fields(self)}
-        for of_data in (content["data"], *content["methods"].values()):
-            for name in [name for name, value in of_data.items() if value in (None, "", []) and name != "notes"]:
-                del of_data[name]  # such as the digest at the lead, who has no samples
         content["sites"] = [plain_site(site) | {"advice": plain_advice(site.advice, self.use(site))}
                             for site in self.sites]
         if self.federation is not None:
@@ -231,8 +228,10 @@ class RunRecord:
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
+    if is_dataclass(value):  # without what is not known, such as the digest at the lead, who has no samples
+        known = [part.name for part in fields(value) if getattr(value, part.name) or part.name == "notes"
+                 or all(part.default is not nothing for nothing in (None, "", ()))]
+        return {name: _plain(getattr(value, name)) for name in known}
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return [*map(_plain, value)] if isinstance(value, list | tuple) else value
@@ -282,7 +281,7 @@ def _read(content: Mapping[str, Any]) -> RunRecord:
     means = None if content["means"] is None else Means(**{name: read_intervals(part)
                                                           for name, part in content["means"].items()})
     methods = {label: MethodRecord(**method | {
-        "bytes": Traffic(**method["bytes"]), "best": None if method["best"] is None else Best(**method["best"])})
+        "bytes": Traffic(**method["bytes"]), "best": Best(**method["best"]) if "best" in method else None})
         for label, method in content["methods"].items()}
     privacy = PrivacyRecord(**content["privacy"]) if content.get("privacy") else None
     return RunRecord(**{**content, "sites": sites, "federation": federation, "means": means, "methods": methods,
