@@ -216,6 +216,7 @@ def with_columns(frame):
 @pytest.mark.parametrize(("change", "formula", "limit"), [
     (rare_level, "ill ~ age + ward", "fewer rows than 5"), (one_level_per_row, "ill ~ age + ward", "fewer rows than 5"),
     (crossed, "ill ~ age + ward + sex", "fewer rows than 5"), (table, "ill ~ exp(age)", "leverage 0.5"),
+    (table, "ill ~ I(9**9**9*age)", "refused (experiment)"), (table, "ill ~ I(0**(age - 3))", "refused (experiment)"),
     (with_columns, "ill ~ " + " + ".join(f"x{j}" for j in range(40)), "0.333"),
     (lambda frame: frame.assign(number=np.arange(len(frame)) * 7), "ill ~ number", "column 'number'"),
     (lambda frame: frame.drop(columns="sex"), "ill ~ age + sex", "column 'sex': the site's table does not have")])

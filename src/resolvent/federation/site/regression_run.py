@@ -50,7 +50,8 @@ class RegressionRun(PlanRun[FederatedRegression]):
             identity: the certificate of the site, for secure sums.
         """
         super().__init__(folder, site, regression, membership, lead, plan, identity)
-        self._formula = regression.formula
+        with refusing(RefusalCode.EXPERIMENT):
+            self._formula = regression.formula
         versions = None if regression.is_rehearsal else folder.parent / VERSIONS
         frame, rows = read_site_rows(site, regression.table, folder=versions)
         if rows is not None:
