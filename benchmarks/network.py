@@ -51,7 +51,6 @@ from resolvent.federation.engines.nvflare.programs import FederationServer
 from resolvent.federation.engines.nvflare.provisioning import make_kits
 from resolvent.federation.engines.processes import running
 from resolvent.federation.lead.lead import federate, write_sites
-from resolvent.federation.lead.regression import federate_regression
 from resolvent.federation.lead.rehearsal import _write_tables, prepare_rehearsal, shipped_changes
 from resolvent.federation.protocol.files import read_site
 from resolvent.federation.protocol.job import FederationJob
@@ -222,7 +221,7 @@ def measure_regression(note, sites, repeats, folder):
         regression, events = FederatedRegression(file, is_rehearsal=True), []
         job = FederationJob("", regression.text, tuple(sites), rehearsal=True)
         with patch("resolvent.federation.lead.watchdog.SERVER_CLASS", REGRESSION_CLASS):
-            federate_regression(note, regression, folder / file.name, job, events.append, notify=print)
+            federate(note, regression, folder / file.name, job, events.append, notify=print)
         ends = [event["time"] for event in events if event["event"] == "round" and event["method"] == "estimates"]
         seconds += np.diff(ends).tolist()
     return {"seconds": statistics.median(seconds)}

@@ -278,7 +278,7 @@ def refused_at_the_start(federation):
 @contextlib.contextmanager
 def mistake_of_the_server(federation):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("resolvent.federation.server.serve._finish", lambda *args: 1 / 0)
+        patch.setattr("resolvent.federation.server.served_plan.ServedPlan._ask_to_finish", lambda *args: 1 / 0)
         yield "the server failed with ZeroDivisionError"
 
 

@@ -19,12 +19,12 @@ from resolvent.comparisons.regression.rows import read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
-from resolvent.federation.lead.regression import prepare_regression, rehearse_regression
+from resolvent.federation.lead.rehearsal import prepare_regression, rehearse
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.fitted_regression import read_fit
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
-from resolvent.federation.protocol.plan import plan_from_text
+from resolvent.federation.protocol.plan_files import plan_from_text
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.wire import decode, encode
@@ -451,7 +451,7 @@ def test_secure_sums_over_an_engine(tmp_path, engine):
         "regression": {"formula": "ill ~ age + ward"}, "privacy": {"secure_sums": True}}), "mine.yaml", "mine")
     rehearsal = prepare_regression(file)
     job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True)
-    fit, difference = rehearse_regression(rehearsal, tmp_path / "out", job, print, folder=tmp_path / "work",
-                                          notify=print, engine=engine)
+    fit, (parity,) = rehearse(rehearsal, tmp_path / "out", job, print, folder=tmp_path / "work", notify=print,
+                              engine=engine)
     assert fit.has_converged
-    assert difference < 1e-12
+    assert parity.difference < 1e-12

@@ -44,7 +44,7 @@ from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.requests import check_run_name, read_request, request_bytes, run_of_method
 from resolvent.federation.protocol.stores import PartyStore, append_to_log
 from resolvent.federation.protocol.wire import Message, encode, run_of_message
-from resolvent.federation.site import site_run
+from resolvent.federation.site import plan_run
 from resolvent.federation.site.check import check_site
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
@@ -468,10 +468,10 @@ def test_a_site_waits_for_the_store_of_an_earlier_job(tmp_path, monkeypatch):
     """Its engine ends the process of an earlier job some seconds after the next job may have begun."""
     earlier = PartyStore(tmp_path / "00")
     threading.Timer(0.2, earlier.close).start()
-    with site_run.open_store(tmp_path / "00"):
-        monkeypatch.setattr(site_run, "_LOCK_SECONDS", 0.0)
+    with plan_run.open_store(tmp_path / "00"):
+        monkeypatch.setattr(plan_run, "_LOCK_SECONDS", 0.0)
         with pytest.raises(Refusal, match="is being written by process"):
-            site_run.open_store(tmp_path / "00")
+            plan_run.open_store(tmp_path / "00")
 
 
 def test_sites_of_a_kit(tmp_path):

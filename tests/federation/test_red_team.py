@@ -294,7 +294,7 @@ def test_the_last_model_is_that_of_a_federation_of_equal_sites(tmp_path):
     with dry_run(file, "aachen", experiment, None) as dry:
         assert not dry.prepare()
         problem, algorithm = dry.run.problem, rv.fedavg(rv.solvers.GD(0.1, steps=2))
-        object.__setattr__(dry.run.experiment, "algorithm", lambda label: algorithm)
+        object.__setattr__(dry.run.plan, "algorithm", lambda label: algorithm)
         dry.prepare()
         *_, last = released_replies(dry.run, "aachen", 0, 3)
         quick = trained_model(algorithm, problem, rounds=3, seed=0, sites=3, draws_own_noise=False, clip=None,

@@ -1,5 +1,6 @@
 """``resolvent lead``: what those who organise a federation type: kits, the server, runs between sites, the card."""
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +12,6 @@ from resolvent.cli.federation_events import federation_observer
 from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, Run, Texts, flat
 
 if TYPE_CHECKING:
-    from resolvent.comparisons.runs.record import RunRecord
     from resolvent.federation.protocol.kits import Engine
 
 __all__ = ["LEAD_COMMANDS"]
@@ -157,8 +157,6 @@ def status(kit: Kit, *, format: Format = "text") -> None:
         kit: the server's kit, on the server's machine.
         format: text or json.
     """
-    import sys
-
     from resolvent.cli import supervision
     from resolvent.federation.protocol.kits import kit_note
 
@@ -245,42 +243,53 @@ def start(
             federation.lost_state: refuse or restart a site that has lost its disk (refuse).
         live: a port at which this machine sees the run as a page, while the command runs.
     """
-    from resolvent.cli import supervision, terminal
+    from resolvent.cli import terminal
     from resolvent.errors import InputError
-    from resolvent.federation.lead.engines import ENGINES, require_engine
-    from resolvent.federation.protocol.job import FederationJob
-    from resolvent.federation.protocol.kits import KitNote, kit_note
-    from resolvent.federation.protocol.plan import is_regression_file
 
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
     changes, rules = _divide(flat(set))
     name = Path(experiment).stem if experiment.endswith((".yaml", ".yml")) else experiment
     folder = Path("runs") / f"{name}-{'rehearsal' if rehearse else 'federation'}" if out is None else out
-    if is_regression_file(experiment):
-        from resolvent.cli.regress import federate_file
-
-        federate_file(experiment, changes, folder, rules, None if rehearse else kit, sites, engine, live)
-        return
-    if rehearse:
-        record = _rehearse(experiment, changes, folder, rules, engine)
+    if kit is None:
+        result, is_equal = _rehearse(experiment, changes, folder, rules, engine)
     else:
-        from resolvent.federation.lead.lead import federate as run_federation
-        from resolvent.federation.lead.lead import read_sites
-        from resolvent.federation.protocol.experiment import experiment_of_file
-
-        assert kit is not None
-        note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
-        require_engine(note.engine)
-        plan = experiment_of_file(experiment, changes)
-        job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
-        with (federation_observer() as show,
-              supervision.lead_page(live, note, name, job.sites, show) as observe):
-            record = run_federation(note, plan, folder, job, observe, notify=terminal.print_note,
-                                    has_sites=bool(sites))
-    terminal.print_table(terminal.score_table(record))
-    terminal.print_line(record.finding)
+        result, is_equal = _federate(experiment, changes, folder, rules, kit, sites, live), True
+    _print_result(result)
     terminal.print_path("Report", folder / "report.html")
+    if not is_equal:
+        sys.exit(FAILURE)
+
+
+def _federate(source: str, changes: list[str], out: Path, rules: Mapping[str, Any], kit: Path, sites: Texts,
+              live: str | None) -> Any:
+    """Run a plan between real sites."""
+    from resolvent.cli import supervision, terminal
+    from resolvent.federation.lead.engines import ENGINES, require_engine
+    from resolvent.federation.lead.lead import federate, read_sites
+    from resolvent.federation.protocol.job import FederationJob
+    from resolvent.federation.protocol.kits import KitNote, kit_note
+    from resolvent.federation.protocol.plan_files import plan_of_file
+
+    note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
+    require_engine(note.engine)
+    plan = plan_of_file(source, changes)
+    job = FederationJob("", plan.text, read_sites(note.kit, sites), **rules)
+    with federation_observer() as show, supervision.lead_page(live, note, plan.name, job.sites, show) as observe:
+        return federate(note, plan, out, job, observe, notify=terminal.print_note, has_sites=bool(sites))
+
+
+def _print_result(result: Any) -> None:
+    """Print what a plan has found: of an experiment the scores and the finding, otherwise the table of the fit."""
+    from resolvent.cli import terminal
+    from resolvent.cli.regress import print_fit
+    from resolvent.comparisons.runs.record import RunRecord
+
+    if not isinstance(result, RunRecord):
+        print_fit(result)
+        return
+    terminal.print_table(terminal.score_table(result))
+    terminal.print_line(result.finding)
 
 
 def _divide(changes: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -306,37 +315,32 @@ def _lost_state(text: str) -> str:
 
 
 def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, Any],
-              engine: "Engine") -> "RunRecord":
-    import sys
-
+              engine: "Engine") -> tuple[Any, bool]:
+    """Rehearse a plan; returns its result, and whether it is that of the simulation."""
     from resolvent.cli import terminal
-    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+    from resolvent.comparisons.runs.record import RunRecord
     from resolvent.federation.lead.engines import require_engine
-    from resolvent.federation.lead.rehearsal import prepare_rehearsal, rehearse, shipped_changes
+    from resolvent.federation.lead.rehearsal import rehearsal_of_file, rehearse
     from resolvent.federation.lead.secure_view import hidden_numbers
     from resolvent.federation.protocol.job import FederationJob
 
     require_engine(engine)
-    rehearsal = prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
+    rehearsal = rehearsal_of_file(source, changes)
     job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
     participants = out.with_name(f"{out.name}.rehearsal")
     with federation_observer() as observe:
-        record, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
-                                      engine=engine)
+        result, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
+                                    engine=engine)
     for parity in parities:
-        verdict = "the same models as the simulation" if parity.is_equal else "OTHER MODELS THAN THE SIMULATION"
-        terminal.print_line(f"{parity.method}: {verdict}; largest difference of a parameter {parity.difference:.1e}, "
-                            f"largest parameter {parity.largest:.2g}")
+        terminal.print_line(parity.line)
     kits = {site: participants / "kits" / site for site in rehearsal.sites}
-    for numbers in hidden_numbers(rehearsal.experiment, kits, record.run):
+    for numbers in hidden_numbers(rehearsal.experiment, kits, result.run) if isinstance(result, RunRecord) else ():
         received, hidden = (", ".join(f"{value:.4g}" for value in values)
                             for values in (numbers.received, numbers.hidden))
         terminal.print_line(f"{numbers.method}, {numbers.site}: the server got {received}, ...; behind it is {hidden}, "
                             "...")
     terminal.print_path("Kits, tables and runs of the sites", participants)
-    if not all(parity.is_equal for parity in parities):
-        sys.exit(FAILURE)
-    return record
+    return result, all(parity.is_equal for parity in parities)
 
 
 LEAD_COMMANDS: dict[str, Callable[..., Any]] = {

@@ -3,7 +3,7 @@
 import sys
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -11,13 +11,11 @@ from resolvent.cli.options import Changes, Format, OptionalPath, OptionalText, f
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from resolvent.comparisons.regression.regression import Regression
     from resolvent.comparisons.regression.regression_file import RegressionFile
-    from resolvent.federation.protocol.kits import Engine
 
-_TOLERANCE = 1e-9  # between a federation's estimates and those of a simulation, relative to the largest
 
 
 def regress(
@@ -72,54 +70,12 @@ def regress(
         estimates = fit.table.reset_index().to_json(orient="records", double_precision=15)
         print_json({**fit.facts(), "estimates": loads(estimates)})
     else:
-        _print_fit(fit)
+        print_fit(fit)
     if out is not None:
         terminal.print_path("Report", fit.save(out, overwrite=overwrite))
 
 
-def federate_file(source: str, changes: "Sequence[str]", out: Path, rules: "Mapping[str, Any]", kit: Path | None,
-                  sites: "Sequence[str]", engine: "Engine", live: str | None) -> None:
-    """Run the file of a regression between sites, or rehearse it; prints the table."""
-    from resolvent.cli import supervision, terminal
-    from resolvent.cli.exit_codes import FAILURE
-    from resolvent.cli.federation_events import federation_observer
-    from resolvent.comparisons.regression.regression_file import RegressionFile
-    from resolvent.federation.lead.engines import ENGINES, require_engine
-    from resolvent.federation.lead.lead import read_sites
-    from resolvent.federation.lead.regression import federate_regression, prepare_regression, rehearse_regression
-    from resolvent.federation.protocol.job import FederationJob
-    from resolvent.federation.protocol.kits import KitNote, kit_note
-    from resolvent.federation.protocol.regression import FederatedRegression
-
-    file, difference = RegressionFile.load(source, changes), 0.0
-    if file.privacy is not None:
-        terminal.print_note("secure sums hide the fits of single sites: the page does not compare sites")
-    if kit is None:
-        require_engine(engine)
-        rehearsal = prepare_regression(file)
-        job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
-        with federation_observer() as observe:
-            fit, difference = rehearse_regression(rehearsal, out, job, observe, notify=terminal.print_note,
-                                                  folder=out.with_name(f"{out.name}.rehearsal"), engine=engine)
-    else:
-        note = kit_note(kit, ENGINES[KitNote(kit).engine].lead_kind)
-        require_engine(note.engine)
-        regression = FederatedRegression(file, is_rehearsal=False)
-        job = FederationJob("", regression.text, read_sites(note.kit, sites), **rules)
-        with (federation_observer() as show,
-              supervision.lead_page(live, note, file.name, job.sites, show) as observe):
-            fit = federate_regression(note, regression, out, job, observe, notify=terminal.print_note)
-    _print_fit(fit)
-    terminal.print_path("Report", out / "report.html")
-    if kit is None:
-        is_equal = difference <= _TOLERANCE * max(1.0, float(abs(fit.estimates).max()))
-        verdict = "the estimates of the simulation" if is_equal else "OTHER ESTIMATES THAN THE SIMULATION"
-        terminal.print_line(f"{verdict}; largest difference {difference:.1e}")
-        if not is_equal:
-            sys.exit(FAILURE)
-
-
-def _print_fit(fit: "Regression") -> None:
+def print_fit(fit: "Regression") -> None:
     """Print where the sites differ, and the fit, which is not wrapped: a table."""
     from resolvent.cli import terminal
 

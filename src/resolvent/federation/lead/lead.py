@@ -7,12 +7,16 @@ name from its checkpoint, so that the lead's process, too, can be killed and sta
 import json
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
+
+from typing_extensions import override
 
 from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.runs.record import RunRecord, read_metrics, read_record
 from resolvent.comparisons.runs.run_folder import check_folder, finished_record, is_complete, open_folder
 from resolvent.data.files.atomic_files import write_text
@@ -20,17 +24,16 @@ from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.lead.watchdog import Watchdog
 from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.federation.protocol.fitted_regression import FIT_FILE, read_fit
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import NOTE_FILE
 from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.server.waits import FederationEndedError
 from resolvent.tables.party_tables import natural_order
 
-__all__ = ["FEDERATION_FILE", "FederationEndedError", "ResultFolder", "federate", "has_sites", "read_sites", "run_plan",
-           "write_sites"]
-
-_Result = TypeVar("_Result")
+__all__ = ["FEDERATION_FILE", "FederationEndedError", "federate", "has_sites", "read_sites", "write_sites"]
 
 FEDERATION_FILE = "federation.json"
 _ANOTHER_RUN = "give --out another folder for another run"
@@ -65,9 +68,85 @@ def read_sites(kit: Path, chosen: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(name for name in sites if not chosen or name in chosen)
 
 
-def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: FederationJob, observe: Observer, *,
-             notify: Callable[[str], None], has_sites: bool = False) -> RunRecord:
-    """Run an experiment in a federation and write the run folder; an interrupted run is resumed.
+class LedPlan(ABC):
+    """The lead's part of a kind of plan: what is kept of its results.
+
+    Args:
+        note: the lead's kit.
+    """
+
+    def __init__(self, note: KitNote, plan: Any) -> None:
+        self.note, self.plan = note, plan
+
+    @abstractmethod
+    def is_complete(self, folder: Path) -> bool:
+        """Whether a folder has complete results."""
+
+    @abstractmethod
+    def read(self, folder: Path) -> Any:
+        """The results in a folder.
+
+        Raises:
+            InputError: they are of another plan.
+        """
+
+    @abstractmethod
+    def write(self, work: Path, order: FederationJob) -> Any:
+        """The results, after the lead's files are written beside those of the server."""
+
+
+class LedExperiment(LedPlan):
+    """The run folder of an experiment, with its report and its signed card; the result is the ``RunRecord``."""
+
+    @override
+    def is_complete(self, folder: Path) -> bool:
+        return is_complete(folder)
+
+    @override
+    def read(self, folder: Path) -> RunRecord:
+        return finished_record(folder, self.plan.file, _ANOTHER_RUN)
+
+    @override
+    def write(self, work: Path, order: FederationJob) -> RunRecord:
+        from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
+
+        record, metrics = read_record(work), read_metrics(work)
+        write_report(work, record, metrics)
+        if order.refit is None:
+            from resolvent.federation.lead.model_card import write_model_card
+
+            write_model_card(work, record, metrics, job=order, lead=self.note.name, experiment=self.plan,
+                             sign=self.note.sign)
+        return record
+
+
+class LedRegression(LedPlan):
+    """The page and the tables of a regression; the result is the ``Regression``."""
+
+    @override
+    def is_complete(self, folder: Path) -> bool:
+        return (folder / FIT_FILE).is_file()
+
+    @override
+    def read(self, folder: Path) -> Regression:
+        fit = read_fit(folder)
+        if fit.settings != self.plan.settings:
+            raise InputError(f"{folder} has the fit of another regression: {_ANOTHER_RUN}")
+        return fit.regression()
+
+    @override
+    def write(self, work: Path, order: FederationJob) -> Regression:
+        fit = read_fit(work).regression()
+        fit.save(work, overwrite=True)
+        return fit
+
+
+_LED: dict[type[Plan], type[LedPlan]] = {FederatedExperiment: LedExperiment, FederatedRegression: LedRegression}
+
+
+def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: Observer, *,
+             notify: Callable[[str], None], has_sites: bool = False) -> Any:
+    """Let the sites run a plan, and write its results; an interrupted run is resumed.
 
     Args:
         note: the participant of the lead's kit; with Flower, that of the server.
@@ -76,49 +155,21 @@ def federate(note: KitNote, experiment: FederatedExperiment, out: Path, job: Fed
             next round on; otherwise it continues with the sites that it has.
 
     Returns:
-        The record of the run.
+        The result: of an experiment its ``RunRecord``, of a regression the ``Regression``.
 
     Raises:
         InputError: the folder is in use, or the server cannot be reached.
+        FederationEndedError: a site refuses or has not answered.
     """
-    def write(work: Path, order: FederationJob) -> RunRecord:
-        from resolvent.comparisons.runs.report import write_report  # imports matplotlib and jinja2, which take long
-
-        record, metrics = read_record(work), read_metrics(work)
-        write_report(work, record, metrics)
-        if order.refit is None:
-            from resolvent.federation.lead.model_card import write_model_card
-
-            write_model_card(work, record, metrics, job=order, lead=note.name, experiment=experiment, sign=note.sign)
-        return record
-
-    folder = ResultFolder(is_complete, lambda path: finished_record(path, experiment.file, _ANOTHER_RUN), write)
-    return run_plan(note, experiment, out, job, observe, folder, notify=notify, has_sites=has_sites)
-
-
-class ResultFolder(NamedTuple, Generic[_Result]):
-    """The folder of a kind of results.
-
-    Attributes:
-        is_complete: whether a folder has complete results.
-        read: reads them; it raises ``InputError`` if they are of another plan.
-        write: (folder with the server's files, the order) -> the results, after the lead's files are written as well.
-    """
-
-    is_complete: Callable[[Path], bool]
-    read: Callable[[Path], _Result]
-    write: Callable[[Path, FederationJob], _Result]
-
-
-def run_plan(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: Observer,
-             folder: ResultFolder[_Result], *, notify: Callable[[str], None], has_sites: bool = False) -> _Result:
-    """Let the sites run a plan, and write its results; see ``federate``."""
+    led = _LED[type(plan)](note, plan)
+    if plan.note:
+        notify(plan.note)
     with locked(out):
-        is_done = folder.is_complete(out)
+        is_done = led.is_complete(out)
         if is_done and not job.rehearsal:
-            result = folder.read(out)
+            result = led.read(out)
             (out.resolve() / NOTE_FILE).unlink(missing_ok=True)
-            notify(f"{out} is a complete run of this experiment, and nothing is started: {_ANOTHER_RUN}. A complete "
+            notify(f"{out} is a complete run of this {plan.kind}, and nothing is started: {_ANOTHER_RUN}. A complete "
                    "run cannot be extended; one with more rounds, such as --set rounds=100, is another run")
             return result
         check_folder(out, resume=True, overwrite=is_done, advice=_ANOTHER_RUN)
@@ -132,7 +183,7 @@ def run_plan(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
                 _restore_note(work / NOTE_FILE, progress)
             if outcome["status"] != "complete":
                 raise FederationEndedError(str(outcome["message"]))
-            result = folder.write(work, job)
+            result = led.write(work, job)
         # Last: without the note, a command that is started again would begin a new run.
         (out.resolve() / NOTE_FILE).unlink(missing_ok=True)
     return result
@@ -181,7 +232,7 @@ def _outcome(note: KitNote, plan: Plan, job: FederationJob, progress: _Progress,
 
 def new_run_name(plan: Plan) -> str:
     """A name for a run that no other run has."""
-    name = folder_name(plan.file.name).replace(".", "-")[:40].strip("-_") or "run"
+    name = folder_name(plan.name).replace(".", "-")[:40].strip("-_") or "run"
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 

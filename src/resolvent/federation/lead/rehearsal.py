@@ -22,7 +22,10 @@ from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import write_yaml
-from resolvent.comparisons.runs.record import RunRecord
+from resolvent.comparisons.regression.regress import fit_rows
+from resolvent.comparisons.regression.regression import Regression
+from resolvent.comparisons.regression.regression_file import RegressionFile
+from resolvent.comparisons.regression.rows import read_rows
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
 from resolvent.errors import InputError
@@ -35,6 +38,8 @@ from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
 from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.plan_files import kind_of_file
+from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.reports import report_from_entry
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.server.record_metrics import recorded_participation
@@ -43,12 +48,13 @@ from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
-from resolvent.tables.cells import columns_of_codes
+from resolvent.tables.cells import CellRules, columns_of_codes
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame, natural_order, table
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import FileOptions, TableOptions
+from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +62,6 @@ if TYPE_CHECKING:
 _Plan = TypeVar("_Plan", bound=Plan)
 _HOST, LEAD = "localhost", "lead@example.org"
 _JOIN_SECONDS = 120.0
-_TOLERANCE = 1e-4  # relative to the largest parameter: float32 rounding, amplified by the rounds
 # The changes that make a shipped experiment small enough for a rehearsal.
 _SHIPPED: Mapping[str, Sequence[str]] = {
     "digits": ("data.parties=3", "rounds=20", "evaluate_every=5", "participation=Full",
@@ -71,29 +76,40 @@ def shipped_changes(source: str) -> Sequence[str]:
 
 
 class Parity(NamedTuple):
-    """The difference between the models of a federation and those of the simulation.
+    """The difference between the numbers of a federation and those of the simulation.
 
     Attributes:
         difference: the largest absolute difference of a parameter, over the shared and all personal models.
         largest: the largest absolute value of a parameter of the simulation.
+        tolerance: the difference that rounding can make, relative to the largest parameter.
+        what: what is compared.
     """
 
     method: str
     difference: float
     largest: float
+    tolerance: float = 1e-4  # rounding of 32-bit numbers, amplified by the rounds
+    what: str = "models"
 
     @property
     def is_equal(self) -> bool:
-        """Whether the models are equal up to rounding errors of 32-bit floats."""
-        return self.difference <= _TOLERANCE * max(self.largest, 1e-30)
+        """Whether the numbers are equal up to rounding errors."""
+        return self.difference <= self.tolerance * max(self.largest, 1e-30)
+
+    @property
+    def line(self) -> str:
+        """The comparison for a person."""
+        verdict = f"the same {self.what} as" if self.is_equal else f"OTHER {self.what.upper()} THAN"
+        return (f"{self.method}: {verdict} the simulation; largest difference {self.difference:.1e}, largest value "
+                f"{self.largest:.2g}")
 
 
 @dataclass(frozen=True)
 class Rehearsal(Generic[_Plan]):
-    """An experiment whose table is divided among sites of this machine.
+    """A plan whose table is divided among sites of this machine.
 
     Attributes:
-        experiment: the experiment, as the lead sends it.
+        experiment: the plan, as the lead sends it.
         sites: name of a site -> name of its party in the table, in the order of the parties.
     """
 
@@ -160,28 +176,64 @@ def name_sites(parties: Sequence[str]) -> dict[str, str]:
     return sites
 
 
-def rehearse(rehearsal: Rehearsal[FederatedExperiment], out: Path, job: FederationJob, observe: Observer, *,
-             folder: Path, notify: Callable[[str], None],
-             engine: Engine = "nvflare") -> tuple[RunRecord, list[Parity]]:
-    """Run an experiment in a federation on this machine, then simulate it and compare.
+def prepare_regression(file: RegressionFile) -> Rehearsal[FederatedRegression]:
+    """Divide the table of a regression among sites."""
+    data = file.data
+    frame, codes, sites = _divided(file.name, data.table, data.party, data.format, data.cells)
+    data = replace(data, text=(*dict.fromkeys([*data.text, *codes]),))
+    return Rehearsal(FederatedRegression(replace(file, data=data), is_rehearsal=True), frame, sites)
+
+
+def _divided(name: str, path: str, party: str, text: TextFormat,
+             cells: CellRules) -> "tuple[pd.DataFrame, list[str], dict[str, str]]":
+    """The rows of all sites, the columns of codes, and the sites; see ``Rehearsal``."""
+    if not path:
+        raise InputError(f"{name}: data.table: a rehearsal needs a table with the rows of all sites")
+    frame, _ = read_table_file(path, text, [party], cells, lambda column: True)
+    if party not in frame.columns:
+        raise InputError(f"{name}: data.party: the table has no column {party!r}")
+    codes = [column for column in columns_of_codes(frame, cells) if column != party]
+    return frame, codes, name_sites(sorted(set(frame[party].astype(str)), key=natural_order))
+
+
+def rehearsal_of_file(source: str, changes: Sequence[str] = ()) -> Rehearsal[Any]:
+    """Divide the table of a file among sites; an experiment also by its name."""
+    if kind_of_file(source) == FederatedRegression.kind:
+        return prepare_regression(RegressionFile.load(source, changes))
+    return prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
+
+
+def rehearse(rehearsal: Rehearsal[Any], out: Path, job: FederationJob, observe: Observer, *, folder: Path,
+             notify: Callable[[str], None], engine: Engine = "nvflare") -> tuple[Any, list[Parity]]:
+    """Run a plan in a federation on this machine, then simulate it and compare.
 
     Args:
         folder: an empty folder for the kits, the sites' tables and their runs.
         engine: the program that connects the participants.
 
     Returns:
-        The record of the run, and the comparison of each method.
+        The result, see ``federate``, and the comparison of each method.
 
     Raises:
         InputError: a process does not start, or a site refuses.
     """
-    experiment = rehearsal.experiment
+    plan = rehearsal.experiment
     with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
-        record = federate(KitNote(kits[LEAD]), experiment, out, job, observe, notify=notify)
-    notify("simulating the same experiment in one process")
+        result = federate(KitNote(kits[LEAD]), plan, out, job, observe, notify=notify)
+    notify(f"simulating the same {plan.kind} in one process")
+    if isinstance(plan, FederatedRegression):
+        return result, [_compare_estimates(rehearsal, result)]
     server = None if job.quorum is None else kits[SERVER_KIT]
-    return record, compare_with_simulation(rehearsal, experiment, out, {site: kits[site] for site in rehearsal.sites},
-                                            server)
+    return result, compare_with_simulation(rehearsal, plan, out, {site: kits[site] for site in rehearsal.sites}, server)
+
+
+def _compare_estimates(rehearsal: Rehearsal[FederatedRegression], fit: Regression) -> Parity:
+    """Fit the pooled rows, and compare the estimates."""
+    plan = rehearsal.experiment
+    rows = read_rows(rehearsal.frame, plan.settings, party=plan.table.party, cells=plan.table.cells)
+    simulated = fit_rows(rows, replace(plan.settings, heterogeneity=False))
+    return Parity(plan.kind, float(np.max(np.abs(fit.estimates - simulated.estimates))),
+                  max(1.0, float(np.max(np.abs(simulated.estimates)))), tolerance=1e-9, what="estimates")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
@@ -23,6 +25,7 @@ from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.data.weights import ClassWeights
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError
+from resolvent.federation.protocol.plan import Plan
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model
 from resolvent.tables.encoding import TableEncoding
@@ -35,23 +38,17 @@ _PARTY = "site"
 
 
 @dataclass(frozen=True)
-class FederatedExperiment:
-    """An experiment whose rows are at the sites.
+class FederatedExperiment(Plan):
+    """An experiment whose rows are at the sites; ``file`` has the checked settings."""
 
-    Attributes:
-        file: the checked settings.
-        is_rehearsal: whether all participants are on one machine, so that parts of the user's own are allowed.
-        refit: label -> number of rounds of the methods that are trained again on all rows; None: all methods are run.
-        keeps_validation: whether validation rows stay what they are in a refit.
-    """
-
+    kind: ClassVar[str] = "experiment"
     file: ExperimentFile
     is_rehearsal: bool
     refit: Mapping[str, int] | None = None
     keeps_validation: bool = False
 
+    @override
     def with_refit(self, refit: Any, keeps_validation: Any) -> "FederatedExperiment":
-        """The same experiment, of which these methods are trained again on all rows."""
         if refit is None:
             return self
         is_valid = isinstance(refit, Mapping) and refit and isinstance(keeps_validation, bool) and all(
@@ -65,22 +62,27 @@ class FederatedExperiment:
         return replace(self, refit=dict(refit), keeps_validation=keeps_validation)
 
     @property
+    @override
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    @override
     def text(self) -> str:
-        """The text that is sent: every setting, without the path of the lead's table."""
         return self.file.to_yaml(comments=False)
 
     @property
+    @override
     def table(self) -> TableOptions:
-        """The settings of the sites' tables."""
         return TableOptions.of(self.file.bound.part("data").values)
 
+    @override
     def precision(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which numbers have the bits of the experiment."""
         return self.file.precision()
 
     @property
+    @override
     def rounds(self) -> int:
-        """Number of rounds of each method."""
         return int(self.file.bound.values["rounds"])
 
     def held_out(self, *, with_test: bool) -> list[str] | None:
@@ -93,14 +95,15 @@ class FederatedExperiment:
             return None
         return [*(["validation"] if self.keeps_validation else []), *(["test"] if with_test else [])]
 
+    @override
     def rounds_of(self, label: str) -> int:
-        """Number of rounds of a method."""
         return self.rounds if self.refit is None else self.refit[label]
 
     @property
-    def total_rounds(self) -> int:
-        """Number of rounds of all methods and seeds."""
-        return sum(map(self.rounds_of, self.labels)) * len(self.seeds)
+    @override
+    def evaluate_every(self) -> int | None:
+        every: int | None = self.file.bound.values["evaluate_every"]
+        return every
 
     @property
     def seed(self) -> int:
@@ -108,8 +111,8 @@ class FederatedExperiment:
         return int(self.file.bound.values["seed"])
 
     @property
+    @override
     def seeds(self) -> tuple[int, ...]:
-        """The seeds, of which each has a run."""
         seeds = int(self.file.bound.values["seeds"]) if self.refit is None else 1
         return tuple(range(self.seed, self.seed + seeds))
 
@@ -146,15 +149,14 @@ class FederatedExperiment:
         return next((label for label in self.labels if self.file.preset_of(label) in ("local", "careful_local")), None)
 
     @property
+    @override
     def labels(self) -> tuple[str, ...]:
-        """The labels of the methods."""
         labels = self.file.bound.labelled("algorithms")
         return tuple(label for label in labels if self.refit is None or label in self.refit)
 
-    @property
-    def presets(self) -> list[str]:
-        """The names of the algorithms, as the limits of a site have them."""
-        return [self.file.preset_of(label) for label in self.labels]
+    @override
+    def preset_of(self, label: str) -> str:
+        return self.file.preset_of(label)
 
     def algorithm(self, label: str) -> Algorithm:
         """The algorithm of a label."""
@@ -163,13 +165,13 @@ class FederatedExperiment:
         return algorithm if self.privacy is None else with_integer_sums(algorithm, self.participation())
 
     @property
+    @override
     def privacy(self) -> PrivacyBudget | None:
-        """The settings of secure sums; None if the server sees the replies."""
         bound = self.file.bound
         return bound.part("privacy").build() if "privacy" in bound.parts else None
 
+    @override
     def participation(self) -> Participation:
-        """Which parties take part in a round."""
         participation: Participation = self.file.bound.part("participation").build()
         return participation
 

@@ -1,26 +1,112 @@
-"""What a lead orders: an experiment or a regression, read from a file or from the text that another has sent."""
+"""What a lead orders: rounds of some methods over the rows of the sites.
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TypeAlias
+A kind of plan has three parts, because a site does not import the server: its settings (a subclass of ``Plan``), what a
+site does (of ``site.plan_run.PlanRun``), and what the server does (of ``server.served_plan.ServedPlan``).
+"""
 
-from resolvent.comparisons.experiment.yaml_files import read_text
-from resolvent.comparisons.regression.regression_file import RegressionFile, is_regression
-from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
-from resolvent.federation.protocol.regression import FederatedRegression
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
-Plan: TypeAlias = FederatedExperiment | FederatedRegression
-
-
-def plan_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
-                   folder: Path | None = None) -> Plan:
-    """Bind the text that another participant has sent; see ``experiment_from_text``."""
-    if is_regression(text, "experiment.yaml"):
-        return FederatedRegression(RegressionFile.parse(text, "experiment.yaml", name), rehearsal)
-    return experiment_from_text(text, name, rehearsal=rehearsal, models=models, folder=folder)
+from resolvent.algorithms.participation import Full, Participation
+from resolvent.differential_privacy import PrivacyBudget
+from resolvent.errors import InputError
+from resolvent.tables.table_options import TableOptions
 
 
-def is_regression_file(source: str) -> bool:
-    """Whether a file is that of a regression; the name of an experiment is not."""
-    path = Path(source)
-    return path.suffix in (".yaml", ".yml") and path.is_file() and is_regression(read_text(path), source)
+class Plan(ABC):
+    """The settings of a plan, which every participant binds with the parts that are installed there.
+
+    Attributes:
+        kind: what the plan is called in messages to a person.
+        needs_all_sites: why the plan cannot do without one of its sites in a round; empty if it can.
+        may_end_early: whether its methods may end before their last round.
+        is_rehearsal: whether all participants are on one machine, so that parts of the user's own are allowed.
+        refit: label -> number of rounds of the methods that are trained again on all rows; None: all methods are run.
+        keeps_validation: whether validation rows stay what they are in a refit.
+    """
+
+    kind: ClassVar[str]
+    needs_all_sites: ClassVar[str] = ""
+    may_end_early: ClassVar[bool] = False
+    is_rehearsal: bool
+    refit: Mapping[str, int] | None = None
+    keeps_validation: bool = False
+
+    def with_refit(self, refit: Any, keeps_validation: Any) -> Self:
+        """The same plan, of which these methods are trained again on all rows."""
+        if refit is not None:
+            raise InputError(f"refit: a {self.kind} has no methods that could be trained again: remove the setting")
+        return self
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the file, from which the name of a run is made."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """The text that is sent: every setting, without the path of the lead's table."""
+
+    @property
+    @abstractmethod
+    def table(self) -> TableOptions:
+        """The settings of the sites' tables."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the methods."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds, of which each has a run of every method."""
+        return (0,)
+
+    @property
+    @abstractmethod
+    def rounds(self) -> int:
+        """Largest number of rounds of a method."""
+
+    def rounds_of(self, label: str) -> int:
+        """Largest number of rounds of a method."""
+        return self.rounds
+
+    @property
+    def total_rounds(self) -> int:
+        """Number of rounds of all methods and seeds."""
+        return sum(map(self.rounds_of, self.labels)) * len(self.seeds)
+
+    def preset_of(self, label: str) -> str:
+        """The name of a method in the limits of a site."""
+        return self.kind
+
+    @property
+    def presets(self) -> list[str]:
+        """The names of all methods in the limits of a site."""
+        return list(dict.fromkeys(map(self.preset_of, self.labels)))
+
+    @property
+    @abstractmethod
+    def privacy(self) -> PrivacyBudget | None:
+        """The settings of secure sums; None if the server sees the replies."""
+
+    def participation(self) -> Participation:
+        """Which parties take part in a round."""
+        return Full()
+
+    @property
+    def evaluate_every(self) -> int | None:
+        """Rounds between evaluations; None: as in ``simulate``."""
+        return self.rounds
+
+    @property
+    def note(self) -> str:
+        """What a person should know before the plan runs; empty if there is nothing."""
+        return ""
+
+    @abstractmethod
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """A context in which numbers have the bits of the plan."""

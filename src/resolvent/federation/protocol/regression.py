@@ -6,9 +6,10 @@ A site acts on two methods: Newton's method, and one round for the sums from whi
 import contextlib
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import ClassVar
 
 import jax
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
@@ -18,41 +19,38 @@ from resolvent.comparisons.regression.regress import newton_of
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.differential_privacy import PrivacyBudget
-from resolvent.errors import InputError
+from resolvent.federation.protocol.plan import Plan
 from resolvent.regression.regression_fits import SumsOfFit
 from resolvent.tables.table_options import TableOptions
 
-METHOD = "regression"  # its name in the limits of a site
 # Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.
 _LARGEST, _LIMBS, _TERMS = 2.0**120, 5, 1024
 
 
 @dataclass(frozen=True)
-class FederatedRegression:
-    """A regression whose rows are at the sites.
+class FederatedRegression(Plan):
+    """A regression whose rows are at the sites; ``file`` has the checked settings."""
 
-    Attributes:
-        file: the checked settings.
-        is_rehearsal: whether all participants are on one machine.
-    """
-
+    kind: ClassVar[str] = "regression"
+    needs_all_sites: ClassVar[str] = "sums over other sites are of another likelihood"
+    may_end_early: ClassVar[bool] = True
     file: RegressionFile
     is_rehearsal: bool
-    refit: None = None
-    keeps_validation: bool = False
-    labels: tuple[str, ...] = ("estimates", "sums")
-    seeds: tuple[int, ...] = (0,)
-
-    def with_refit(self, refit: Any, keeps_validation: Any) -> "FederatedRegression":
-        """The same regression."""
-        if refit is not None:
-            raise InputError("refit: a regression has no methods that could be trained again: remove the setting")
-        return self
 
     @property
+    @override
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    @override
     def text(self) -> str:
-        """The text that is sent: every setting, without the path of the lead's table."""
         return self.file.text
+
+    @property
+    @override
+    def labels(self) -> tuple[str, ...]:
+        return "estimates", "sums"
 
     @property
     def settings(self) -> RegressionSettings:
@@ -65,8 +63,8 @@ class FederatedRegression:
         return parse_formula(self.settings.formula)
 
     @property
+    @override
     def table(self) -> TableOptions:
-        """The columns that a site's table must have."""
         formula = self.formula
         columns = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added.values()])
         data = self.file.data
@@ -74,23 +72,13 @@ class FederatedRegression:
                             text=[*data.text])
 
     @property
-    def presets(self) -> list[str]:
-        """The name of what runs, as the limits of a site have it."""
-        return [METHOD]
-
-    @property
+    @override
     def rounds(self) -> int:
-        """Largest number of rounds of a method."""
         return self.settings.rounds
 
+    @override
     def rounds_of(self, label: str) -> int:
-        """Largest number of rounds of a method."""
         return self.settings.rounds if label == self.labels[0] else 1
-
-    @property
-    def total_rounds(self) -> int:
-        """Largest number of rounds."""
-        return self.settings.rounds + 1
 
     def algorithms(self, model: RegressionModel) -> tuple[Algorithm, Algorithm]:
         """The fit, and the round of sums from which it is reported; with secure sums their replies are integers."""
@@ -103,12 +91,18 @@ class FederatedRegression:
         return integers(newton), integers(sums)
 
     @property
+    @override
     def privacy(self) -> PrivacyBudget | None:
-        """The settings of secure sums; None if the server sees the replies."""
         return self.file.privacy
 
+    @property
+    @override
+    def note(self) -> str:
+        return "" if self.privacy is None else ("secure sums hide the fits of single sites: the page does not compare "
+                                                "sites")
+
+    @override
     def precision(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which numbers have 64 bits."""
         context: contextlib.AbstractContextManager[None] = jax.enable_x64(True)
         return context
 

@@ -1,24 +1,19 @@
 """The check of a site before it takes part: its table, its limits, and everything that would leave the site."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from itertools import groupby
 from pathlib import Path
 
-from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.experiment.docstrings import help_of
-from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.errors import count_of
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import Approval, SiteFile
-from resolvent.federation.protocol.limits import LIMITS, Limits
-from resolvent.federation.protocol.plan import is_regression_file
-from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
+from resolvent.federation.protocol.limits import LIMITS
+from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.secure.visibility import visibility
-from resolvent.federation.site.dry_run import dry_regression, dry_run, read_experiment
+from resolvent.federation.site.dry_run import dry_run, read_plan
 from resolvent.federation.site.read_rows import read_frame, site_cells
-from resolvent.federation.site.regression_run import RegressionRun
-from resolvent.federation.site.site_run import SiteRun
 from resolvent.tables.checks.finding import Finding, in_order, text_of
 from resolvent.tables.checks.table_check import check_frame
 from resolvent.tables.table_options import TableOptions
@@ -38,10 +33,8 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
     yield f"site {name}: {file.table}"
     if experiment is None:
         yield from _table_lines(file)
-    elif is_regression_file(str(experiment)):
-        yield from _regression_lines(file, name, RegressionFile.load(str(experiment)), runs)
     else:
-        yield from _experiment_lines(file, name, read_experiment(file, experiment), runs)
+        yield from _plan_lines(file, name, read_plan(file, experiment), runs)
     yield "The settings of this site:"
     meanings = help_of(SiteFile)
     yield from (f"  {item.name} {_shown(getattr(file, item.name))}: {meanings[item.name]}" for item in fields(SiteFile)
@@ -64,65 +57,27 @@ def _table_lines(file: SiteFile) -> Iterator[str]:
     yield "With --experiment FILE.yaml, the command lists everything that would leave the site."
 
 
-def _experiment_lines(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Path | None) -> Iterator[str]:
-    yield from _findings(file, name, experiment.table)
-    with dry_run(file, name, experiment, runs) as dry:
-        report = dry.report
-        yield ", ".join(f"{count} {'training' if split == 'train' else split} rows"
-                        for split, count in report.rows.items())
-        yield "The site would send before the rounds, about each column:"
-        for column in report.columns:
-            if column.kind == "text":
-                levels = column.levels or {}
-                rarer = (f"; rarer levels than min_cell {file.limits.min_cell} are not named and not used"
-                         if column.has_hidden else "")
-                yield f"  {column.name}: the names of {len(levels)} levels with their numbers of rows{rarer}"
-            else:
-                yield f"  {column.name}: kind, number of values, mean and sum of squared deviations"
-        for name_of_label, label in zip(experiment.table.labels, report.labels, strict=True):
-            known = len(label.classes)
-            classes = f"{known} classes with their numbers of rows" if known else "its kind"
-            yield f"  {name_of_label} (the label): {classes}"
-        if experiment.has_weights:
-            yield "  the sum of the weights of the training rows of each class"
+def _plan_lines(file: SiteFile, name: str, plan: Plan, runs: Path | None) -> Iterator[str]:
+    if isinstance(plan, FederatedExperiment):  # the rows of the others' columns are read for their own checks
+        yield from _findings(file, name, plan.table)
+    with dry_run(file, name, plan, runs) as dry:
+        yield from dry.run.lines_before()
         if conflicts := dry.prepare():
             yield f"The rounds cannot be shown: {'; '.join(conflicts)}"
             return
-        yield "The site would send in the rounds (with the categories and classes of this site alone):"
-        methods = {label: experiment.algorithm(label) for label in experiment.labels}
-        yield from _lines_of_rounds(dry.run, methods, file.limits)
-        if file.limits.scores:
-            yield ("The site would send at the end: for each method the score on the test rows and the gain over "
-                   "training alone, each with an interval; and the method that the site should use")
-
-
-def _regression_lines(file: SiteFile, name: str, regression: RegressionFile, runs: Path | None) -> Iterator[str]:
-    with dry_regression(file, name, FederatedRegression(regression, is_rehearsal=False), runs) as run:
-        yield f"{run.row_counts['complete']} complete rows; {run.row_counts['left out']} with missing values left out"
-        yield "The site would send before the rounds:"
-        yield "  the numbers of complete rows and of those left out"
-        for column, levels in run.levels.items():
-            yield f"  {column}: the names of {len(levels)} levels with their numbers of rows"
-        label = run.experiment.formula.response.label
-        yield f"  {label} (the label): its classes with their numbers of rows, or its sum"
-        yield "The site would send in the rounds (with the levels of this site alone):"
-        yield from _lines_of_rounds(run, run.methods, file.limits)
-        if sends_own_fits(run.experiment.settings):
-            yield "The sums of this site alone, at its own estimates, leave it with heterogeneity: true"
-
-
-def _lines_of_rounds(run: SiteRun | RegressionRun, methods: Mapping[str, Algorithm], limits: Limits) -> Iterator[str]:
-    for message, departures in groupby(run.preview(), key=lambda departure: departure.message):
-        parts = [*departures]
-        names = "; ".join(departure.name for departure in parts)
-        yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
-    if run.span is not None:
-        yield (f"With this plan, the answers about these rows have {run.span.rank} independent columns; the largest "
-               f"leverage of a row is {run.span.largest:.2f}, of the allowed "
-               f"{limits.max_leverage if run.experiment.privacy is None else limits.max_leverage_in_sums:.2f}")
-    yield "Who learns what of the replies in the rounds:"
-    yield from (f"  {line}" for line in visibility(methods, run.experiment.privacy, run.experiment.rounds_of,
-                                                   min_sites=max(2, limits.min_sites)))
+        yield "The site would send in the rounds (with the levels, categories and classes of this site alone):"
+        for message, departures in groupby(dry.run.preview(), key=lambda departure: departure.message):
+            parts = [*departures]
+            names = "; ".join(departure.name for departure in parts)
+            yield f"  {message}, {sum(departure.bytes for departure in parts)} bytes: {names}"
+        if (span := dry.run.span) is not None:
+            allowed = file.limits.max_leverage if plan.privacy is None else file.limits.max_leverage_in_sums
+            yield (f"With this plan, the answers about these rows have {span.rank} independent columns; the largest "
+                   f"leverage of a row is {span.largest:.2f}, of the allowed {allowed:.2f}")
+        yield "Who learns what of the replies in the rounds:"
+        yield from (f"  {line}" for line in visibility(dry.run.methods, plan.privacy, plan.rounds_of,
+                                                       min_sites=max(2, file.limits.min_sites)))
+        yield from dry.run.lines_after()
 
 
 def _findings(file: SiteFile, name: str, settings: TableOptions) -> Iterator[str]:

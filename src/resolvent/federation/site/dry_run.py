@@ -4,87 +4,65 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from resolvent.comparisons.experiment.own_parts import limit_own_parts
-from resolvent.comparisons.regression.agreement import RowsReport, agree_on_rows
 from resolvent.errors import InputError
-from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_of_file
+from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
-from resolvent.federation.protocol.plan import Plan, is_regression_file
-from resolvent.federation.protocol.regression import FederatedRegression
-from resolvent.federation.protocol.schema import agree
-from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.plan_files import plan_of_file
 from resolvent.federation.secure.local import local_identities
 from resolvent.federation.secure.primitives import Identity
+from resolvent.federation.site.kinds import begin_run
+from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership
-from resolvent.federation.site.regression_run import RegressionRun
-from resolvent.federation.site.site_run import SiteRun
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """A run of one site, with the categories and classes of this site alone.
+    """A plan at one site, with the categories and classes of this site alone.
 
     Attributes:
-        folder: a copy of the folder of the site's runs, with the answers about the table up to ``report``.
+        folder: a copy of the folder of the site's runs, with the answers about the table up to the report.
     """
 
-    run: SiteRun
+    run: PlanRun[Any]
     name: str
-    report: TableReport
     folder: Path
 
     def prepare(self) -> list[str]:
-        """Encode the rows and make the parties; returns the conflicts if the table gives no encoding.
+        """Encode the rows and make the parties; returns why the table gives no encoding.
 
         Raises:
-            Refusal: the experiment is beyond the limits of the site.
+            Refusal: the plan is beyond the limits of the site.
         """
-        experiment = self.run.experiment
-        encoding, conflicts = agree({self.name: self.report}, experiment.table)
-        if encoding is not None:
-            # Equal factors of the weights of all classes: the others follow from the sums of all sites.
-            weights = dict.fromkeys(self.report.labels[0].weights or {}, 1.0) if experiment.has_weights else None
-            self.run.prepare(encoding, experiment.decide_by, weights)
-        return list(conflicts)
+        try:
+            content = self.run.agree_alone()
+        except InputError as error:
+            return [str(error)]
+        self.run.prepare(content)
+        return []
 
 
 @contextmanager
-def dry_run(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Path | None) -> Iterator[DryRun]:
+def dry_run(file: SiteFile, name: str, plan: Plan, runs: Path | None) -> Iterator[DryRun]:
     """Begin a run in a temporary folder. It changes neither the versions of the table nor the journal.
 
     Args:
         runs: the folder of the site's runs; None: there are none.
 
     Raises:
-        Refusal: the experiment is beyond the limits of the site, or does not fit its table.
+        Refusal: the plan is beyond the limits of the site, or does not fit its table.
     """
     with _copied_runs(runs) as folder:
-        run = SiteRun(folder / "check", file, experiment, _membership(file, name),
-                      identity=_identity(experiment, name))
+        run = begin_run(folder / "check", file, plan, _membership(file, name), identity=_identity(plan, name))
         try:
-            run.check_limits()
-            yield DryRun(run, name, run.report(), folder)
-        finally:
-            run.close()
-
-
-@contextmanager
-def dry_regression(file: SiteFile, name: str, regression: FederatedRegression,
-                   runs: Path | None) -> Iterator[RegressionRun]:
-    """A prepared regression with the levels of this site alone, in a temporary folder; see ``dry_run``."""
-    with _copied_runs(runs) as folder:
-        run = RegressionRun(folder / "check", file, regression, _membership(file, name),
-                            identity=_identity(regression, name))
-        try:
-            run.check_limits()
-            report = RowsReport.from_plain(run.report())
-            run.prepare(asdict(agree_on_rows({name: report}, regression.formula, regression.settings,
-                                             regression.table.cells)))
-            yield run
+            run.report()
+            yield DryRun(run, name, folder)
         finally:
             run.close()
 
@@ -111,10 +89,16 @@ def _membership(file: SiteFile, name: str) -> Membership:
     return Membership(name, (name, *(f"another site {k}" for k in range(1, file.limits.min_sites))), ())
 
 
-def read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
-    """The lead's experiment. The site allows its own models only, as in the federation."""
-    if is_regression_file(str(path)):
-        raise InputError(f"{path} is a regression, which trains no model that could be attacked: leave out --attack. "
-                         "The site's limits count the rows behind every sum, see docs/regression.md")
+def read_plan(file: SiteFile, path: Path) -> Plan:
+    """The lead's plan. The site allows its own models only, as in the federation."""
     with limit_own_parts(file.models, file.folder):
-        return experiment_of_file(str(path))
+        return plan_of_file(str(path))
+
+
+def read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
+    """The lead's experiment, whose models can be attacked."""
+    plan = read_plan(file, path)
+    if not isinstance(plan, FederatedExperiment):
+        raise InputError(f"{path} is a {plan.kind}, which trains no model that could be attacked: leave out --attack. "
+                         "The site's limits count the rows behind every sum, see docs/regression.md")
+    return plan

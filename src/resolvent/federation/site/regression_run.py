@@ -1,106 +1,83 @@
-"""One regression at a site: the rows, the agreement, and a party for each of its two methods."""
+"""A regression at a site: its complete rows, and what the guard of its sums refuses."""
 
-import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Full
-from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, describe_rows
+from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, agree_on_rows, describe_rows
 from resolvent.comparisons.regression.rows import NoCompleteRowError, RegressionRows, complete_rows, encode_rows
-from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import quote
-from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import LIMITS, Asked, Usage, reasons_to_refuse, refusal_of_limits
-from resolvent.federation.protocol.names import PREPARED_FILE, VERSIONS
+from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
-from resolvent.federation.protocol.regression import METHOD, FederatedRegression
-from resolvent.federation.protocol.requests import run_of_method
-from resolvent.federation.secure.primitives import Identity
+from resolvent.federation.protocol.regression import FederatedRegression, sends_own_fits
 from resolvent.federation.site.listed_columns import check_listed_columns
-from resolvent.federation.site.party import Party
-from resolvent.federation.site.planned_work import Membership, PlannedWork
+from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
 from resolvent.federation.site.read_rows import check_present, read_site_rows, site_cells
 from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.federation.site.row_sets import check_label, check_row_set
-from resolvent.federation.site.site_run import PlanRun, open_store
-from resolvent.federation.site.sum_party import secure_site
 from resolvent.regression.newton import FederatedNewton
 
 
 class RegressionRun(PlanRun[FederatedRegression]):
-    """One regression at a site.
+    """One regression at a site."""
 
-    Attributes:
-        version: number of the version of the table; None in a rehearsal.
-        methods: label -> algorithm, when the run is prepared.
-    """
-
-    def __init__(self, folder: Path, site: SiteFile, regression: FederatedRegression, membership: Membership, *,
-                 lead: str = "", plan: str = "", identity: Identity | None = None) -> None:
-        """Read the rows.
-
-        Args:
-            identity: the certificate of the site, for secure sums.
-        """
-        super().__init__(folder, site, regression, membership, lead, plan, identity)
+    @override
+    def _read_table(self) -> None:
+        plan = self.plan
+        self._limits = replace(self._site.limits, scores=False)  # a regression has no evaluations
         with refusing(RefusalCode.EXPERIMENT):
-            self._formula = regression.formula
-        versions = None if regression.is_rehearsal else folder.parent / VERSIONS
-        frame, rows = read_site_rows(site, regression.table, folder=versions)
+            self._formula = plan.formula
+        frame, rows = read_site_rows(self._site, plan.table, folder=self._versions)
         if rows is not None:
             frame = frame.iloc[np.concatenate([*rows.splits.values()])]
-        self.version = None if rows is None else rows.version
-        self._ledger.rows = site.table if rows is None else rows.account
+            self.version, self._ledger.rows = rows.version, rows.account
         check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
             try:
-                self._frame = complete_rows(frame.reset_index(drop=True), self._formula, regression.settings,
-                                            cells=site_cells(site, regression.table))
+                self._frame = complete_rows(frame.reset_index(drop=True), self._formula, plan.settings,
+                                            cells=site_cells(self._site, plan.table))
             except NoCompleteRowError as error:
                 raise Refusal(RefusalCode.EMPTY, str(error), column=error.column) from error
-            self._report = describe_rows(self._frame, self._formula, regression.settings,
-                                         len(frame) - len(self._frame))
+            self._report = describe_rows(self._frame, self._formula, plan.settings, len(frame) - len(self._frame))
         self._used = np.isin(np.arange(len(frame)), self._frame.index)
-        self._versions = versions
-        self.methods: dict[str, Algorithm] = {}
+
+    @override
+    def _algorithm(self, label: str) -> Algorithm:
+        return FederatedNewton()
 
     @property
+    @override
     def row_counts(self) -> dict[str, int]:
-        """The numbers of rows that are used and left out."""
         return {"complete": self._report.rows, "left out": self._report.left_out}
 
     @property
-    def levels(self) -> Mapping[str, Mapping[str, int]]:
-        """Column of categories -> its levels with their numbers of rows."""
-        return self._report.levels
+    @override
+    def training_rows(self) -> int:
+        return self._report.rows
 
-    def check_limits(self) -> None:
-        """Check the plan against the site's limits, before anything about the table leaves the site."""
-        limits, settings, report = self._site.limits, self.experiment.settings, self._report
-        rounds = self.experiment.total_rounds
-        reasons = reasons_to_refuse(limits, self._asked(Usage(rounds, rounds, 1, 0, math.inf)), *(
-            Asked(method=METHOD, algorithm=FederatedNewton(), rounds=self.experiment.rounds_of(label),
-                  samples=report.rows) for label in self.experiment.labels))
-        if few := _few_rows(report, limits.min_cell):
+    @override
+    def _own_reasons(self) -> dict[str, str]:
+        reasons = {}
+        if few := _few_rows(self._report, self._limits.min_cell):
             reasons["min_cell"] = few
-        if settings.errors == "clustered" and len(self._membership.sites) < 2:
+        if self.plan.settings.errors == "clustered" and len(self._membership.sites) < 2:
             reasons["min_sites"] = "errors clustered by site need 2 sites"
-        if reasons:
-            raise refusal_of_limits(reasons, limits)
+        return reasons
+
+    @override
+    def _check_table(self) -> None:
         self._check_columns()
         if self._versions is not None:
-            check_row_set(self._versions, self.version or 0, self._used, limits)
+            check_row_set(self._versions, self.version or 0, self._used, self._limits)
 
     def _check_columns(self) -> None:
         """Refuse free text, identifiers and levels that the site does not list."""
-        limits, counts = self._site.limits, {**self._report.levels, self._formula.response.label: self._report.classes}
+        limits, counts = self._limits, {**self._report.levels, self._formula.response.label: self._report.classes}
         check_listed_columns({name: len(levels) for name, levels in counts.items()},
                              {name: np.asarray(self._frame[name], np.float64) for name in self._report.numbers},
                              self._report.rows, limits)
@@ -118,7 +95,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
                 of_version[self._used] = values
                 is_class = len(np.unique(values)) <= 2
                 check_label(self._versions, f"version {self.version}, regressions",
-                            of_version.astype(str) if is_class else of_version, self._site.limits)
+                            of_version.astype(str) if is_class else of_version, self._limits)
 
     def _answered_columns(self, rows: RegressionRows) -> dict[str, NDArray[np.float64]]:
         """Column -> [rows of the version, ...] what the sums are about; 0 for rows that are left out.
@@ -139,56 +116,62 @@ class RegressionRun(PlanRun[FederatedRegression]):
             columns[name] = np.concatenate([columns[name], of_version], axis=1) if name in columns else of_version
         return columns
 
-    def report(self) -> dict[str, Any]:
-        """The report on the rows."""
-        return asdict(self._report)
+    @override
+    def report(self) -> RowsReport:
+        return self._report
 
-    def description(self) -> dict[str, Any]:
-        """What leaves the site about its table: the report."""
-        return {"table": self.report()}
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"table": asdict(self._report)}
 
-    def prepare(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Encode the rows by the agreement of the sites, and make the parties; returns the names of the columns."""
+    @override
+    def agree_alone(self) -> dict[str, Any]:
+        alone = agree_on_rows({self._membership.name: self._report}, self._formula, self.plan.settings,
+                              self.plan.table.cells)
+        return {"agreement": asdict(alone)}
+
+    @override
+    def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
+        """Encode the rows; the answer has the names of the columns."""
         with refusing(RefusalCode.CONFLICT):
-            agreement = RowsAgreement.from_plain(content)
-        text, prepared = json.dumps(asdict(agreement)), self._folder / PREPARED_FILE
-        if prepared.is_file() and prepared.read_text("utf-8") != text:
-            raise Refusal(RefusalCode.PLAN, "the site has been prepared for this run with another agreement: the same "
-                          "rows would be asked twice")
+            agreement = RowsAgreement.from_plain(part_of(content, "agreement"))
         if agreement.sites.get(self._membership.name) != self._report.rows:
             raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
-        self.close()
-        with self.experiment.precision(), refusing(RefusalCode.ENCODING):
-            rows = encode_rows(self._frame, self._formula, self.experiment.settings, agreement, [self._report.rows])
-            problem = rows.problem(l2=self.experiment.settings.l2)
-            guard = RegressionGuard(rows, problem, self._site.limits)
+        with refusing(RefusalCode.ENCODING):
+            settings = self.plan.settings
+            rows = encode_rows(self._frame, self._formula, settings, agreement, [self._report.rows])
+            problem = rows.problem(l2=settings.l2)
+            guard = RegressionGuard(rows, problem, self._limits)
             if reasons := guard.reasons():
-                raise refusal_of_limits(reasons, self._site.limits)
+                raise refusal_of_limits(reasons, self._limits)
             self._check_label(rows)
-            self._count_columns(self._answered_columns(rows), self.version)
-            self._folder.mkdir(parents=True, exist_ok=True)
-            limits = replace(self._site.limits, scores=False)  # a regression has no evaluations
-            self.methods = dict(zip(self.experiment.labels, self.experiment.algorithms(rows.model), strict=True))
-            for number, (label, algorithm) in enumerate(self.methods.items()):
-                rounds = self.experiment.rounds_of(label)
-                self._stores.append(open_store(self._folder / "stores" / f"{number:02d}"))
-                planned = PlannedWork(algorithm, Full(), self._membership, 0, rounds, rounds,
-                                      self.experiment.is_rehearsal, may_end_early=True)
-                party = Party(algorithm, problem, self._stores[-1], rounds=rounds, method=METHOD,
-                              name=self._membership.name, limits=limits, ledger=self._ledger,
-                              lead=self._lead, planned=planned, rehearsal=self.experiment.is_rehearsal,
-                              guard=guard.check, secure=secure_site(
-                                  self.experiment.privacy, self._membership, self._site.limits,
-                                  run_of_method(self._folder.name, number, self._plan), self._stores[-1].folder,
-                                  self._identity))
-                party.check()
-                self._parties.append(party)
-        write_text(prepared, text)
-        return {"columns": list(rows.model.columns)}
+            self._columns = self._answered_columns(rows)
+            algorithms = zip(self.plan.labels, self.plan.algorithms(rows.model), strict=True)
+            return {"columns": list(rows.model.columns)}, [
+                SiteMethod(label, 0, algorithm, problem, guard=guard.check) for label, algorithm in algorithms]
 
+    @override
+    def _columns_to_count(self) -> dict[str, NDArray[np.float64]]:
+        return self._columns
+
+    @override
     def finish(self) -> dict[str, Any]:
         """The site has nothing to add: the fit is the lead's."""
-        return {"methods": list(self.experiment.labels)}
+        return {"methods": list(self.plan.labels)}
+
+    @override
+    def lines_before(self) -> Iterator[str]:
+        yield f"{self._report.rows} complete rows; {self._report.left_out} with missing values left out"
+        yield "The site would send before the rounds:"
+        yield "  the numbers of complete rows and of those left out"
+        for column, levels in self._report.levels.items():
+            yield f"  {column}: the names of {len(levels)} levels with their numbers of rows"
+        yield f"  {self._formula.response.label} (the label): its classes with their numbers of rows, or its sum"
+
+    @override
+    def lines_after(self) -> Iterator[str]:
+        if sends_own_fits(self.plan.settings):
+            yield "The sums of this site alone, at its own estimates, leave it with heterogeneity: true"
 
 
 def _few_rows(report: RowsReport, min_cell: int) -> str:

@@ -5,7 +5,6 @@ after the last round, and the logs of all data that left the site.
 """
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,28 +25,26 @@ from resolvent.federation.protocol.names import (
     refitted_run,
     runs_of,
 )
-from resolvent.federation.protocol.plan import plan_from_text
+from resolvent.federation.protocol.plan_files import plan_from_text
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
-from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.requests import (
     RequestError,
     check_run_name,
     library_version,
     read_request,
     reply_bytes,
-    run_of_method,
 )
 from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 from resolvent.federation.protocol.wire import run_of_message
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.data_sheet import write_data_sheet
 from resolvent.federation.site.journal import Journal
+from resolvent.federation.site.kinds import begin_run
+from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.plans import Plans, Verifier
-from resolvent.federation.site.regression_run import RegressionRun
-from resolvent.federation.site.site_run import SiteRun
-from resolvent.tables.encoding import TableEncoding
-from resolvent.tables.encoding_files import from_plain
+
+_ADDRESS = ("kind", "run", "plan")  # of a request, beside its content
 
 
 class Site:
@@ -66,7 +63,7 @@ class Site:
             raise ValueError("a site acts on signed plans only: give the function that verifies signatures")
         self.name, self._folder, self._file, self._is_rehearsal = name, folder, file, is_rehearsal
         self._verify, self._plan, self._lead, self._identity = verify, "", "", identity
-        self._run: SiteRun | RegressionRun | None = None
+        self._run: PlanRun[Any] | None = None
         self._run_name = ""
 
     def handle(self, data: bytes | memoryview) -> bytes:
@@ -89,13 +86,10 @@ class Site:
         """Answer a message of the rounds of a method."""
         if self._run is None:
             raise RequestError("no run has begun at this site")
-        name = run_of_message(data)
-        if isinstance(self._run, SiteRun) and self._run.sums is not None and name == self._run.sums.run:
-            return self._run.sums.handle(data)
-        for number in range(self._run.size):
-            if name == run_of_method(self._run_name, number, self._plan):
-                return self._run.handle(number, data)
-        raise RequestError("the message is of another run or method, or the run is not prepared")
+        handle = self._run.handlers.get(run_of_message(data))
+        if handle is None:
+            raise RequestError("the message is of another run or method, or the run is not prepared")
+        return handle(data)
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         kind = request["kind"]
@@ -109,22 +103,13 @@ class Site:
         if self._run is None or run != self._run_name or request.get("plan") != self._plan:
             raise Refusal(RefusalCode.CONFLICT, f"the run {run} has not begun at this site with this plan")
         if kind == "prepare":
-            return self._prepare(self._run, request)
+            return self._run.prepare({key: value for key, value in request.items() if key not in _ADDRESS})
         if kind == "finish":
             answer = self._run.finish()
             write_data_sheet(self._folder / run, self.name, self._file, self._run,
                              self._journal(), plan=self._plan, lead=self._lead)
             return answer
         raise Refusal(RefusalCode.CONFLICT, f"there is no request {kind!r}")
-
-    def _prepare(self, run: SiteRun | RegressionRun, request: Mapping[str, Any]) -> dict[str, Any]:
-        if isinstance(run, RegressionRun):
-            return run.prepare(_mapping(request, "agreement"))
-        with refusing(RefusalCode.CONFLICT):
-            encoding, choices = from_plain(_mapping(request, "encoding")), _choices(request)
-        if not isinstance(encoding, TableEncoding):
-            raise Refusal(RefusalCode.CONFLICT, "the encoding is none of a table")
-        return {"score": run.prepare(encoding, *choices)}
 
     def _describe(self, run: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if request.get("version") != library_version():
@@ -152,13 +137,9 @@ class Site:
         if experiment.refit is not None and not (self._folder / str(refitted_run(run)) / SUMMARY_FILE).is_file():
             raise Refusal(RefusalCode.CONFLICT, "the site has no complete run whose methods could be trained again")
         Plans(self._journal()).admit(plan, lead, run, experiment, self._file)
-        site_run = (RegressionRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
-                                  identity=self._identity)
-                    if isinstance(experiment, FederatedRegression) else
-                    SiteRun(self._folder / run, self._file, experiment, membership, lead=lead, plan=plan,
-                            identity=self._identity))
-        site_run.check_limits()
-        answer = site_run.description()
+        site_run = begin_run(self._folder / run, self._file, experiment, membership, lead=lead, digest=plan,
+                             identity=self._identity)
+        answer = site_run.describe()
         self._run = site_run  # last: a run that was refused answers nothing
         return answer
 
@@ -191,22 +172,3 @@ def site_of_process(note: KitNote) -> Site:
     return Site(note.name, runs_of(note.kit), replace(file, folder=code_folder() or file.folder), verify=note.verify,
                 is_rehearsal=is_rehearsal(), identity=Identity(note.sign, note.verify_participant))
 
-
-def _mapping(request: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = request.get(key)
-    if not isinstance(value, dict):
-        raise RequestError(f"the request has no {key}")
-    return value
-
-
-def _choices(request: Mapping[str, Any]) -> tuple[str | None, dict[str, float] | None]:
-    """The metric that compares methods and the factors of the weights, from a request of the server."""
-    decide_by, weights = request.get("decide_by"), request.get("weights")
-    if not isinstance(decide_by, str | None):
-        raise RequestError("the request names no metric in decide_by")
-    if weights is None:
-        return decide_by, None
-    numbers = weights.values() if isinstance(weights, dict) else ()
-    if not numbers or not all(type(n) in (int, float) and math.isfinite(n) and n >= 0 for n in numbers):
-        raise RequestError("the request has weights that are not numbers, or are negative")
-    return decide_by, {str(name): float(weight) for name, weight in weights.items()}

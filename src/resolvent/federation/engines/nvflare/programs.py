@@ -13,7 +13,7 @@ from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProg
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import MODELS, code_folder, is_rehearsal, runs_of
-from resolvent.federation.protocol.plan import plan_from_text
+from resolvent.federation.protocol.plan_files import plan_from_text
 from resolvent.federation.protocol.requests import check_run_name
 from resolvent.federation.protocol.transport import PartyHandler, Transport
 from resolvent.federation.server.serve import serve_federation

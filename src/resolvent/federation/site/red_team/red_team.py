@@ -28,6 +28,7 @@ from resolvent.federation.site.red_team.membership import Membership, attack_mem
 from resolvent.federation.site.red_team.recovery import InputScale, recovered_rows
 from resolvent.federation.site.red_team.releases import Release, model_of, released_replies, trained_model
 from resolvent.federation.site.red_team.report import AttackReport, MethodAttack
+from resolvent.federation.site.site_run import SiteRun
 from resolvent.federation.site.steps import first_state
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.solvers import GD, SGD
@@ -73,28 +74,34 @@ def attack_site(file: SiteFile, name: str, experiment: FederatedExperiment, runs
                 share = seconds / (_ATTACKS * len(experiment.labels))
                 methods = [_attack_method(dry, file, number, share, progress)
                            for number in range(len(experiment.labels))]
-            return AttackReport(name, "", int(dry.run.problem.sizes[0]), differencing, tuple(methods))
+            return AttackReport(name, "", int(_run_of(dry).problem.sizes[0]), differencing, tuple(methods))
     except Refusal as refusal:
         if refusal.code != RefusalCode.LIMITS:
             raise
         return AttackReport(name, str(refusal))
 
 
+def _run_of(dry: DryRun) -> SiteRun:
+    assert isinstance(dry.run, SiteRun)  # a plan that trains models
+    return dry.run
+
+
 def _attack_method(dry: DryRun, file: SiteFile, number: int, seconds: float, progress: Progress) -> MethodAttack:
-    experiment = dry.run.experiment
+    run = _run_of(dry)
+    experiment = run.plan
     label = experiment.labels[number]
-    algorithm, problem, rounds = experiment.algorithm(label), dry.run.problem, experiment.rounds_of(label)
+    algorithm, problem, rounds = experiment.algorithm(label), run.problem, experiment.rounds_of(label)
     sites = max(_SITES, file.limits.min_sites)
     note, budget = "", _Budget(seconds)
     guesses: list[NDArray[np.float64]] = []
     releases: list[Release] = []
     before: dict[int, Release] = {}
-    data = dry.run.samples
+    data = run.samples
     x = np.asarray(problem.x)[data.rows_of(0, "train")].astype(np.float64)
     scale = InputScale.of(data)
     last: Release | None = None
     try:
-        for release in released_replies(dry.run, dry.name, number, sites):
+        for release in released_replies(run, dry.name, number, sites):
             releases += [release] if not releases else []
             last = release
             guesses += _closed_form_guesses(algorithm, problem, release, before.get(release.phase))
@@ -149,7 +156,7 @@ def _first_party_state(experiment: FederatedExperiment, algorithm: Algorithm, pr
 def _membership(dry: DryRun, file: SiteFile, algorithm: Algorithm, last: Release, sites: int,
                 budget: _Budget, progress: Progress) -> Membership | None:
     """The membership inference on the last model that was released."""
-    experiment, problem = dry.run.experiment, dry.run.problem
+    experiment, problem = _run_of(dry).plan, _run_of(dry).problem
     released = model_of(prepare(algorithm, problem), last)
     if released is None:
         return None

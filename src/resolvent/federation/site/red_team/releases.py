@@ -64,11 +64,11 @@ def released_replies(run: SiteRun, name: str, number: int, sites: int) -> Iterat
     Raises:
         WireError: the site refuses a message; the text has the code of the refusal.
     """
-    experiment, label, problem = run.experiment, run.experiment.labels[number], run.problem
+    experiment, label, problem = run.plan, run.plan.labels[number], run.problem
     prepared = prepare(experiment.algorithm(label), problem.model.init)
     if not jax.tree.leaves(prepared.description.replies):
         return
-    handle = partial(run.handle, number)
+    handle = [*run.handlers.values()][number]
     model = jax.jit(problem.model.init)(keys.initial_key(experiment.seed))
     facts = {"algorithm": fingerprint_of(experiment.algorithm(label)), "precision": jnp.result_type(float).name,
              "rounds": experiment.rounds_of(label)}

@@ -1,0 +1,271 @@
+"""The server's part of an experiment: the encoding of all rows, the rounds of every method, and the run folder.
+
+When a run is continued, the table of a site must be unchanged. A site that joins later must fit the encoding of the run
+and does not change it: the models would not fit another one.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from typing_extensions import override
+
+from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
+from resolvent.comparisons.judgement.metrics import format_value, title_of
+from resolvent.comparisons.judgement.site_judgement import SiteJudgement
+from resolvent.comparisons.judgement.verdict import judge, refusals
+from resolvent.comparisons.runs.compared_methods import MethodRun
+from resolvent.comparisons.runs.summary import refused_replies
+from resolvent.data.samples import split_sizes
+from resolvent.errors import InputError, shorten
+from resolvent.federation.protocol.exchange import Answers
+from resolvent.federation.protocol.experiment import FederatedExperiment
+from resolvent.federation.protocol.judgement import join_judgements, read_judgement
+from resolvent.federation.protocol.reports import PhaseReport, Report
+from resolvent.federation.protocol.requests import run_of_table
+from resolvent.federation.protocol.results import SPLIT, FederationRun, TrainedMethod, evidence_of_run, write_run_folder
+from resolvent.federation.protocol.row_weights import agree_weights
+from resolvent.federation.protocol.schema import agree, conflicts_of_names, misfits
+from resolvent.federation.protocol.site_findings import compare_sites
+from resolvent.federation.protocol.stores import ServerStore
+from resolvent.federation.protocol.table_reports import TableReport
+from resolvent.federation.protocol.table_sums import count_of_integers, pooled, pooled_from_integers
+from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.server.secure_phases import SecurePhases
+from resolvent.federation.server.served_plan import Agreed, Known, Outcome, ServedPlan
+from resolvent.problem.metrics.metric import name_metrics
+from resolvent.simulator.record.metrics_table import MetricsTable
+from resolvent.simulator.record.model_folder import SavedModels
+from resolvent.simulator.storage.tree_files import digest
+from resolvent.tables.encoding import TableEncoding
+from resolvent.tables.encoding_files import read_encoding, to_plain, write_encoding
+from resolvent.tables.table_options import TableOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ALL = "all sites"
+
+
+class ServedExperiment(ServedPlan[FederatedExperiment]):
+    """One experiment at the server.
+
+    Attributes:
+        sites: all sites of the run, also those that have left, in the order in which they joined.
+        encoding: how rows become inputs.
+        decisive: the metrics of the experiment, and the one that compares methods.
+        total: the report on the rows of all sites with which the run began.
+        notes: facts about the tables for the reader of the report.
+        methods: the outcome of each method.
+        sizes: site -> numbers of its training and test rows.
+    """
+
+    encoding: TableEncoding
+    decisive: DecisiveMetric
+    total: TableReport
+    sites: tuple[str, ...]
+    notes: tuple[str, ...]
+    methods: dict[str, TrainedMethod]
+
+    @override
+    def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
+        """With secure sums, the sites report names and kinds, and the numbers of their tables are summed."""
+        plan, is_secure = self.plan, self.plan.privacy is not None
+        reports = {site: self._read_report(site, answer.get("table")) for site, answer in answers.items()}
+        before = {} if known is None else {site: TableReport.from_plain(r) for site, r in known.tables.items()}
+        if known is None:
+            if conflicts := conflicts_of_names(reports):
+                raise InputError(f"the tables do not fit together: {'; '.join(conflicts)}")
+            founders = self.job.sites
+            self.total = self._secure_total(answers, reports) if is_secure else pooled([*reports.values()])
+            encoding, misfit = agree(reports, plan.table, self.total)
+            if encoding is None:
+                raise InputError(f"the tables do not fit together: {'; '.join(misfit)}")
+            write_encoding(self.folder / "encoding.json", encoding)
+            self.encoding = encoding
+        else:
+            founders, self.total = tuple(known.founders), TableReport.from_plain(known.total)
+            stored = read_encoding(self.folder / "encoding.json")
+            assert isinstance(stored, TableEncoding)
+            self.encoding = stored
+            new = {site: report for site, report in reports.items() if site not in before}
+            if conflicts := [line for site, report in new.items() for line in misfits(site, report, stored)]:
+                raise InputError(f"a site that joins does not fit the run: {'; '.join(conflicts)}")
+        tables = before | reports
+        self.sites, self.decisive = tuple(tables), self._choose_metric()
+        findings = [] if is_secure else [finding.line for finding in compare_sites(tables)]
+        self.notes = ((f"Secure sums hide the numbers of rows of the sites: together they have "
+                       f"{self.total.rows['train']} training rows and {self.total.rows['test']} test rows",)
+                      if is_secure else (*_notes(tables, plan.table), *findings))
+        rows = {_ALL: self.total.rows} if is_secure else {site: report.rows for site, report in reports.items()}
+        weights = self._weights({_ALL: self.total} if is_secure else tables, (_ALL,) if is_secure else founders)
+        plain = to_plain(self.encoding)
+        return Agreed(
+            {site: {"encoding": plain, "decide_by": self.decisive.name, "weights": weights.get(site, weights.get(_ALL))}
+             for site in self.job.sites},
+            Known(founders, {site: report.plain() for site, report in tables.items()}, self.total.plain()),
+            {"features": len(self.encoding.features), "task": self.encoding.task, "findings": findings,
+             "rows": {site: dict(counts) for site, counts in rows.items()}})
+
+    def _read_report(self, site: str, content: Any) -> TableReport:
+        try:
+            report = TableReport.from_plain(content)
+        except InputError as error:
+            raise InputError(f"{site}: {error}") from error
+        if len(report.labels) != len(self.plan.table.labels):
+            raise InputError(f"{site}: the site reports {len(report.labels)} labels, and the experiment has "
+                             f"{len(self.plan.table.labels)}")
+        return report
+
+    def _secure_total(self, answers: Mapping[str, Mapping[str, Any]],
+                      reports: Mapping[str, TableReport]) -> TableReport:
+        job, rules = self.job, SumRules.of_plan(self.plan.privacy)
+        assert rules is not None
+        run, names = run_of_table(job.run, job.plan), next(iter(reports.values()))
+        with ServerStore(self.folder / "sums") as store:
+            sums = SecurePhases(self.transport, store, job.rules, rules)
+            sums.begin(run, {site: answer.get("card") for site, answer in answers.items()}, Answers())
+            return pooled_from_integers(sums.sum_once(run, (0, 0), job.sites, count_of_integers(names)), names)
+
+    def _choose_metric(self) -> DecisiveMetric:
+        """The metric that compares methods, as in a simulation: it depends on the share of the most frequent class."""
+        total, plan = self.total, self.plan
+        counts = total.labels[0].classes if len(total.labels) == 1 else {}
+        largest = max(counts, key=lambda name: counts[name], default="")
+        share = counts[largest] / sum(counts.values()) if counts else 0.0
+        return choose_by_share(share, largest, plan.model(self.encoding).loss.score_name, plan.metrics, plan.decide_by)
+
+    def _weights(self, reports: Mapping[str, TableReport], founders: tuple[str, ...]) -> dict[str, dict[str, float]]:
+        """The factors of the weights of each site; with secure sums all sites have those of the pooled rows."""
+        if not self.plan.has_weights:
+            return {}
+        sums = {site: report.labels[0].weights or {} for site, report in reports.items()}
+        rows = {site: report.rows["train"] for site, report in reports.items()}
+        return agree_weights(sums, rows, founders, self.plan.class_weight)
+
+    @override
+    def _run_methods(self) -> None:
+        plan = self.plan
+        self.model, self.sizes = plan.model(self.encoding), dict[str, tuple[int, int]]()
+        runs = [[self._method(label, seed) for label in plan.labels] for seed in plan.seeds]
+        self.methods = {label: TrainedMethod.of_seeds([of_seed[i] for of_seed in runs])
+                        for i, label in enumerate(plan.labels)}
+
+    def _method(self, label: str, seed: int) -> TrainedMethod:
+        names = name_metrics(self.decisive.metrics, self.model.loss.score_name)
+        outcome = self._run_method(label, seed, self.plan.algorithm(label), self.model.init, score=self.decisive.name,
+                                   samples=self.total.rows["train"], metrics=tuple(names))
+        record = outcome.result.record
+        if self.plan.privacy is None:
+            tests = record.split_sizes[record.splits.index(SPLIT)]
+            self.sizes |= dict(zip(record.parties, zip(record.sizes, tests, strict=True), strict=True))
+        return self._method_run(label, seed, outcome)
+
+    def _method_run(self, label: str, seed: int, outcome: Outcome) -> TrainedMethod:
+        import pandas as pd
+
+        # The lead has no personal models: the tensors have no rows.
+        shapes = jax.eval_shape(self.model.init, jax.random.key(0))
+        personal = jax.tree.map(lambda s: np.zeros((0, *s.shape), s.dtype), shapes)
+        result = outcome.result
+        refused: Counter[str] = Counter()
+        for report in result.reports:
+            if isinstance(report, PhaseReport):
+                refused.update(result.record.parties[k] for k in report.refused)
+        # A method that began after a site had joined or left has other ids than the run.
+        ids = {k: self.sites.index(name) for k, name in enumerate(result.record.parties)}
+        metrics = result.metrics.assign(seed=seed, party=result.metrics["party"].map(ids, na_action="ignore"))
+        # As objects, because pandas derives no dtype from columns in which all values are missing.
+        parts = [part.astype(object) for part in (metrics, _norms(label, seed, result.reports, ids))]
+        metrics = pd.concat(parts, ignore_index=True).astype({
+            "round": metrics["round"].dtype, "party": "Int64", "value": float, "seed": int})
+        models = SavedModels(label, self.plan.rounds_of(label), (), personal, result.shared, self.model,
+                             self.encoding, digest(result.state))
+        record = result.record
+        return TrainedMethod(models, (MethodRun(metrics, digest(result.state), (outcome.seconds,), refused=refused,
+                                                bytes=(record.bytes_down, record.bytes_up)),))
+
+    @override
+    def _write(self, results: Path, answers: Mapping[str, Mapping[str, Any]], warnings: list[str]) -> None:
+        judgements, notes, plan = list[SiteJudgement](), list[str](), self.plan
+        for site, answer in answers.items():
+            done = answer.get("methods")
+            missing = [label for label in plan.labels if isinstance(done, list) and label not in done]
+            if missing and site not in self.without_models:
+                notes.append(f"{site} joined the run after {', '.join(missing)}: it has no models of these methods")
+            if answer.get("judgement") is None:
+                if done != [] and plan.refit is None and plan.privacy is None:
+                    notes.append(f"{site} does not let its scores out")
+                continue
+            try:
+                judgements.append(read_judgement(answer["judgement"], self.sites.index(site), site, plan.labels))
+            except InputError as error:
+                warnings.append(f"{site}: {error}")
+        write_run_folder(results, self._joined(judgements, notes, warnings))
+
+    def _joined(self, judgements: list[SiteJudgement], notes: list[str], warnings: list[str]) -> FederationRun:
+        """The outcome of the run for the lead."""
+        experiment, methods = self.plan, self.methods
+        train, test = zip(*(self.sizes.get(site, (0, 0)) for site in self.sites), strict=True)
+        evidence = evidence_of_run(experiment, self.decisive, methods, self.model.loss, dict(enumerate(self.sites)),
+                                   train=train)
+        sites = join_judgements(judgements, evidence.methods, evidence.alone, is_share=evidence.is_share)
+        has_scores = bool(((evidence.metrics["metric"] == evidence.score) & (evidence.metrics["split"] == SPLIT)).any())
+        verdict = judge(evidence if has_scores else replace(evidence, alone=None), sites, experiment.decision)
+        if not has_scores:
+            finding = "No site lets its scores out: each site can see its own."
+            if experiment.privacy is not None:
+                finding = _mean_finding(methods, evidence.score)
+            if experiment.refit is not None:
+                finding = "The methods were trained again on all rows; no row is left on which they could be measured."
+            verdict = replace(verdict, finding=finding)
+        note = [self.decisive.note] if self.decisive.note else []
+        not_counted = [line for label, method in methods.items()
+                       if (line := refusals(label, refused_replies(method.runs))) is not None]
+        return FederationRun(experiment, self.sites, train, test, methods, verdict, (*note, *self.notes, *notes),
+                             [*not_counted, *warnings], name=self.job.run)
+
+
+def _norms(label: str, seed: int, reports: Sequence[Report], ids: Mapping[int, int]) -> "pd.DataFrame":
+    """The norm of each site's update by round, also of those that did not count; the longest of the phases."""
+    table = MetricsTable(label)
+    norms: dict[int, dict[int, float]] = {}
+    for report in reports:
+        if isinstance(report, PhaseReport):
+            of_round = norms.setdefault(report.round + 1, {})
+            for k, norm in report.norms.items():
+                of_round[ids[k]] = max(of_round.get(ids[k], 0.0), math.inf if norm is None else norm)
+    for rounds, of_round in norms.items():
+        table.add(rounds, np.array(sorted(of_round), int), None, "update_norm",
+                  np.array([of_round[k] for k in sorted(of_round)]))
+    return table.table().assign(seed=seed)
+
+
+def _notes(reports: Mapping[str, TableReport], settings: TableOptions) -> Iterator[str]:
+    """A line for each site with levels that it does not name, or with other shares of rows than the experiment's."""
+    for site, report in reports.items():
+        rows = sum(report.rows.values())
+        wish = split_sizes(rows, settings.validation, settings.test)
+        if abs(wish[1] - report.rows["validation"]) + abs(wish[2] - report.rows["test"]) > rows / 50:
+            yield (f"{site} decides its split: {report.rows['validation']} validation rows and {report.rows['test']} "
+                   f"test rows, where the experiment asks for {wish[1]} and {wish[2]}")
+        if hidden := [shorten(repr(column.name)) for column in report.columns if column.has_hidden]:
+            yield (f"{site} has levels with fewer rows than its min_cell, in {', '.join(hidden)}: in training these "
+                   "rows have no level")
+
+
+def _mean_finding(methods: Mapping[str, TrainedMethod], score: str) -> str:
+    """The mean scores of the methods after their last round, from secure sums."""
+    means = []
+    for label, method in methods.items():
+        rows = method.metrics[(method.metrics["metric"] == f"mean_{score}") & (method.metrics["split"] == SPLIT)]
+        if len(last := rows[rows["round"] == rows["round"].max()]):
+            means.append(f"{label} {format_value(float(last['value'].mean()), score)}")
+    if not means:
+        return "No site lets its scores out, and their secure sum had no result: each site can see its own."
+    return f"The mean {title_of(score)} over the sites is {', '.join(means)}. Secure sums hide that of each site."

@@ -1,0 +1,250 @@
+"""The server's part of a plan of any kind: agreement of the sites, the rounds of every method, and the end.
+
+Its files in the folder of the run are enough to continue in another process.
+"""
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Array
+
+from resolvent.algorithms.algorithm import Algorithm, ServerState
+from resolvent.data.files.atomic_files import write_text
+from resolvent.differential_privacy.parties import noise_parties
+from resolvent.errors import InputError
+from resolvent.federation.protocol.exchange import FederationStoppedError
+from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
+from resolvent.federation.protocol.requests import (
+    FederationRefusedError,
+    ask_all,
+    ask_each,
+    library_version,
+    request_bytes,
+    run_of_method,
+)
+from resolvent.federation.protocol.stores import ServerStore
+from resolvent.federation.secure.rules import SumRules
+from resolvent.federation.server.coordinator import Coordinator
+from resolvent.federation.server.result import FederationResult
+from resolvent.federation.server.waits import WatchedTransport
+from resolvent.math.tree import Vector
+from resolvent.problem.problem import Problem
+
+_TABLES = "tables.json"
+_Plan = TypeVar("_Plan", bound=Plan)
+
+
+class Known(NamedTuple):
+    """What the server has stored about the tables of a run that has begun.
+
+    Attributes:
+        founders: the sites with which the run began, whose reports determine the agreement.
+        tables: site -> the report on its table as plain values, in the order in which the sites joined.
+        total: the report on all rows as plain values, if the server has no other.
+    """
+
+    founders: tuple[str, ...]
+    tables: dict[str, Any]
+    total: Any = None
+
+
+class Agreed(NamedTuple):
+    """What the sites of a run have agreed on.
+
+    Attributes:
+        contents: site -> content of the message ``prepare``.
+        known: what is stored when all sites have accepted.
+        event: facts for the lead: ``features``, ``task``, ``findings`` and ``rows``.
+    """
+
+    contents: Mapping[str, Mapping[str, Any]]
+    known: Known
+    event: Mapping[str, Any]
+
+
+class Outcome(NamedTuple):
+    """The outcome of the rounds of a method with a seed; ``seconds`` is the median duration of a round."""
+
+    result: FederationResult
+    seconds: float
+
+
+class ServedPlan(ABC, Generic[_Plan]):
+    """One plan at the server.
+
+    Attributes:
+        without_models: site -> title of a method -> why the site has not stored its models.
+    """
+
+    def __init__(self, job: FederationJob, plan: _Plan, transport: WatchedTransport, folder: Path,
+                 observe: Observer) -> None:
+        self.job, self.plan, self.transport, self.folder, self.observe = job, plan, transport, folder, observe
+        self.without_models: dict[str, dict[str, str]] = {}
+
+    # What a kind of plan says
+
+    @abstractmethod
+    def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
+        """The agreement from the sites' answers about their tables.
+
+        Raises:
+            InputError: the tables do not fit together, or an answer cannot be read.
+        """
+
+    def _accept(self, answers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Read the answers to ``prepare``."""
+
+    @abstractmethod
+    def _run_methods(self) -> None:
+        """Run every method with every seed by ``_run_method``."""
+
+    @abstractmethod
+    def _write(self, results: Path, answers: Mapping[str, Mapping[str, Any]], warnings: list[str]) -> None:
+        """Write the results for the lead.
+
+        Args:
+            answers: site -> its answer after the last round.
+            warnings: what is missing, for the lead.
+        """
+
+    # What is the same for all kinds
+
+    def serve(self, results: Path) -> None:
+        """Run the plan; what is stored is not run again.
+
+        Raises:
+            FederationRefusedError: a site refuses, or the sites do not agree; nothing has been trained.
+            FederationStoppedError: a site does not answer.
+        """
+        self._check_order()
+        answers = ask_all(self.transport, self._descriptions(), self.job.deadline)
+        path = self.folder / _TABLES
+        known = Known(**json.loads(path.read_text("utf-8"))) if path.is_file() else None
+        self._refuse_changed_tables(answers, known)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            agreed = self._agree(answers, known)
+            self.observe({"event": "agreed", **agreed.event})
+            requests = {site: request_bytes("prepare", run=self.job.run, plan=self.job.plan, **content)
+                        for site, content in agreed.contents.items()}
+            self._accept(ask_all(self.transport, requests, self.job.deadline))
+        except FederationRefusedError:
+            raise
+        except InputError as error:
+            raise FederationRefusedError(str(error)) from error
+        # After that, because a site that joins and refuses does not belong to the run.
+        write_text(path, json.dumps(agreed.known._asdict()))
+        with self.plan.precision():
+            self._run_methods()
+            self._write(results, *self._ask_to_finish())
+
+    def _check_order(self) -> None:
+        job, plan = self.job, self.plan
+        if plan.needs_all_sites and (job.quorum is not None or job.roster):
+            raise FederationRefusedError(f"a {plan.kind} needs all of its sites in every round, because "
+                                         f"{plan.needs_all_sites}: run it without --quorum, and with the sites with "
+                                         "which it began")
+        rules = SumRules.of_plan(plan.privacy)
+        if rules is not None and len(job.sites) < rules.min_sites:
+            raise FederationRefusedError(f"a secure sum has at least {rules.min_sites} sites, and the run has "
+                                         f"{len(job.sites)}: with fewer, a site's own numbers could be computed from "
+                                         "it")
+
+    def _descriptions(self) -> dict[str, bytes]:
+        job, plan = self.job, self.plan
+        return {site: request_bytes("describe", run=job.run, party=job.numbered.index(site), experiment=job.experiment,
+                                    version=library_version(), sites=list(job.sites), roster=list(job.roster),
+                                    signature=job.signature, refit=plan.refit, keeps_validation=plan.keeps_validation)
+                for site in job.sites}
+
+    def _refuse_changed_tables(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> None:
+        if known is None:
+            return
+        changed = [site for site in self.job.sites
+                   if site in known.tables and known.tables[site] != answers[site].get("table")]
+        if changed:
+            raise FederationRefusedError(f"the table of {', '.join(changed)} has changed since the run {self.job.run} "
+                                         "began: start a new run with another --out")
+        if self.plan.privacy is not None and {*self.job.sites} != {*known.founders}:
+            raise FederationRefusedError("the sites of a run with secure sums cannot change: each has accepted the "
+                                         "others' keys. Continue with the same sites, or start a new run")
+
+    def _run_method(self, label: str, seed: int, algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *,
+                    score: str, samples: int, metrics: Sequence[str] = (),
+                    has_ended: Callable[[ServerState], bool] | None = None) -> Outcome:
+        """The outcome of a method with a seed; rounds that are stored are not run again.
+
+        Args:
+            source: the problem, or a model's ``init``.
+            score: name of the score that the lead sees.
+            samples: number of training samples of all sites.
+            metrics: names of the metrics that the sites add to the loss and the score.
+            has_ended: see ``Coordinator``.
+        """
+        job, plan = self.job, self.plan
+        number = plan.seeds.index(seed) * len(plan.labels) + plan.labels.index(label)
+        run = run_of_method(job.run, number, job.plan)
+        title = titles_of_runs(job, plan)[run]
+        ends = [time.monotonic()]  # of rounds
+
+        def report_event(report: Report) -> None:
+            if isinstance(report, PhaseReport):
+                ends.append(time.monotonic())
+            self.observe(event_of_report(title, plan.rounds_of(label), coordinator.parties, score, report))
+
+        with ServerStore(self.folder / "stores" / f"{number:02d}") as store:
+            # A method that has begun keeps its parties: those whose key is revoked are absent.
+            self.transport.choose_parties(without_excluded=job.quorum is not None and not store.exists())
+            coordinator = Coordinator(
+                algorithm, source, self.transport, store, rounds=plan.rounds_of(label), seed=seed,
+                participation=plan.participation(), evaluate_every=plan.evaluate_every, rules=job.rules, method=label,
+                lost_state=job.lost_state,  # type: ignore[arg-type]
+                rehearsal=plan.is_rehearsal, run=run, samples=samples, metrics=metrics, has_ended=has_ended,
+                secure=SumRules.of_plan(plan.privacy, min_sites=max(2, noise_parties(algorithm))))
+            result = coordinator.run(report_event)
+        self._note_losses(title, result)
+        return Outcome(result, float(np.median(np.diff(ends))) if len(ends) > 1 else 0.0)
+
+    def _note_losses(self, title: str, result: FederationResult) -> None:
+        """Note which sites have no models of a method; a plan that needs all sites stops if a reply did not count."""
+        record = result.record
+        lost = [f"{record.parties[k]}: {reason}" for report in result.reports
+                if isinstance(report, PhaseReport | FinishReport)
+                for reasons in (report.absent, getattr(report, "refused", {})) for k, reason in reasons.items()]
+        if lost and self.plan.needs_all_sites:
+            raise FederationStoppedError("a reply did not count, so that the sums are not those of all sites: "
+                                         f"{'; '.join(lost)}")
+        absent = next((r.absent for r in reversed(result.reports) if isinstance(r, FinishReport)), {})
+        excluded = dict.fromkeys(record.excluded, "it has lost its state and is no longer asked")
+        for k, reason in {**excluded, **absent}.items():
+            self.without_models.setdefault(record.parties[k], {})[title] = reason
+
+    def _ask_to_finish(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Let every site store what it keeps; returns the answers, and what is missing."""
+        job = self.job
+        lost = [f"{site} has not stored its models of {title}: {reason}"
+                for site, reasons in self.without_models.items() for title, reason in reasons.items()]
+        if lost and job.quorum is None:
+            raise FederationStoppedError(f"{'; '.join(lost)}: run the command again, with --quorum to do without the "
+                                         "site")
+        request = request_bytes("finish", run=job.run, plan=job.plan)
+        answers, problems = ask_each(self.transport, dict.fromkeys(job.sites, request), job.deadline)
+        silent = [f"{site} has not answered at the end, and has no models of this run: {reason}"
+                  for site, reason in problems.items()]
+        if silent and job.quorum is None:
+            raise FederationStoppedError(f"{'; '.join(silent)}: run the command again")
+        return answers, silent + lost
+
+
+def titles_of_runs(job: FederationJob, plan: Plan) -> dict[str, str]:
+    """The name in the messages of each method with each seed, see ``run_of_method`` -> its title for the lead."""
+    titles = [label if len(plan.seeds) == 1 else f"{label}, seed {seed}" for seed in plan.seeds
+              for label in plan.labels]
+    return {run_of_method(job.run, number, job.plan): title for number, title in enumerate(titles)}

@@ -1,0 +1,327 @@
+"""One plan at a site, of any kind: its limits, its agreement with the other sites, and a party for each method.
+
+Everything that leaves the site for a plan is an answer of ``PlanRun``, and it leaves by four methods, which the server
+calls in this order: ``describe``, ``prepare``, ``handle`` in the rounds, and ``finish``. A check that holds for all
+plans belongs here: ``check_limits`` before anything about the table leaves, and ``prepare`` when it is known which
+methods will read which rows.
+"""
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from json import dumps
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from numpy.typing import NDArray
+
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.folder_lock import RunningError
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import Asked, Usage, check_parts, reasons_to_refuse, refusal_of_limits
+from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSIONS
+from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.federation.protocol.requests import run_of_method
+from resolvent.federation.protocol.stores import PartyStore
+from resolvent.federation.secure.primitives import Identity
+from resolvent.federation.site.budgets import DELTA, has_private_work
+from resolvent.federation.site.departures import Departure
+from resolvent.federation.site.journal import Journal
+from resolvent.federation.site.leverage import LeverageError, Span
+from resolvent.federation.site.party import Party
+from resolvent.federation.site.planned_work import Membership, PlannedWork
+from resolvent.federation.site.sum_party import SumParty, secure_site
+from resolvent.problem.problem import Problem
+from resolvent.simulator.record.party_metrics import PartyMetrics
+
+_LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
+_Plan = TypeVar("_Plan", bound=Plan)
+
+
+class SiteMethod(NamedTuple):
+    """A method of a plan with a seed, on the rows of the site.
+
+    Attributes:
+        problem: the problem of the site alone.
+        metrics: what is measured in addition to the loss and the score.
+        secret: orders the minibatches, see ``Party``.
+        guard: see ``Party``.
+    """
+
+    label: str
+    seed: int
+    algorithm: Algorithm
+    problem: Problem
+    metrics: PartyMetrics | None = None
+    secret: bytes | None = None
+    guard: Callable[[Any, int], None] = lambda payload, number: None
+
+
+class PlanRun(ABC, Generic[_Plan]):
+    """One plan at a site; after the agreement of the sites there is a party for each method and seed.
+
+    Args:
+        identity: the certificate of the site, for secure sums.
+
+    Attributes:
+        plan: the plan, bound with the parts that are installed at the site.
+        version: number of the version of the table; None if the split is that of a simulation.
+        methods: label -> algorithm, after ``prepare``.
+        span: the columns of everything that the site has answered about these rows, after ``prepare``; None if they
+            are not counted.
+        sums: answers the messages of a secure sum before the rounds; None without one.
+    """
+
+    version: int | None = None
+
+    def __init__(self, folder: Path, site: SiteFile, plan: _Plan, membership: Membership, *, lead: str = "",
+                 digest: str = "", identity: Identity | None = None) -> None:
+        self.plan, self._folder, self._site, self._membership = plan, folder, site, membership
+        self._lead, self._digest, self._identity, self._limits = lead, digest, identity, site.limits
+        # The budgets belong to the rows; in a rehearsal, whose split is that of a simulation, to the file.
+        self._ledger = Journal(folder.parent / JOURNAL, site.table, lead, digest, site.table)
+        self._versions = None if plan.is_rehearsal else folder.parent / VERSIONS
+        self._parties: list[Party] = []
+        self._stores: list[PartyStore] = []
+        self.methods: dict[str, Algorithm] = {}
+        self.sums: SumParty | None = None
+        self.span: Span | None = None
+        self._read_table()
+
+    # What a kind of plan says
+
+    @abstractmethod
+    def _read_table(self) -> None:
+        """Read the site's table."""
+
+    @property
+    @abstractmethod
+    def row_counts(self) -> dict[str, int]:
+        """Name of a set of rows, such as a split -> its number of rows."""
+
+    @property
+    @abstractmethod
+    def training_rows(self) -> int:
+        """Number of rows on which a reply depends."""
+
+    @abstractmethod
+    def _algorithm(self, label: str) -> Algorithm:
+        """A method as far as it is known before the agreement."""
+
+    @abstractmethod
+    def report(self) -> Any:
+        """What the site says about its table."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """The answer about the table, which leaves the site."""
+
+    @abstractmethod
+    def agree_alone(self) -> dict[str, Any]:
+        """The content of the message ``prepare`` if this site were the only one.
+
+        Raises:
+            InputError: the site's own table gives no agreement.
+        """
+
+    @abstractmethod
+    def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
+        """The answer to the agreement of the sites, and the methods with each seed on the site's rows.
+
+        Args:
+            content: the message ``prepare``.
+        """
+
+    @abstractmethod
+    def finish(self) -> dict[str, Any]:
+        """Store what the site keeps of the run; returns what leaves: ``methods``, the labels that are complete."""
+
+    def _own_reasons(self) -> dict[str, str]:
+        """Name of a limit that only this kind of plan can exceed -> the reason."""
+        return {}
+
+    @abstractmethod
+    def _columns_to_count(self) -> Mapping[str, NDArray[Any]] | None:
+        """Column -> [rows of the version, ...] what the answers are about, after ``_methods_for``; None: only noise."""
+
+    def _check_table(self) -> None:
+        """Refuse columns and rows of which nothing may leave; it is called when the plan is within the limits."""
+
+    @abstractmethod
+    def lines_before(self) -> Iterator[str]:
+        """Lines for a person about what would leave the site before the rounds."""
+
+    def lines_after(self) -> Iterator[str]:
+        """Lines for a person about what would leave the site beside the replies."""
+        yield from ()
+
+    # What is the same for all kinds
+
+    def check_limits(self) -> None:
+        """Check the plan against the site's limits, before anything about the table leaves the site.
+
+        A party checks again, with what follows from the agreement.
+
+        Raises:
+            Refusal: the site does not take part; the message has every reason.
+        """
+        plan, limits, needed, methods = self.plan, self._site.limits, [Usage(jobs=1)], list[Asked]()
+        with plan.precision():
+            for label in plan.labels:
+                algorithm = self._algorithm(label)
+                with refusing(RefusalCode.EXPERIMENT):
+                    check_parts(algorithm, rehearsal=plan.is_rehearsal)
+                methods.append(Asked(method=plan.preset_of(label), algorithm=algorithm, rounds=plan.rounds_of(label),
+                                     samples=self.training_rows))
+                needed += [self._needed(label, algorithm, seed) for seed in plan.seeds]
+            reasons = reasons_to_refuse(limits, self._asked(Usage(*map(sum, zip(*needed, strict=True)))), *methods)
+        if reasons := reasons | self._own_reasons():
+            raise refusal_of_limits(reasons, limits)
+        self._check_table()
+
+    def _needed(self, label: str, algorithm: Algorithm, seed: int) -> Usage:
+        """What a method with a seed asks for; its privacy loss depends on the model, which is not known yet."""
+        rounds = self.plan.rounds_of(label)
+        evaluations = len(self._planned(label, algorithm, seed).evaluations) if self._limits.scores else 0
+        epsilon = 0.0 if has_private_work(algorithm) else math.inf
+        return Usage(rounds, rounds * len(algorithm.phases), 0, evaluations, epsilon)
+
+    def _count_columns(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Count the columns of the plan with those of all earlier ones; nothing is stored if they are refused.
+
+        Args:
+            columns: name -> [rows, ...] values of all rows of the version; 0 for rows that are not used.
+        """
+        limits, in_a_sum = self._site.limits, self.plan.privacy is not None
+        name = "max_leverage_in_sums" if in_a_sum else "max_leverage"
+        if self.version is None or getattr(limits, name) is None:
+            return
+        path = self._folder.parent / VERSIONS / f"columns-{self.version}.npy"
+        rows = len(next(iter(columns.values())))
+        try:
+            self.span = Span.read(path, rows).extended(columns, getattr(limits, name), limits.max_parameters_per_row)
+        except LeverageError as error:
+            raise refusal_of_limits({name: str(error)}, limits, column=error.column) from error
+        self.span.write(path)
+        if self._ledger.latest("columns", run=self._folder.name, plan=self._digest) is None:
+            self._ledger.append("columns", run=self._folder.name, rank=self.span.rank, leverage=self.span.largest)
+
+    def _asked(self, needed: Usage) -> Asked:
+        """What the plan asks of the site, whichever its methods are."""
+        return Asked(sites=len(self._membership.sites), labels=tuple(self.plan.table.labels),
+                     in_a_sum=self.plan.privacy is not None, needed=needed,
+                     used=self._ledger.used(self._lead, without=self._digest))
+
+    def _planned(self, label: str, algorithm: Algorithm, seed: int) -> PlannedWork:
+        """The messages of a method with a seed that the plan contains."""
+        plan = self.plan
+        return PlannedWork(algorithm, plan.participation(), self._membership, seed, plan.rounds_of(label),
+                           plan.evaluate_every, plan.is_rehearsal, may_end_early=plan.may_end_early)
+
+    def prepare(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Get ready for the rounds with the agreement of the sites; a run is prepared for one agreement only.
+
+        Raises:
+            Refusal: the agreement is another one, or the site does not take part.
+        """
+        text, prepared = dumps(dict(content), sort_keys=True), self._folder / PREPARED_FILE
+        if prepared.is_file() and prepared.read_text("utf-8") != text:
+            raise Refusal(RefusalCode.PLAN, "the site has been prepared for this run with another agreement, such as "
+                          "another encoding: the same rows would be asked twice")
+        self.close()
+        with self.plan.precision():
+            answer, methods = self._methods_for(content)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for method in methods:
+                self._parties.append(self._party(method))
+            self.methods = {method.label: method.algorithm for method in methods}
+            try:
+                self._count_epsilons([method.label for method in methods])
+                if self.version is not None and (columns := self._columns_to_count()) is not None:
+                    self._count_columns(columns)
+            except Refusal:
+                self.close()  # so that no message of the rounds is answered
+                raise
+        write_text(prepared, text)
+        return answer
+
+    def _party(self, method: SiteMethod) -> Party:
+        """The party of a method, which has passed the limits."""
+        plan, label, algorithm, number = self.plan, method.label, method.algorithm, len(self._stores)
+        store = open_store(self._folder / "stores" / f"{number:02d}")
+        self._stores.append(store)
+        run = run_of_method(self._folder.name, number, self._digest)
+        party = Party(algorithm, method.problem, store, rounds=plan.rounds_of(label), method=plan.preset_of(label),
+                      name=self._membership.name, limits=self._limits, ledger=self._ledger, lead=self._lead,
+                      planned=self._planned(label, algorithm, method.seed), rehearsal=plan.is_rehearsal,
+                      metrics=method.metrics, secret=method.secret, guard=method.guard,
+                      secure=secure_site(plan.privacy, self._membership, self._site.limits, run, store.folder,
+                                         self._identity, algorithm))
+        party.check()
+        return party
+
+    def _count_epsilons(self, labels: list[str]) -> None:
+        """Write the privacy losses of the plan to the journal, before anything of it leaves."""
+        epsilons = [None if self.plan.is_rehearsal else party.epsilon for party in self._parties]
+        total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in epsilons)
+        if reasons := reasons_to_refuse(self._site.limits, self._asked(Usage(epsilon=total))):
+            raise refusal_of_limits(reasons, self._site.limits)
+        for number, (label, epsilon) in enumerate(zip(labels, epsilons, strict=True)):
+            run = run_of_method(self._folder.name, number, self._digest)
+            if epsilon is not None and self._ledger.latest("epsilon", run=run) is None:
+                self._ledger.append("epsilon", run=run, method=label, epsilon=epsilon, delta=DELTA)
+
+    def preview(self) -> list[Departure]:
+        """The arrays and numbers that would leave the site in the rounds, by name and size."""
+        with self.plan.precision():
+            return [departure._replace(message=f"{label}: {departure.message}")
+                    for label, party in zip(self.plan.labels, self._parties, strict=False)  # of the first seed
+                    for departure in party.preview()]
+
+    @property
+    def handlers(self) -> dict[str, Callable[[bytes | memoryview], bytes]]:
+        """The name in the messages of each method and secure sum -> the function that answers them."""
+        rounds = {run_of_method(self._folder.name, number, self._digest): self._with_precision(party.handle)
+                  for number, party in enumerate(self._parties)}
+        return rounds if self.sums is None else {**rounds, self.sums.run: self.sums.handle}
+
+    def _with_precision(self, handle: Callable[[bytes | memoryview], bytes]) -> Callable[[bytes | memoryview], bytes]:
+        def answer(message: bytes | memoryview) -> bytes:
+            with self.plan.precision():
+                return handle(message)
+
+        return answer
+
+    @property
+    def rows_digest(self) -> str:
+        """The digest to which the budgets of the site's rows belong."""
+        return self._ledger.rows
+
+    def close(self) -> None:
+        """Close the stores, and drop the states of the parties from memory."""
+        for store in self._stores:
+            store.close()
+        self._stores, self._parties = [], []
+
+
+def open_store(folder: Path) -> PartyStore:
+    """The store of a party. The process of an earlier job may have it: its engine ends it after some seconds."""
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            return PartyStore(folder)
+        except RunningError as error:
+            if time.monotonic() > end:
+                raise Refusal(RefusalCode.BUSY, str(error)) from error
+        time.sleep(_LOCK_PAUSE)
+
+
+def part_of(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A part of a message that must be there."""
+    value = content.get(key)
+    if not isinstance(value, dict):
+        raise Refusal(RefusalCode.CONFLICT, f"the message has no {key}")
+    return value
