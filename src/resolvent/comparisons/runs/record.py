@@ -229,7 +229,8 @@ class RunRecord:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):  # without what is not known, such as the digest at the lead, who has no samples
-        known = [part.name for part in fields(value) if getattr(value, part.name) or part.name == "notes"
+        known = [part.name for part in fields(value)
+                 if getattr(value, part.name) not in (None, "", (), []) or part.name == "notes"  # 0 is a party
                  or all(part.default is not nothing for nothing in (None, "", ()))]
         return {name: _plain(getattr(value, name)) for name in known}
     if isinstance(value, Mapping):
