@@ -23,5 +23,5 @@ print(read_parquet(path).equals(frame))
 def test_a_file_is_read_without_threads(tmp_path):
     """pandas.read_parquet waits for ever here."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path / "table.parquet")], capture_output=True,
-                          text=True, timeout=60, check=False)
+                          text=True, timeout=600, check=False)
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr

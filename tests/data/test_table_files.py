@@ -74,7 +74,7 @@ def test_a_column_without_a_name_can_be_excluded(tmp_path):
     ("p,x,z,y\r\na,1,1,0\r\na,,1,1\r\n", 3),
     ("p,x,z,y\ra,1,1,0\ra,,1,1\r", 3),
     ("p,x,z,y\n\na,1,1,0\n  \n\nb,2,2,1\na,,1,1\n", 7),
-    ('p,x,z,y\n"a\nb",1,1,0\na,,1,1\nb,2,2,1\n', 4),
+    ('p,x,z,y\na,1,"1\n",0\na,,1,1\nb,2,2,1\n', 4),
     ("\n\np,x,z,y\na,,1,0\na,1,1,1\n", 4),
     ("\ufeffp,x,z,y\na,NA,1,0\na,1,1,1\n", 2),
     ("p,z,y,x\na,1,1,1\n\na,1,0,2\na,1,1,\n", 5),  # in the last column

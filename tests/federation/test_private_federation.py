@@ -15,10 +15,10 @@ from resolvent.algorithms import keys
 from resolvent.data.files.digests import DamagedFileError
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
+from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.protection import protect
 from resolvent.federation.protocol.wire import decode
-from resolvent.federation.server import coordinator
-from resolvent.federation.server import serve as federation_server
+from resolvent.federation.server import coordinator, served_plan
 from resolvent.federation.server.record_metrics import recorded_participation
 from resolvent.math import gaussian_noise
 
@@ -247,15 +247,13 @@ def test_the_lead_cannot_make_the_server_derive_its_noise(monkeypatch, tmp_path)
         rehearsals.append(rehearsal)
         raise Stopped
 
-    monkeypatch.setattr(federation_server, "Coordinator", make)
+    monkeypatch.setattr(served_plan, "Coordinator", make)
     experiment = SimpleNamespace(
-        seeds=(0,), labels=("a",), is_rehearsal=False, rounds_of=lambda label: 1, algorithm=lambda label: PRIVATE,
-        participation=lambda: None, model=lambda encoding: rv.models.logistic(2, 2), privacy=None,
-        file=SimpleNamespace(bound=SimpleNamespace(values={"evaluate_every": None})))
-    job = federation_server.FederationJob("run", "", ("a",), rehearsal=True)
-    transport = SimpleNamespace(choose_parties=lambda **rule: None)
-    agreement = SimpleNamespace(encoding=None, rows={"train": 1}, decisive=SimpleNamespace(metrics=()))
-    rounds = federation_server._Rounds(job, experiment, transport, tmp_path, agreement, None)
+        seeds=(0,), labels=("a",), is_rehearsal=False, rounds_of=lambda label: 1, participation=lambda: None,
+        privacy=None, evaluate_every=None)
+    served = SimpleNamespace(
+        job=FederationJob("run", "", ("a",), rehearsal=True), plan=experiment, folder=tmp_path, observe=None,
+        transport=SimpleNamespace(choose_parties=lambda **rule: None))
     with pytest.raises(Stopped):
-        rounds.run()
+        served_plan.ServedPlan._run_method(served, "a", 0, PRIVATE, rv.models.logistic(2, 2).init, score="", samples=1)
     assert rehearsals == [False]
