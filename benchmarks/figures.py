@@ -183,11 +183,6 @@ def startup() -> str:
     return table(("CPU seconds", *CAUSES, "else", "all"), rows)
 
 
-def cpu_seconds(kind: str) -> str:
-    """CPU seconds of `resolvent run digits`: the first run is cold, a later one warm."""
-    return f"{read('startup')['whole']['processes']['digits'][kind]['median']:.0f}"
-
-
 def first_rounds(kind: str) -> str:
     """Seconds to the first rounds of `digits`."""
     return f"{read('startup')[kind]['to the first rounds']:.0f}"

@@ -204,8 +204,8 @@ def measure_digits(note, session, rehearsal, sites, rounds, repeats, folder):
     """Medians of the seconds of a round of FedAvg: of this library, and of NVIDIA FLARE's own."""
     seconds = {"digits": [], FEDAVG: []}
     for number in range(repeats):
-        job = FederationJob("", rehearsal.experiment.text, tuple(sites), rehearsal=True)
-        summary = federate(note, rehearsal.experiment, folder / f"run-{number}", job, lambda event: None, notify=print)
+        job = FederationJob("", rehearsal.plan.text, tuple(sites), rehearsal=True)
+        summary = federate(note, rehearsal.plan, folder / f"run-{number}", job, lambda event: None, notify=print)
         seconds["digits"].append(summary["methods"]["fedavg"]["seconds_per_round"])
         job = {"sites": sites, "rounds": rounds}
         outcome = run_job(session, job, FEDAVG_CLASSES, folder / f"fedavg-{number}")

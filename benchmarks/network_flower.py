@@ -172,8 +172,8 @@ def flower_rounds(rehearsal, rounds, folder, limit=900):
 def own_rounds(rehearsal, folder):
     """The median of the seconds of a round of this library."""
     with rehearsed_federation(rehearsal, folder / "work", print, "flower") as kits:
-        job = FederationJob("", rehearsal.experiment.text, (*rehearsal.sites,), rehearsal=True)
-        summary = federate(KitNote(kits[SERVER_KIT]), rehearsal.experiment, folder / "run", job, lambda event: None,
+        job = FederationJob("", rehearsal.plan.text, (*rehearsal.sites,), rehearsal=True)
+        summary = federate(KitNote(kits[SERVER_KIT]), rehearsal.plan, folder / "run", job, lambda event: None,
                            notify=print)
     return summary["methods"]["fedavg"]["seconds_per_round"]
 

@@ -61,8 +61,8 @@ def test_every_shipped_experiment_is_judged(tmp_path):
     with pytest.raises(InputError, match="a rehearsal needs data of parties"):
         prepare_rehearsal(ExperimentFile.load("splitting"))  # a problem without rows: no site has any
     rehearsal = prepare_rehearsal(ExperimentFile.load("digits"))
-    party = rehearsal.experiment.table.party
-    experiment = replace(rehearsal.experiment, is_rehearsal=False)
+    party = rehearsal.plan.table.party
+    experiment = replace(rehearsal.plan, is_rehearsal=False)
     tables = [frame.drop(columns=party) for _, frame in rehearsal.frame.groupby(party)]
     for number, code, limit in ((14, "limits", "max_parameters_per_row"), (2, "rare", "min_cell"),
                                 (29, "rare", "min_cell")):

@@ -450,7 +450,7 @@ def test_secure_sums_over_an_engine(tmp_path, engine):
         "data": {"table": str(tmp_path / "rows.csv"), "party": "site"},
         "regression": {"formula": "ill ~ age + ward"}, "privacy": {"secure_sums": True}}), "mine.yaml", "mine")
     rehearsal = prepare_regression(file)
-    job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True)
+    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites), rehearsal=True)
     fit, (parity,) = rehearse(rehearsal, tmp_path / "out", job, print, folder=tmp_path / "work", notify=print,
                               engine=engine)
     assert fit.has_converged

@@ -303,7 +303,7 @@ def test_the_shipped_rehearsal_divides_the_digits_among_three_sites():
     rehearsal = prepare_rehearsal(ExperimentFile.load("digits", shipped_changes("digits")))
     assert list(rehearsal.sites) == ["party-0", "party-1", "party-2"]
     assert len(rehearsal.frame) == 1797
-    assert rehearsal.experiment.table.labels[0] == "label"
+    assert rehearsal.plan.table.labels[0] == "label"
 
 
 def test_a_command_says_what_it_needs(tmp_path, monkeypatch):

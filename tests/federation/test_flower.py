@@ -278,9 +278,9 @@ def federation(tmp_path_factory):
 @pytest.mark.nightly
 def test_models_over_tls_with_authenticated_nodes_are_those_of_the_simulation(federation):
     rehearsal, kits, folder = federation
-    job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
-    federate(KitNote(kits[SERVER_KIT]), rehearsal.experiment, folder / "run", job, print, notify=print)
-    (parity,) = compare_with_simulation(rehearsal, rehearsal.experiment, folder / "run",
+    job = FederationJob("", rehearsal.plan.text, SITES, rehearsal=True)
+    federate(KitNote(kits[SERVER_KIT]), rehearsal.plan, folder / "run", job, print, notify=print)
+    (parity,) = compare_with_simulation(rehearsal, rehearsal.plan, folder / "run",
                                         {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
     assert (folder / "run" / "report.html").is_file()

@@ -70,13 +70,13 @@ def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp
     ledger = tmp_path / JOURNAL
     with Federation(rv.feddane(GD), quadratic(double=False), tmp_path, rules=RoundRules(retries=0)) as parts:
         allowed = limits(max_total_rounds=2)
-        parts.start_party(0, ledger=Journal(ledger, "t"), limits=allowed)
+        parts.start_party(0, journal=Journal(ledger, "t"), limits=allowed)
         for _ in range(2):
             with pytest.raises(FederationStoppedError, match=r"round 3: .* site 0: refused \(limits\): the site"):
                 parts.run()
-            parts.start_party(0, ledger=Journal(ledger, "t"), limits=allowed)
+            parts.start_party(0, journal=Journal(ledger, "t"), limits=allowed)
         assert Journal(ledger, "t").usage()[:2] == (2, 4)
-        parts.start_party(0, ledger=Journal(ledger, "t"), limits=limits(max_total_rounds=3))
+        parts.start_party(0, journal=Journal(ledger, "t"), limits=limits(max_total_rounds=3))
         assert parts.run().record.round == 3
 
 
@@ -106,13 +106,13 @@ def test_a_round_gets_no_second_reply_from_an_older_or_new_folder(folder, tmp_pa
     with Federation(algorithm, quadratic(double=False), tmp_path, rehearsal=False, transport=Replaying) as parts:
         ledger = tmp_path / JOURNAL
         for k in range(5):
-            parts.start_party(k, rehearsal=False, ledger=Journal(ledger) if k == 0 else None)
+            parts.start_party(k, rehearsal=False, journal=Journal(ledger) if k == 0 else None)
         parts.run()
         parts.stores["site 0"].close()
         shutil.rmtree(site_folder)
         if folder == "older copy":
             shutil.copytree(copy, site_folder)
-        parts.start_party(0, rehearsal=False, ledger=Journal(ledger))
+        parts.start_party(0, rehearsal=False, journal=Journal(ledger))
         party = parts.parties["site 0"]
         assert decode(party.handle(Replaying.first["start"])).kind == "ready"
         again = decode(party.handle(Replaying.first["work"]))
@@ -221,12 +221,12 @@ def test_a_party_notices_a_journal_that_is_older_than_its_reply(tmp_path):
     """The run's folder has a reply that an older copy of the journal has not: its budgets would begin again."""
     path = tmp_path / JOURNAL
     with Federation(rv.fedavg(GD), quadratic(double=False), tmp_path, rules=RoundRules(retries=0)) as parts:
-        parts.start_party(0, ledger=Journal(path, "t"))
+        parts.start_party(0, journal=Journal(path, "t"))
         copy = path.read_bytes() if path.exists() else b""
         parts.run()
         path.write_bytes(copy)
         with pytest.raises(DamagedFileError, match="older than round 3 of"):
-            parts.start_party(0, ledger=Journal(path, "t"))
+            parts.start_party(0, journal=Journal(path, "t"))
 
 
 def test_a_ledger_of_an_earlier_version_is_refused(tmp_path):

@@ -85,11 +85,11 @@ def test_a_killed_worker_changes_no_model(federation):
                 process.send_signal(signal.SIGKILL)
                 killed.append(process.pid)
 
-    job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
-    federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "run", job, kill, notify=notes.append)
+    job = FederationJob("", rehearsal.plan.text, SITES, rehearsal=True)
+    federate(kit_note(kits[LEAD], "person"), rehearsal.plan, folder / "run", job, kill, notify=notes.append)
     assert killed
     assert any("started again" in note for note in notes)
-    (parity,) = compare_with_simulation(rehearsal, rehearsal.experiment, folder / "run",
+    (parity,) = compare_with_simulation(rehearsal, rehearsal.plan, folder / "run",
                                         {site: kits[site] for site in SITES})
     assert parity.is_equal, parity
     assert (folder / "run" / "report.html").is_file()
@@ -114,7 +114,7 @@ def test_a_stopped_run_continues(federation):
             resumed.append(event["resumed"])
 
     # The lead hears of a round up to half a second later: enough rounds must be left.
-    text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 60", rehearsal.experiment.text)
+    text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 60", rehearsal.plan.text)
     experiment = experiment_from_text(text, "mine", rehearsal=True)
     job = FederationJob("", text, SITES, retries=0)
     arguments = kit_note(kits[LEAD], "person"), experiment, folder / "stopped", job
@@ -169,7 +169,7 @@ def test_a_copy_of_a_kit_is_refused(federation, tmp_path):
             has_waited.set()
 
     # The lead hears of a round up to half a second later: enough rounds must be left.
-    text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 200", rehearsal.experiment.text)
+    text = re.sub(r"(rounds|evaluate_every): 10\b", r"\1: 200", rehearsal.plan.text)
     experiment = experiment_from_text(text, "mine")
     try:
         federate(kit_note(kits[LEAD], "person"), experiment, folder / "copied", FederationJob("", text, SITES), observe,
@@ -249,7 +249,7 @@ def test_a_member_may_not_start_an_experiment(federation):
     members = make_kits(folder / "work" / "kits", name="rehearsal", host="localhost", port=port, sites=SITES, lead=LEAD,
                         members=(MEMBER,))
     assert list(members) == [MEMBER]
-    job = FederationJob("x", rehearsal.experiment.text, SITES)
+    job = FederationJob("x", rehearsal.plan.text, SITES)
     with open_session(kit_note(members[MEMBER], "person")) as session:
         assert session.connected_sites() >= {*SITES}
         with pytest.raises(InputError, match="the server refuses the job"):
@@ -263,10 +263,10 @@ def test_an_experiment_beyond_the_limits_is_refused_at_the_site_with_a_message_a
     before = site_file.read_text()
     settings = read_data(before, str(site_file))
     site_file.write_text(write_yaml({**settings, "limits": {**settings["limits"], "max_rounds": 3}}))
-    job = FederationJob("", rehearsal.experiment.text, SITES, rehearsal=True)
+    job = FederationJob("", rehearsal.plan.text, SITES, rehearsal=True)
     try:
         with pytest.raises(InputError, match=r"berlin: refused \(limits\): the site allows at most 3 rounds"):
-            federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, tmp_path / "run", job, print, notify=print)
+            federate(kit_note(kits[LEAD], "person"), rehearsal.plan, tmp_path / "run", job, print, notify=print)
     finally:
         site_file.write_text(before)
     assert SITE_FILE.startswith("RESOLVENT")
@@ -288,7 +288,7 @@ def test_late_replies_count_and_are_those_of_the_simulation(federation):
 def test_a_job_that_names_another_class_is_not_run(federation):
     """The class is installed, and not among those that the site allows."""
     rehearsal, kits, _ = federation
-    job = FederationJob("x", rehearsal.experiment.text, SITES)
+    job = FederationJob("x", rehearsal.plan.text, SITES)
     with open_session(kit_note(kits[LEAD], "person")) as session:
         number = session.submit("mine", job.plain(), SERVER_CLASS,
                                 "resolvent.federation.engines.nvflare.adapter.SiteProgram")
@@ -419,8 +419,8 @@ def test_a_stolen_key_is_refused_while_the_run_goes_on_and_the_new_key_connects(
                 for file in changes[0].files:
                     shutil.copy(file, kits[SERVER_KIT] / "startup" / file.name)
 
-        job = FederationJob("", rehearsal.experiment.text, SITES, quorum=1, deadline=60.0, rehearsal=True)
-        federate(kit_note(kits[LEAD], "person"), rehearsal.experiment, folder / "run", job, observe, notify=print)
+        job = FederationJob("", rehearsal.plan.text, SITES, quorum=1, deadline=60.0, rehearsal=True)
+        federate(kit_note(kits[LEAD], "person"), rehearsal.plan, folder / "run", job, observe, notify=print)
         assert {tuple(event["counted"]) for event in rounds[-10:]} == {("aachen",)}
         reasons = [event["absent"].get("berlin", "") for event in rounds]
         assert any("the key of berlin is revoked" in reason for reason in reasons)

@@ -442,10 +442,10 @@ def test_no_row_comes_back_from_a_shipped_experiment(name, tmp_path):
     """The digits have more parameters than the default limit allows: without this limit, too, none comes back."""
     rehearsal = prepare_rehearsal(ExperimentFile.load(name, [*shipped_changes(name), "rounds=1", "evaluate_every=1"]))
     site_name, party = next(iter(rehearsal.sites.items()))
-    settings = rehearsal.experiment.table
+    settings = rehearsal.plan.table
     frame = rehearsal.frame[rehearsal.frame[settings.party] == party].drop(columns=settings.party)
     frame.to_parquet(tmp_path / "site.parquet")
-    experiment = experiment_from_text(rehearsal.experiment.text, name)
+    experiment = experiment_from_text(rehearsal.plan.text, name)
     for limits, is_refused in ((Limits(), True), (Limits(max_parameters_per_row=None), False)):
         file = SiteFile(table=str(tmp_path / "site.parquet"), limits=limits)
         report = attack_site(file, site_name, experiment, None, seconds=0.1)

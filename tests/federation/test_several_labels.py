@@ -71,7 +71,7 @@ def test_a_rehearsal_over_nvidia_flare_gives_the_models_of_a_simulation(kind, tm
     text = federation.experiment.text.replace("the table of each site", "pooled.csv")
     monkeypatch.chdir(tmp_path)
     rehearsal = prepare_rehearsal(ExperimentFile.parse(text, "pooled.yaml", "pooled"))
-    job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True)
+    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites), rehearsal=True)
     _, parities = rehearse(rehearsal, tmp_path / "run", job, print, folder=tmp_path / "work", notify=print)
     assert [parity.method for parity in parities] == ["FedAvg"]
     assert parities[0].is_equal

@@ -316,7 +316,7 @@ def _lost_state(text: str) -> str:
 
 def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, Any],
               engine: "Engine") -> tuple[Any, bool]:
-    """Rehearse a plan; returns its result, and whether it is that of the simulation."""
+    """Rehearse a plan; returns its result, and whether the simulation has the same."""
     from resolvent.cli import terminal
     from resolvent.comparisons.runs.record import RunRecord
     from resolvent.federation.lead.engines import require_engine
@@ -326,7 +326,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 
     require_engine(engine)
     rehearsal = rehearsal_of_file(source, changes)
-    job = FederationJob("", rehearsal.experiment.text, tuple(rehearsal.sites), rehearsal=True, **rules)
+    job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites), rehearsal=True, **rules)
     participants = out.with_name(f"{out.name}.rehearsal")
     with federation_observer() as observe:
         result, parities = rehearse(rehearsal, out, job, observe, folder=participants, notify=terminal.print_note,
@@ -334,7 +334,7 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
     for parity in parities:
         terminal.print_line(parity.line)
     kits = {site: participants / "kits" / site for site in rehearsal.sites}
-    for numbers in hidden_numbers(rehearsal.experiment, kits, result.run) if isinstance(result, RunRecord) else ():
+    for numbers in hidden_numbers(rehearsal.plan, kits, result.run) if isinstance(result, RunRecord) else ():
         received, hidden = (", ".join(f"{value:.4g}" for value in values)
                             for values in (numbers.received, numbers.hidden))
         terminal.print_line(f"{numbers.method}, {numbers.site}: the server got {received}, ...; behind it is {hidden}, "

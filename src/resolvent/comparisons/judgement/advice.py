@@ -282,8 +282,9 @@ def advise(candidates: Sequence[Candidate], *, cost: float = COST, margin: float
     of_methods = {method: [part for c, part in judged if c.method == method]
                   for method in dict.fromkeys(c.method for c in candidates)}
     best = {method: _best_of_sites(parts) for method, parts in of_methods.items()}
-    number = max(sum(any(not math.isnan(c.sites[k].gain) for c in candidates) for k in range(len(candidates[0].sites))),
-                 1)
+    can_be_judged = [any(not math.isnan(site.gain) for site in of_site)
+                     for of_site in zip(*(c.sites for c in candidates), strict=True)]
+    number = max(sum(can_be_judged), 1)
     values = {method: sum(site.worth for site in sites) / number for method, sites in best.items()}
     top = max(values, key=lambda method: values[method])
     chosen = next(m for m in values if _is_as_good(best[top], best[m], margin))

@@ -35,6 +35,8 @@ EXPERIMENT_FILE, METRICS_FILE, SUMMARY_FILE = "experiment.yaml", "metrics.parque
 ROWS_FILE = "test_rows.parquet"
 ADVICE = "run the experiment again"
 
+_NOTHING: Sequence[Any] = (None, "", (), [])  # of an entry that may be left out
+
 FinalScores = Mapping[str, float | int | None]  # column of the table of scores -> number; None: it is not finite
 
 
@@ -56,7 +58,7 @@ class DataRecord:
     train: Sequence[int]
     test: Sequence[int] | None = None
     digest: str = ""
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = field(default_factory=tuple)  # always in the file
     party: int | None = None
 
 
@@ -230,8 +232,7 @@ class RunRecord:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):  # without what is not known, such as the digest at the lead, who has no samples
         known = [part.name for part in fields(value)
-                 if getattr(value, part.name) not in (None, "", (), []) or part.name == "notes"  # 0 is a party
-                 or all(part.default is not nothing for nothing in (None, "", ()))]
+                 if getattr(value, part.name) not in _NOTHING or part.default not in _NOTHING]  # 0 is a party
         return {name: _plain(getattr(value, name)) for name in known}
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
@@ -286,7 +287,7 @@ def _read(content: Mapping[str, Any]) -> RunRecord:
         for label, method in content["methods"].items()}
     privacy = PrivacyRecord(**content["privacy"]) if content.get("privacy") else None
     return RunRecord(**{**content, "sites": sites, "federation": federation, "means": means, "methods": methods,
-                                  "data": DataRecord(**content["data"]), "privacy": privacy})
+                        "data": DataRecord(**content["data"]), "privacy": privacy})
 
 
 def read_metrics(folder: Path) -> "pd.DataFrame":

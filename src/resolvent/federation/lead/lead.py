@@ -92,7 +92,7 @@ class LedPlan(ABC):
 
     @abstractmethod
     def write(self, work: Path, order: FederationJob) -> Any:
-        """The results, after the lead's files are written beside those of the server."""
+        """The results, after the lead's files are written beside the server's."""
 
 
 class LedExperiment(LedPlan):
@@ -150,7 +150,7 @@ def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
 
     Args:
         note: the participant of the lead's kit; with Flower, that of the server.
-        job: sites and rules. The name of the run is that of an unfinished run in the folder, or a new one.
+        job: sites and rules. The run gets the name of an unfinished run in the folder, or a new one.
         has_sites: whether the user has chosen the sites. Then an unfinished run continues with these sites from its
             next round on; otherwise it continues with the sites that it has.
 

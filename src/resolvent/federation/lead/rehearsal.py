@@ -76,7 +76,7 @@ def shipped_changes(source: str) -> Sequence[str]:
 
 
 class Parity(NamedTuple):
-    """The difference between the numbers of a federation and those of the simulation.
+    """The difference between the numbers of a federation and the simulation's.
 
     Attributes:
         difference: the largest absolute difference of a parameter, over the shared and all personal models.
@@ -109,11 +109,11 @@ class Rehearsal(Generic[_Plan]):
     """A plan whose table is divided among sites of this machine.
 
     Attributes:
-        experiment: the plan, as the lead sends it.
+        plan: as the lead sends it.
         sites: name of a site -> name of its party in the table, in the order of the parties.
     """
 
-    experiment: _Plan
+    plan: _Plan
     frame: "pd.DataFrame"
     sites: Mapping[str, str]
 
@@ -217,7 +217,7 @@ def rehearse(rehearsal: Rehearsal[Any], out: Path, job: FederationJob, observe: 
     Raises:
         InputError: a process does not start, or a site refuses.
     """
-    plan = rehearsal.experiment
+    plan = rehearsal.plan
     with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
         result = federate(KitNote(kits[LEAD]), plan, out, job, observe, notify=notify)
     notify(f"simulating the same {plan.kind} in one process")
@@ -229,7 +229,7 @@ def rehearse(rehearsal: Rehearsal[Any], out: Path, job: FederationJob, observe: 
 
 def _compare_estimates(rehearsal: Rehearsal[FederatedRegression], fit: Regression) -> Parity:
     """Fit the pooled rows, and compare the estimates."""
-    plan = rehearsal.experiment
+    plan = rehearsal.plan
     rows = read_rows(rehearsal.frame, plan.settings, party=plan.table.party, cells=plan.table.cells)
     simulated = fit_rows(rows, replace(plan.settings, heterogeneity=False))
     return Parity(plan.kind, float(np.max(np.abs(fit.estimates - simulated.estimates))),
@@ -268,7 +268,7 @@ def rehearsed_federation(rehearsal: Rehearsal[Any], folder: Path, notify: Callab
 
 def _write_tables(rehearsal: Rehearsal[Any], folder: Path) -> dict[str, Path]:
     """The table and the site file of each site."""
-    party = rehearsal.experiment.table.party
+    party = rehearsal.plan.table.party
     owners, files = rehearsal.frame[party].astype(str), {}
     for site, name in rehearsal.sites.items():
         target = folder / site

@@ -136,13 +136,13 @@ class Limit:
 
 def _limit(default: _Value, meaning: str, why: str, sentence: str = "",
            check: Callable[[Any, Asked], str] | None = None, interval: Interval | None = None) -> _Value:
-    """A field of ``Limits`` with its ``Limit``, whose name is that of the field."""
+    """A field of ``Limits`` with its ``Limit``, which gets the name of the field."""
     limit = Limit("", default, meaning, why, sentence, check, interval)
     return field(default=default, metadata={"limit": limit})
 
 
 def _budget(scope: str, quantity: str, why: str) -> Any:
-    """A budget over all plans, or over those of a lead."""
+    """A budget over all plans, or over the plans of a lead."""
     whose = "over all plans" if scope == "total" else "in all plans of one lead"
     what = {"rounds": "largest number of rounds in which the site answers about rows",
             "replies": "largest number of replies, of which a round has one for each phase",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
 from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
+from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 
@@ -29,11 +29,11 @@ def kind_of_file(source: str) -> str:
     """The kind of the plan in a file, see ``Plan.kind``; the name of an experiment is one of an experiment."""
     path = Path(source)
     is_file = path.suffix in (".yaml", ".yml") and path.is_file()
-    return kind_of_text(read_text(path), source) if is_file else "experiment"
+    return kind_of_text(read_text(path), source) if is_file else FederatedExperiment.kind
 
 
 def kind_of_text(text: str, source: str) -> str:
     """The kind of the plan in the text of a file: the section that it has."""
     settings = read_yaml(text, source)
-    kinds = (FederatedRegression.kind,)
-    return next((kind for kind in kinds if isinstance(settings, Mapping) and kind in settings), "experiment")
+    is_regression = isinstance(settings, Mapping) and FederatedRegression.kind in settings
+    return FederatedRegression.kind if is_regression else FederatedExperiment.kind

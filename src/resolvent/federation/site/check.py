@@ -25,7 +25,7 @@ def check_site(file: SiteFile, name: str, experiment: Path | None, runs: Path | 
     """Lines about a site's table and, with an experiment, about all that would leave the site.
 
     Args:
-        runs: the folder of the site's runs, with the versions of its table and its ledger; None: there are none.
+        runs: the folder of the site's runs, with the versions of its table and its journal; None: there are none.
 
     Raises:
         InputError: the table cannot be read, or does not fit the experiment or the limits.

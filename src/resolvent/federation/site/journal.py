@@ -10,7 +10,7 @@ changed, removed, swapped or added, and the journal of another site are noticed.
 whole chain: it is noticed beside a newer run, whose folder has the head that the journal had (``check_runs``), beside
 the stored reply of a party, and by whoever keeps the head elsewhere, such as the lead (``continues``).
 
-**How a plan writes to it.** ``PlanRun`` has the journal of the site as ``self._ledger``. ``append("my kind", **facts)``
+**How a plan writes to it.** ``PlanRun`` has the site's journal as ``self._journal``. ``append("my kind", **facts)``
 adds an entry with plain values, ``of("my kind", **facts)`` finds the entries with these facts, the oldest first, and
 ``latest`` the last one. Each entry also has ``rows``, the digest of the rows that it is about: the site's budgets
 belong to the rows, whatever the file, the run or the plan is called, and so should what a guard remembers:
@@ -114,8 +114,8 @@ class Journal:
         """Write an entry; it is on the disk when the call returns.
 
         Args:
-            kind: ``reply``, ``scores``, ``epsilon``, the kind of the request that is answered, or that of a guard.
-            facts: plain values; ``rows``, ``lead`` and ``plan`` are those of the journal if they are not given.
+            kind: ``reply``, ``scores``, ``epsilon``, the kind of the request that is answered, or a guard's own.
+            facts: plain values; without ``rows``, ``lead`` or ``plan``, the journal's own are written.
 
         Raises:
             OSError: the entry cannot be written.
@@ -148,7 +148,7 @@ class Journal:
         """What the site has answered about the rows.
 
         Args:
-            lead: only the plans of this lead; None: those of all.
+            lead: only the plans of this lead; None: all plans.
             without: digest of a plan that is not counted.
         """
         entries = [entry for entry in self.entries if entry["rows"] == self.rows
@@ -213,7 +213,7 @@ class Journal:
                                        "replaced it: put the newest copy back")
 
     def continues(self, head: str) -> bool:
-        """Whether this journal had the head before, such as that of a copy, or the one that a lead was told."""
+        """Whether this journal had the head before, such as the head of a copy, or one that a lead was told."""
         return not head or any(entry["digest"] == head for entry in self.entries)
 
     def summary(self) -> Iterator[str]:
@@ -242,7 +242,7 @@ class Journal:
                                    if entry["rows"] == self.rows and entry["kind"] != "answer"))
 
     def about(self, rows: str) -> "Journal":
-        """The same journal, whose usage is that of other rows."""
+        """The same journal, with the usage of other rows."""
         return Journal(self.path, rows)
 
     def csv_text(self) -> str:

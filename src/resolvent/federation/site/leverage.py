@@ -133,7 +133,7 @@ class Span:
 
     @classmethod
     def read(cls, path: Path, rows: int) -> "Span":
-        """The stored span; that of the constant column if there is none."""
+        """The stored span; without one, the span of the constant column."""
         if not path.is_file():
             return cls.of_rows(rows)
         basis = np.load(path)

@@ -96,7 +96,7 @@ class Party:
         method: name of the algorithm in the experiment, such as ``fedprox``.
         name: name of the site, as the server knows it.
         limits: what the site allows; default: everything.
-        ledger: what the site has answered in all experiments; None: it is not counted.
+        journal: what the site has answered in all experiments; None: it is not counted.
         lead: name of the lead of the plan, for the budgets.
         planned: the messages that the plan contains; None, in a rehearsal within one process: there is no plan.
         rehearsal: whether all of the federation is on one machine, so that attacks and other code are allowed.
@@ -117,7 +117,7 @@ class Party:
 
     def __init__(self, algorithm: Algorithm, problem: Problem, store: PartyStore, *, rounds: int,
                  method: str = "algorithm", name: str = "party", limits: Limits | None = None,
-                 ledger: Journal | None = None, lead: str = "", planned: PlannedWork | None = None,
+                 journal: Journal | None = None, lead: str = "", planned: PlannedWork | None = None,
                  rehearsal: bool = False,
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None, secure: SecureSite | None = None,
@@ -126,7 +126,7 @@ class Party:
         self.name, self._guard = name, guard
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
-        self._ledger, self._lead, self._planned = ledger, lead, planned
+        self._journal, self._lead, self._planned = journal, lead, planned
         self._answers = StoredAnswers(store.folder)
         self._sums = None if secure is None else SecureAnswers(secure)
         self._fingerprint = fingerprint_of(algorithm)
@@ -135,8 +135,8 @@ class Party:
         self._algorithm, self._description = prepare(with_own_batches(algorithm, secret), problem)
         self._obstacle = self._find_obstacle()
         self._record = store.read(self._description.party)
-        if ledger is not None and self._record is not None and self._record.round >= 0:
-            ledger.check_reply(self._record.run, self._record.round, self._record.phase)
+        if journal is not None and self._record is not None and self._record.round >= 0:
+            journal.check_reply(self._record.run, self._record.round, self._record.phase)
 
     def _find_obstacle(self) -> Refusal | None:
         """Why this site does not take part in the experiment."""
@@ -284,17 +284,17 @@ class Party:
         return self._logged("reply", message, sent)
 
     def _count(self, needed: Usage, kind: str, message: Message, identity: str) -> None:
-        """Write an answer to the ledger before it is computed; a message that arrives again is not counted again."""
-        ledger, limits = self._ledger, self._limits
-        if ledger is None:
+        """Write an answer to the journal before it is computed; a message that arrives again is not counted again."""
+        journal, limits = self._journal, self._limits
+        if journal is None:
             return
         facts = {"run": message.run, "round": message.round, "phase": message.phase, "message": identity,
                  "payload": digest(dict(message.arrays))}
-        if ledger.has(kind, **facts):
+        if journal.has(kind, **facts):
             return
-        if reasons := reasons_to_refuse(limits, Asked(needed=needed, used=ledger.used(self._lead))):
+        if reasons := reasons_to_refuse(limits, Asked(needed=needed, used=journal.used(self._lead))):
             raise refusal_of_limits(reasons, limits)
-        ledger.append(kind, **facts)
+        journal.append(kind, **facts)
 
     def _evaluate(self, message: Message, identity: str) -> bytes:
         if not self._scored and self._sums is None:

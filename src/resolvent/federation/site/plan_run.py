@@ -68,7 +68,7 @@ class PlanRun(ABC, Generic[_Plan]):
 
     Attributes:
         plan: the plan, bound with the parts that are installed at the site.
-        version: number of the version of the table; None if the split is that of a simulation.
+        version: number of the version of the table; None in a rehearsal, which splits rows as a simulation does.
         methods: label -> algorithm, after ``prepare``.
         span: the columns of everything that the site has answered about these rows, after ``prepare``; None if they
             are not counted.
@@ -81,8 +81,8 @@ class PlanRun(ABC, Generic[_Plan]):
                  digest: str = "", identity: Identity | None = None) -> None:
         self.plan, self._folder, self._site, self._membership = plan, folder, site, membership
         self._lead, self._digest, self._identity, self._limits = lead, digest, identity, site.limits
-        # The budgets belong to the rows; in a rehearsal, whose split is that of a simulation, to the file.
-        self._ledger = Journal(folder.parent / JOURNAL, site.table, lead, digest, site.table)
+        # The budgets belong to the rows; in a rehearsal, which splits rows as a simulation does, to the file.
+        self._journal = Journal(folder.parent / JOURNAL, site.table, lead, digest, site.table)
         self._versions = None if plan.is_rehearsal else folder.parent / VERSIONS
         self._parties: list[Party] = []
         self._stores: list[PartyStore] = []
@@ -168,7 +168,7 @@ class PlanRun(ABC, Generic[_Plan]):
         Raises:
             Refusal: the site does not take part; the message has every reason.
         """
-        plan, limits, needed, methods = self.plan, self._site.limits, [Usage(jobs=1)], list[Asked]()
+        plan, limits, needed, methods = self.plan, self._limits, [Usage(jobs=1)], list[Asked]()
         with plan.precision():
             for label in plan.labels:
                 algorithm = self._algorithm(label)
@@ -190,12 +190,12 @@ class PlanRun(ABC, Generic[_Plan]):
         return Usage(rounds, rounds * len(algorithm.phases), 0, evaluations, epsilon)
 
     def _count_columns(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Count the columns of the plan with those of all earlier ones; nothing is stored if they are refused.
+        """Count the plan's columns together with all earlier plans'; nothing is stored if they are refused.
 
         Args:
             columns: name -> [rows, ...] values of all rows of the version; 0 for rows that are not used.
         """
-        limits, in_a_sum = self._site.limits, self.plan.privacy is not None
+        limits, in_a_sum = self._limits, self.plan.privacy is not None
         name = "max_leverage_in_sums" if in_a_sum else "max_leverage"
         if self.version is None or getattr(limits, name) is None:
             return
@@ -206,14 +206,14 @@ class PlanRun(ABC, Generic[_Plan]):
         except LeverageError as error:
             raise refusal_of_limits({name: str(error)}, limits, column=error.column) from error
         self.span.write(path)
-        if self._ledger.latest("columns", run=self._folder.name, plan=self._digest) is None:
-            self._ledger.append("columns", run=self._folder.name, rank=self.span.rank, leverage=self.span.largest)
+        if self._journal.latest("columns", run=self._folder.name, plan=self._digest) is None:
+            self._journal.append("columns", run=self._folder.name, rank=self.span.rank, leverage=self.span.largest)
 
     def _asked(self, needed: Usage) -> Asked:
         """What the plan asks of the site, whichever its methods are."""
         return Asked(sites=len(self._membership.sites), labels=tuple(self.plan.table.labels),
                      in_a_sum=self.plan.privacy is not None, needed=needed,
-                     used=self._ledger.used(self._lead, without=self._digest))
+                     used=self._journal.used(self._lead, without=self._digest))
 
     def _planned(self, label: str, algorithm: Algorithm, seed: int) -> PlannedWork:
         """The messages of a method with a seed that the plan contains."""
@@ -255,10 +255,10 @@ class PlanRun(ABC, Generic[_Plan]):
         self._stores.append(store)
         run = run_of_method(self._folder.name, number, self._digest)
         party = Party(algorithm, method.problem, store, rounds=plan.rounds_of(label), method=plan.preset_of(label),
-                      name=self._membership.name, limits=self._limits, ledger=self._ledger, lead=self._lead,
+                      name=self._membership.name, limits=self._limits, journal=self._journal, lead=self._lead,
                       planned=self._planned(label, algorithm, method.seed), rehearsal=plan.is_rehearsal,
                       metrics=method.metrics, secret=method.secret, guard=method.guard,
-                      secure=secure_site(plan.privacy, self._membership, self._site.limits, run, store.folder,
+                      secure=secure_site(plan.privacy, self._membership, self._limits, run, store.folder,
                                          self._identity, algorithm))
         party.check()
         return party
@@ -267,12 +267,12 @@ class PlanRun(ABC, Generic[_Plan]):
         """Write the privacy losses of the plan to the journal, before anything of it leaves."""
         epsilons = [None if self.plan.is_rehearsal else party.epsilon for party in self._parties]
         total = math.fsum(math.inf if epsilon is None else epsilon for epsilon in epsilons)
-        if reasons := reasons_to_refuse(self._site.limits, self._asked(Usage(epsilon=total))):
-            raise refusal_of_limits(reasons, self._site.limits)
+        if reasons := reasons_to_refuse(self._limits, self._asked(Usage(epsilon=total))):
+            raise refusal_of_limits(reasons, self._limits)
         for number, (label, epsilon) in enumerate(zip(labels, epsilons, strict=True)):
             run = run_of_method(self._folder.name, number, self._digest)
-            if epsilon is not None and self._ledger.latest("epsilon", run=run) is None:
-                self._ledger.append("epsilon", run=run, method=label, epsilon=epsilon, delta=DELTA)
+            if epsilon is not None and self._journal.latest("epsilon", run=run) is None:
+                self._journal.append("epsilon", run=run, method=label, epsilon=epsilon, delta=DELTA)
 
     def preview(self) -> list[Departure]:
         """The arrays and numbers that would leave the site in the rounds, by name and size."""
@@ -298,7 +298,7 @@ class PlanRun(ABC, Generic[_Plan]):
     @property
     def rows_digest(self) -> str:
         """The digest to which the budgets of the site's rows belong."""
-        return self._ledger.rows
+        return self._journal.rows
 
     def close(self) -> None:
         """Close the stores, and drop the states of the parties from memory."""

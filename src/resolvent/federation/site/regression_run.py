@@ -35,7 +35,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
         frame, rows = read_site_rows(self._site, plan.table, folder=self._versions)
         if rows is not None:
             frame = frame.iloc[np.concatenate([*rows.splits.values()])]
-            self.version, self._ledger.rows = rows.version, rows.account
+            self.version, self._journal.rows = rows.version, rows.account
         check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
             try:

@@ -23,10 +23,7 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.partition.splits import Resplit, resplit
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment
-from resolvent.federation.protocol.limits import (
-    limits_of_weights,
-    scored_splits,
-)
+from resolvent.federation.protocol.limits import limits_of_weights, scored_splits
 from resolvent.federation.protocol.names import VERSION_FILE, VERSIONS, refitted_run
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.requests import run_of_table
@@ -78,12 +75,12 @@ class SiteRun(PlanRun[FederatedExperiment]):
 
     @override
     def _read_table(self) -> None:
-        plan, limits = self.plan, self._site.limits
+        plan, limits = self.plan, self._limits
         self._name, self._number = self._membership.name, self._membership.number
         self.table: SiteTable = read_site_table(
             self._site, plan.table, self._name, self._number, folder=self._versions,
             held_out=plan.held_out(with_test=not limits.refit_with_test_rows))
-        self.version, self._ledger.rows = self.table.version, self.table.account or self._site.table
+        self.version, self._journal.rows = self.table.version, self.table.account or self._site.table
         self._seeds: list[_SeedRows] = []
         self._metrics: PartyMetrics | None = None
         self._decisive = DecisiveMetric("", {}, "")
@@ -94,7 +91,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
 
     @override
     def _check_table(self) -> None:
-        self.table.check_labels(self._folder.parent / VERSIONS, self._site.limits)
+        self.table.check_labels(self._folder.parent / VERSIONS, self._limits)
 
     @property
     @override
@@ -121,7 +118,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
         run, folder = run_of_table(self._folder.name, self._digest), self._folder / "sums"
         with refusing(RefusalCode.RANGE):
             integers = integers_of(report, names)
-        limits = self._site.limits
+        limits = self._limits
         secure = secure_site(self.plan.privacy, self._membership, limits, run, folder, self._identity)
         assert secure is not None
         self.sums = SumParty(self._name, run, folder, secure, integers, limits, self._membership.sites)
@@ -152,7 +149,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
         write_text(self._folder / VERSION_FILE, json.dumps({"version": self.version}))
         model, data = self.plan.model(encoding), self.table.encode(encoding, weights)
         if data.weights is not None and self.version is not None:
-            self._limits = limits_of_weights(self._site.limits, data.weights[:self.table.training_rows])
+            self._limits = limits_of_weights(self._limits, data.weights[:self.table.training_rows])
         score = model.loss.score_name
         self._decisive = choose_by_share(0.0, "", score, self.plan.metrics, decide_by or score)
         named = name_metrics(self._decisive.metrics, score)
@@ -182,7 +179,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
         for column in report.columns:
             if column.kind == "text":
                 levels = column.levels or {}
-                rarer = (f"; rarer levels than min_cell {self._site.limits.min_cell} are not named and not used"
+                rarer = (f"; rarer levels than min_cell {self._limits.min_cell} are not named and not used"
                          if column.has_hidden else "")
                 yield f"  {column.name}: the names of {len(levels)} levels with their numbers of rows{rarer}"
             else:
@@ -195,7 +192,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
 
     @override
     def lines_after(self) -> Iterator[str]:
-        if self._site.limits.scores:
+        if self._limits.scores:
             yield ("The site would send at the end: for each method the score on the test rows and the gain over "
                    "training alone, each with an interval; and the method that the site should use")
 
@@ -232,7 +229,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
             run = self._judged(methods, models)
             write_run_folder(self._folder, run)
         judged = next(iter(run.verdict.sites.sites), None)
-        limits, algorithms = self._site.limits, map(self.plan.algorithm, labels)
+        limits, algorithms = self._limits, map(self.plan.algorithm, labels)
         if (not all(scored_splits(limits, algorithm, ["test"]) for algorithm in algorithms)
                 or min(run.test) < limits.min_cell or self.plan.privacy is not None):
             judged = None  # with secure sums the server has the sums of the scores
