@@ -324,6 +324,17 @@ def test_more_evaluations_than_rows_have_values_are_refused(tmp_path):
             guard.check(np.zeros(4), 32)
 
 
+@pytest.mark.parametrize(("formula", "is_answered"), [
+    ("ill ~ I(age**2)", True), ("ill ~ I((age - 40) * (age - 50))", False)], ids=["none", "two"])
+def test_numbers_in_a_formula_count_as_parameters(formula, is_answered, tmp_path, caplog):
+    """Three parameters are allowed for 120 rows: two coefficients and two numbers that the lead has chosen are four."""
+    outcome = serve_until("round", careful(tmp_path, formula, max_parameters_per_row=0.025))
+    assert (outcome is None) == is_answered, outcome
+    if not is_answered:
+        assert "aachen: refused (limits): the site allows at most 0.025 parameters" in outcome["message"]
+        assert "the regression has 2 parameters and 2 numbers in its formula" in caplog.text  # at the site alone
+
+
 # Secure sums
 
 

@@ -33,11 +33,16 @@ _NONE = 1e-12  # weights of a cell whose sum is smaller, relative to the number 
 
 @dataclass(frozen=True, eq=False)
 class RegressionGuard:
-    """Checks the sums of one site's rows."""
+    """Checks the sums of one site's rows.
+
+    Attributes:
+        constants: how many different numbers the formula contains, which the lead has chosen.
+    """
 
     rows: RegressionRows
     problem: RegressionProblem
     limits: Limits
+    constants: int = 0
 
     def reasons(self) -> dict[str, str]:
         """Name of a limit that the rows and columns exceed -> the reason; empty if the site takes part."""
@@ -45,9 +50,10 @@ class RegressionGuard:
         reasons = {}
         if rows < self.limits.min_rows:
             reasons["min_rows"] = f"{rows} complete rows are fewer than {self.limits.min_rows}"
-        if largest is not None and parameters > largest * rows:
-            reasons["max_parameters_per_row"] = (
-                f"the regression has {parameters} parameters, more than {largest:.3g} for each of {rows} rows")
+        if largest is not None and parameters + self.constants > largest * rows:
+            numbers = f" and {self.constants} numbers in its formula" if self.constants else ""
+            reasons["max_parameters_per_row"] = (f"the regression has {parameters} parameters{numbers}, more than "
+                                                 f"{largest:.3g} for each of {rows} rows")
         if few := self._few_cells():
             reasons["min_cell"] = "; ".join(few[:3])
         return reasons

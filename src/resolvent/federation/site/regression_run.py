@@ -141,7 +141,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
             settings = self.plan.settings
             rows = encode_rows(self._frame, self._formula, settings, agreement, [self._report.rows])
             problem = rows.problem(l2=settings.l2)
-            guard = RegressionGuard(rows, problem, self._limits)
+            guard = RegressionGuard(rows, problem, self._limits, self._formula.constants)
             if reasons := guard.reasons():
                 raise refusal_of_limits(reasons, self._limits)
             self._check_label(rows)
