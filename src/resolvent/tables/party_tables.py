@@ -19,6 +19,7 @@ from resolvent.data.federated import FederatedData, split_rows
 from resolvent.data.samples import check_name
 from resolvent.errors import InputError, nearest, shorten
 from resolvent.tables.cells import check_spellings, duplicate_names, read_cells, with_unique_names
+from resolvent.tables.checks.units import refuse_other_units, spread_of
 from resolvent.tables.column_encodings import is_missing, label_encoding, looks_like_identifier
 from resolvent.tables.columns import (
     MAX_CATEGORIES,
@@ -149,6 +150,9 @@ def _data_from(frame: "pd.DataFrame", options: TableOptions, name: str) -> Feder
     encodings = tuple(label_encoding(label, target, listed.get(label))
                       for label, target in zip(labels, targets, strict=True))
     parties, members = _group_rows(owners)
+    if len(labels) == 1 and targets[0].task == "regression":
+        refuse_other_units(labels[0], {party: spread_of(targets[0].values[rows])
+                                       for party, rows in zip(parties, members, strict=True)})
     order, splits = split_rows(members, validation=options.validation, test=options.test, seed=options.seed)
     fit = partial(TableEncoding.fit, options=options, labels=encodings, booleans=_booleans(frame, chosen),
                   dates=date_columns)

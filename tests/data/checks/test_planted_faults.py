@@ -36,6 +36,18 @@ def repeated(frame, *, site=None):
     return pd.concat([frame, again if site is None else again.assign(site=site)], ignore_index=True)
 
 
+def of_numbers(frame):
+    """The table with a positive number as the label."""
+    return frame.assign(ill=np.random.default_rng(0).gamma(9, 2, len(frame)))
+
+
+def with_stays(frame):
+    """The table with two dates, whose difference is the label."""
+    rng, days = np.random.default_rng(7), np.random.default_rng(1).integers(1, 60, len(frame)) + 0.5
+    start = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 400, len(frame)), "D")
+    return frame.assign(start=start, end=start + pd.to_timedelta(days, "D"), ill=days)
+
+
 FAULTS = {  # name: (change of the table, settings, kind, severity, column, site)
     "party": (lambda f: with_missing(f, "site", [3, 9]), {}, "missing", "error", "site", None),
     "label": (lambda f: with_missing(f, "ill", [5]), {}, "missing", "error", "ill", None),
@@ -83,6 +95,16 @@ FAULTS = {  # name: (change of the table, settings, kind, severity, column, site
     "leak of a number": (lambda f: f.assign(days=(f["ill"] == "yes") + np.linspace(0, 0.9, N)), {}, "leak", "warning",
                          "days", None),
     "pounds": (lambda f: at(f, "Bonn", "weight", lambda c: c * 2.2046), {}, "units", "warning", "weight", "Bonn"),
+    "minutes of the label": (lambda f: at(of_numbers(f), "Bonn", "ill", lambda c: c * 60), {}, "units", "error", "ill",
+                             "Bonn"),
+    "-999": (lambda f: f.assign(age=f["age"].where(f.index % 80 > 0, -999)), {}, "missing code", "warning", "age",
+             None),
+    "999": (lambda f: f.assign(age=f["age"].where(f.index % 80 > 0, 999)), {}, "missing code", "warning", "age", None),
+    "9": (lambda f: f.assign(score=np.where(f.index % 80 > 0, f.index % 7 % 5, 9)), {}, "missing code", "warning",
+          "score", None),
+    "stay": (lambda f: with_stays(f), {"dates": "days"}, "leak", "warning", None, None),
+    "another base rate": (lambda f: at(f, "Bonn", "ill", lambda c: np.where(f.index % 4 == 0, "no", "yes")), {},
+                          "base rate", "note", "ill", "Bonn"),
     "months": (lambda f: at(f, "Essen", "age", lambda c: c * 12), {}, "units", "warning", "age", "Essen"),
     "weights": (lambda f: f.assign(sure=np.where(f.index == 3, -1.0, 1.0)), {"weight": "sure"}, "weight", "error",
                 "sure", None),

@@ -1,19 +1,22 @@
 """Checks of single columns: missing values, identifiers, spellings, constant columns, units."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from resolvent.errors import count_of
+from resolvent.tables.cells import yaml_name
 from resolvent.tables.checks.finding import Finding, examples, text_of
 from resolvent.tables.checks.table_view import TableColumn, TableView
-from resolvent.tables.checks.units import Spread, unit_findings
+from resolvent.tables.checks.units import spread_of, unit_findings
 from resolvent.tables.columns import MAX_CATEGORIES, MIN_IDENTIFIER_ROWS, excluding
 
 _MANY_MISSING = 0.5  # a share of the rows
 _MIN_CONSTANT_PROBABILITY = 1e-4
 _MIN_NUMBERS = 11  # different numbers of a column whose unit is compared
 _MIN_SITE_ROWS = 10
+_CODE = re.compile(r"-?(7+|8+|9+)")
 _MIN_SPREAD = 0.05  # standard deviations between the quartiles
 
 
@@ -33,7 +36,8 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
         yield Finding("identifier", "warning", f"column {text_of(column.name)} looks like an identifier: {reason}",
                       excluding(column.name), column.name, value=len(column.values))
     else:
-        yield from _far_values(view, column)
+        codes = [*_missing_codes(column)]
+        yield from codes or _far_values(view, column)
     if len(column.values) <= 1:
         example = f", {column.text(0)}" if len(column.values) else ""
         yield Finding("constant", "warning", f"column {text_of(column.name)} has one value{example}, from which "
@@ -58,6 +62,30 @@ def is_identifier(column: TableColumn) -> bool:
     if column.is_text:
         return True
     return bool((used == np.floor(used)).all() and (len(used) == rows or np.ptp(used) < 2 * rows))
+
+
+def _missing_codes(column: TableColumn) -> Iterator[Finding]:
+    """Numbers such as -9, 99 or 999 far outside the others, as codes of missing values are.
+
+    A code occurs at least twice, and its distance from the others is more than twice the largest gap among them.
+    """
+    if column.is_text or not len(column.values):
+        return
+    is_code = np.array([_CODE.fullmatch(f"{value:g}") is not None for value in column.values]) & (column.counts > 1)
+    others = np.sort(column.values[~is_code & np.isfinite(column.values)])
+    if len(others) < 2 or not is_code.any():
+        return
+    gap = 2 * np.diff(others).max()
+    codes = np.sort(column.values[is_code])
+    for code in codes[np.argsort(np.maximum(others[0] - codes, codes - others[-1]))]:
+        if others[0] - gap <= code <= others[-1] + gap:
+            others = np.sort(np.append(others, code))  # an ordinary value, to which the next one can be near
+            continue
+        rows = int(column.counts[column.values == code].sum())
+        yield Finding("missing code", "warning", f"column {text_of(column.name)} has {code:g} in {rows} rows, and its "
+                      f"other values are from {others[0]:g} to {others[-1]:g}: it may be a code for a missing value",
+                      f"missing: {{{yaml_name(column.name)}: [{code:g}]}}, unless it is a value", column.name,
+                      value=float(code))
 
 
 def _far_values(view: TableView, column: TableColumn) -> Iterator[Finding]:
@@ -154,16 +182,9 @@ def check_units(view: TableView) -> Iterator[Finding]:
     """Sites whose numbers are those of the other sites times a factor, or plus an offset."""
     order = np.argsort(view.site_of, kind="stable")
     starts = np.cumsum(np.bincount(view.site_of, minlength=len(view.sites)))[:-1]
-    columns = {}
-    for name, column in view.features.items():
-        if column.is_text or len(column.values) < _MIN_NUMBERS or is_identifier(column):
-            continue
-        parts = np.split(column.numbers[order], starts)
-        columns[name] = {site: _spread(part[~np.isnan(part)]) for site, part in zip(view.sites, parts, strict=True)}
-    yield from unit_findings(columns)
-
-
-def _spread(numbers: np.ndarray) -> Spread:
-    if not len(numbers):
-        return Spread(0, 0.0, 0.0, 0.0)
-    return Spread(len(numbers), *np.quantile(numbers, (0.25, 0.5, 0.75)).tolist())
+    columns = [column for column in view.features.values()
+               if not column.is_text and len(column.values) >= _MIN_NUMBERS and not is_identifier(column)]
+    labels = [] if view.label is None or view.is_classification else [view.label]
+    parts = {column.name: np.split(column.numbers[order], starts) for column in [*columns, *labels]}
+    yield from unit_findings({name: {site: spread_of(part[~np.isnan(part)]) for site, part in zip(
+        view.sites, of_sites, strict=True)} for name, of_sites in parts.items()}, [label.name for label in labels])

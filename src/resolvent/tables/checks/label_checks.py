@@ -1,6 +1,7 @@
 """Checks of the label: classes at the sites, few test rows, and columns that nearly determine it."""
 
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +11,14 @@ from resolvent.tables.checks.finding import Finding, text_of
 from resolvent.tables.checks.table_view import TableColumn, TableView
 from resolvent.tables.columns import excluding
 
-__all__ = ["check_classes", "check_leaks"]
+__all__ = ["check_base_rates", "check_classes", "check_leaks"]
 
 _MIN_TEST_ROWS = 5  # of each class at a site; of all rows at a site for regression
 _TEST = 2  # number of the split
 _MAX_LEAK_ROWS = 50_000
 _MAX_BINS = 100
+_MAX_DATES = 10  # columns, each two of which are compared
+_LEVEL, _RATE = 0.01, 0.2
 _MIN_LEAK_ROWS = 50
 _DETERMINED = 0.95  # share of the errors, or of the variance, that a column removes
 _DETERMINED_VARIANCE = 0.995
@@ -47,12 +50,37 @@ def check_classes(view: TableView) -> Iterator[Finding]:
                           view.label.name, site, count)
 
 
+def check_base_rates(view: TableView) -> Iterator[Finding]:
+    """The class at each site whose share differs most from that at the other sites, if it does beyond chance.
+
+    The difference of two shares is compared with its standard error, at the level 0.01 divided by the number of
+    comparisons, and is at least a fifth.
+    """
+    if view.label is None or not view.is_classification or len(view.sites) < 2:
+        return
+    from scipy.special import ndtri  # here, because its import takes 0.1 s
+
+    names, counts = view.label.values, view.count(view.label.codes, len(view.label.values)).astype(float)
+    rows, total = counts.sum(axis=1, keepdims=True), counts.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share, others, pooled = counts / rows, (total - counts) / (rows.sum() - rows), total / rows.sum()
+        z = np.abs(share - others) / np.sqrt(pooled * (1 - pooled) * (1 / rows + 1 / (rows.sum() - rows)))
+    z = np.where(np.isfinite(z) & (np.abs(share - others) > _RATE), z, 0.0)
+    z[(counts == 0).any(axis=1)] = 0.0  # an absent class is a finding of its own
+    for k in np.flatnonzero(z.max(axis=1) > -ndtri(_LEVEL / 2 / z.size)):
+        c = int(z[k].argmax())
+        yield Finding("base rate", "note", f"{share[k, c]:.0%} of the rows of {text_of(view.sites[k])} are of class "
+                      f"{text_of(names[c])}, and {others[k, c]:.0%} of those of the other sites: more than chance",
+                      "check that the label means the same there", view.label.name, view.sites[k], float(share[k, c]))
+
+
 def check_leaks(view: TableView) -> Iterator[Finding]:
     """Columns that nearly determine the label, as a column does that was filled in after the outcome was known.
 
     A column is divided into at most 100 bins of equal numbers of rows. For classification, each row is predicted by the
     most frequent class of the other rows of its bin; the column is reported if this makes at most 5 % of the errors of
-    the most frequent class of all rows. For regression, the bins must explain 99.5 % of the variance of the ranks.
+    the most frequent class of all rows. For regression, the bins must explain 99.5 % of the variance of the ranks. The
+    days between two dates are such a column too: of admission and discharge, for the length of a stay.
     """
     label = view.label
     if label is None:
@@ -64,7 +92,7 @@ def check_leaks(view: TableView) -> Iterator[Finding]:
         target = label.codes[rows]
     else:
         target = np.argsort(np.argsort(label.numbers[rows], kind="stable"), kind="stable")
-    for name, column in view.features.items():
+    for name, column in [*view.features.items(), *_days_between(view)]:
         if len(column.values) < 2 or (column.is_text and len(column.values) > _MAX_BINS):
             continue
         bins = _bins(column, rows)
@@ -72,9 +100,24 @@ def check_leaks(view: TableView) -> Iterator[Finding]:
         if measure >= (_DETERMINED if view.is_classification else _DETERMINED_VARIANCE):
             effect = (f"removes {measure:.1%} of the errors of guessing" if view.is_classification else
                       f"explains {measure:.1%} of its variance")
-            yield Finding("leak", "warning", f"column {text_of(name)} alone nearly determines the label "
+            title, advice = f"column {text_of(name)}", excluding(name)
+            if name not in view.features:
+                title, advice = f"the number of {name}", "exclude one of the two dates"
+            yield Finding("leak", "warning", f"{title} alone nearly determines the label "
                           f"{text_of(label.name)} (it {effect})",
-                          f"{excluding(name)}, unless it is known before the outcome", name, value=measure)
+                          f"{advice}, unless it is known before the outcome",
+                          name if name in view.features else None, value=measure)
+
+
+def _days_between(view: TableView) -> Iterator[tuple[str, TableColumn]]:
+    """The differences of columns of dates, with what they are."""
+    for first, second in combinations(view.dates[:_MAX_DATES], 2):
+        days = view.features[second].numbers - view.features[first].numbers
+        values, codes = np.unique(days[~np.isnan(days)], return_inverse=True)
+        all_codes = np.full(len(days), -1)
+        all_codes[~np.isnan(days)] = codes
+        names = " and ".join(name.removesuffix(" days") for name in (first, second))
+        yield f"days between {names}", TableColumn(names, all_codes, values)
 
 
 def _sample(rows: NDArray[np.integer]) -> NDArray[np.integer]:

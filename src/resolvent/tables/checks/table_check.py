@@ -13,7 +13,7 @@ from resolvent.errors import InputError, count_of
 from resolvent.tables.cells import CellRules, ColumnError, read_cells, spelling_groups
 from resolvent.tables.checks.column_checks import check_column, check_units
 from resolvent.tables.checks.finding import Finding, examples, text_of
-from resolvent.tables.checks.label_checks import check_classes, check_leaks
+from resolvent.tables.checks.label_checks import check_base_rates, check_classes, check_leaks
 from resolvent.tables.checks.row_checks import check_duplicates, check_persons
 from resolvent.tables.checks.table_view import TableColumn, TableView, read_column
 from resolvent.tables.columns import is_empty, read_label
@@ -56,7 +56,7 @@ def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None 
     frame = _read_cells(frame, labels, cells, findings)
     read = [_read_label(frame, name, settings, findings) for name in settings.labels]
     label, is_classification = read[0] if len(read) == 1 else (None, False)
-    features = _read_features(frame, [name for name in dict.fromkeys(chosen) if name in frame.columns
+    features, dates = _read_features(frame, [name for name in dict.fromkeys(chosen) if name in frame.columns
                                       and not name.startswith("Unnamed: ")], settings, cells, findings)
     if settings.weight is not None and settings.weight in frame.columns:
         findings += _check_weights(frame[settings.weight])
@@ -68,7 +68,7 @@ def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None 
     splits = _split_rows(site_of, len(names_of_sites), settings, party, findings)
     if splits is None:
         return None, findings
-    view = TableView(frame.index, names_of_sites, site_of, splits, features, label, is_classification)
+    view = TableView(frame.index, names_of_sites, site_of, splits, features, label, is_classification, dates)
     usable = (site_of >= 0) & (True if label is None else label.codes >= 0)
     view = view if usable.all() else _select(view, usable)
     if len(view.index):
@@ -84,6 +84,7 @@ def _check_view(view: TableView, settings: TableOptions) -> Iterator[Finding]:
     for column in view.features.values():
         yield from check_column(view, column, settings.treatment, settings.min_level_rows)
     yield from check_classes(view)
+    yield from check_base_rates(view)
     yield from check_leaks(view)
     yield from check_units(view)
     yield from check_duplicates(view)
@@ -161,13 +162,15 @@ def _read_label(frame: "pd.DataFrame", name: str, settings: TableOptions, findin
 
 
 def _read_features(frame: "pd.DataFrame", names: list[str], settings: TableOptions, cells: CellRules,
-                   findings: list[Finding]) -> dict[str, TableColumn]:
+                   findings: list[Finding]) -> tuple[dict[str, TableColumn], tuple[str, ...]]:
+    """The features that can be read, and those among them that are days."""
     frame = _read_cells(frame, names, cells, findings)
-    names = [name for name in names if name in frame.columns]
+    names, days = [name for name in names if name in frame.columns], []
     try:
         dates = find_dates(frame, names, settings.dates)
         frame = expand_dates(frame, dates, RowNames(frame.index))
         names = replace_dates(names, dates)
+        days = [name for date in dates if settings.dates == "days" for name in date.columns]
     except InputError as error:
         findings.append(Finding("dates", "error", *divided(str(error))))
     columns = {}
@@ -178,7 +181,7 @@ def _read_features(frame: "pd.DataFrame", names: list[str], settings: TableOptio
         findings += problems
         if column is not None:
             columns[name] = column
-    return columns
+    return columns, tuple(name for name in days if name in columns)
 
 
 def _read_cells(frame: "pd.DataFrame", names: Sequence[str], cells: CellRules, findings: list[Finding]
@@ -229,4 +232,4 @@ def _select(view: TableView, rows: NDArray[np.bool_]) -> TableView:
 
     return TableView(view.index[rows], view.sites, view.site_of[rows], view.split_of[rows],
                      {name: select(column) for name, column in view.features.items()},
-                     None if view.label is None else select(view.label), view.is_classification)
+                     None if view.label is None else select(view.label), view.is_classification, view.dates)

@@ -81,6 +81,7 @@ class TableView:
         features: the columns to predict from that can be read.
         label: the label; None if it cannot be read.
         is_classification: whether the label is a class.
+        dates: the features that are days since 1970-01-01.
     """
 
     index: "pd.Index[Any]"
@@ -90,6 +91,7 @@ class TableView:
     features: Mapping[str, TableColumn]
     label: TableColumn | None
     is_classification: bool
+    dates: tuple[str, ...] = ()
 
     def count(self, codes: NDArray[np.integer], size: int, rows: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """[sites, size] the number of rows of each site with each code; negative codes are left out."""

@@ -18,10 +18,14 @@ quartiles of the normal distribution with this mean and deviation.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median_low
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.errors import InputError
 from resolvent.tables.checks.finding import Finding, text_of
 
 _LEVEL = 0.01
@@ -115,6 +119,13 @@ def normal_spread(rows: int, mean: float, deviation: float) -> Spread:
     """The quartiles of the normal distribution with this mean and deviation."""
     half = _QUARTILE * deviation
     return Spread(rows, mean - half, mean, mean + half)
+
+
+def spread_of(numbers: NDArray[np.float64]) -> Spread:
+    """The quartiles of the numbers of a site."""
+    if not len(numbers):
+        return Spread(0, 0.0, 0.0, 0.0)
+    return Spread(len(numbers), *np.quantile(numbers, (0.25, 0.5, 0.75)).tolist())
 
 
 def find_shifts(columns: Mapping[str, Mapping[str, Spread]]) -> list[Shift]:
@@ -212,18 +223,38 @@ def _misfit(unit: Unit, spread: Spread, reference: Spread) -> float:
                abs(math.log(_width_ratio(spread, reference) / unit.factor)) / width_error)
 
 
-def unit_findings(columns: Mapping[str, Mapping[str, Spread]]) -> list[Finding]:
-    """A warning for each shift that ``find_shifts`` returns, which names the likely factor."""
-    return [_finding(shift) for shift in find_shifts(columns)]
+def unit_findings(columns: Mapping[str, Mapping[str, Spread]], labels: Collection[str] = ()) -> list[Finding]:
+    """A warning for each shift that ``find_shifts`` returns, which names the likely factor.
+
+    Args:
+        labels: the columns that are labels; one that is shifted by a factor is an error, because no model fits all
+            sites.
+    """
+    return [_finding(shift, is_label=shift.column in labels) for shift in find_shifts(columns)]
 
 
-def _finding(shift: Shift) -> Finding:
+def refuse_other_units(label: str, spreads: Mapping[str, Spread]) -> None:
+    """Raise an error if the label at a site is that of the others times a factor.
+
+    Args:
+        spreads: site -> the quartiles of the label.
+    """
+    for finding in unit_findings({label: spreads}, [label]):
+        if finding.severity == "error":
+            raise InputError(f"{finding.message}: {finding.advice}")
+
+
+def _finding(shift: Shift, *, is_label: bool) -> Finding:
     value, direction = shift.offset, "above" if shift.offset > 0 else "below"
     size = f"{abs(value):.4g} {direction} that"
     if not shift.is_offset:
         value, size = shift.factor, f"{shift.factor:.3g} times that"
-    message = (f"{text_of(shift.column)} at {text_of(shift.site)} is {size} of the others (typical values "
+    is_error = is_label and not shift.is_offset
+    title = f"the label {text_of(shift.column)}" if is_label else text_of(shift.column)
+    message = (f"{title} at {text_of(shift.site)} is {size} of the others (typical values "
                f"{shift.medians[0]:.4g} and {shift.medians[1]:.4g}){f', {shift.unit.name}?' if shift.unit else ''}")
     advice = ("convert the column at this site" if shift.unit else
               "check the unit and the meaning of the column at this site")
-    return Finding("units", "warning", message, advice, shift.column, shift.site, value)
+    if is_error:
+        advice += "; if its values are right, predict their logarithm, which no factor stretches"
+    return Finding("units", "error" if is_error else "warning", message, advice, shift.column, shift.site, value)
