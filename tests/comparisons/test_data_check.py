@@ -144,7 +144,7 @@ def test_arguments_that_do_not_fit_are_refused(folder):
         rv.check(visits(), party="site", labl="ill")
     with pytest.raises(rv.InputError, match="test='much'"):
         rv.check(visits(), party="site", label="ill", test="much")
-    with pytest.raises(rv.InputError, match="party: an experiment file has these settings"):
+    with pytest.raises(rv.InputError, match="party: the file has these settings"):
         rv.check("mine.yaml", party="site")
     with pytest.raises(rv.InputError, match="has prices or a problem"):
         rv.check("splitting")
@@ -172,3 +172,48 @@ def test_the_smallest_gain_by_class_is_that_of_the_rare_class():
     assert smallest_gain([10]) is None
     assert smallest_gain([100, 0]) is None
     assert smallest_gain([]) is None
+
+
+REGRESSION = """
+data: {table: visits.csv, party: site}
+regression: {formula: dose ~ weight + age + score}
+"""
+
+
+def doses():
+    """Pounds at Bonn, codes of missing values, a gap, and a label of another unit at Celle."""
+    rng, frame = np.random.default_rng(3), visits()
+    frame = frame.assign(dose=0.1 * frame["weight"] + rng.normal(0, 0.4, len(frame)),
+                         age=rng.integers(20, 80, len(frame)), score=rng.integers(1, 6, len(frame)),
+                         weight=frame["weight"].where(frame.index != 7))
+    frame["age"] = frame["age"].where(frame.index % 50 > 0, -999)
+    frame["score"] = frame["score"].where(frame.index % 50 > 0, 9)
+    frame["weight"] = frame["weight"].where(frame["site"] != "Bonn", 2.2046 * frame["weight"])
+    return frame.assign(dose=frame["dose"].where(frame["site"] != "Celle", 60 * frame["dose"]))
+
+
+def test_the_file_of_a_regression_is_checked_as_that_of_an_experiment_and_refuses_what_it_refuses(folder, monkeypatch,
+                                                                                                  capsys):
+    (folder / "fit.yaml").write_text(REGRESSION)
+    doses().to_csv("visits.csv", index=False)
+    assert command(monkeypatch, "check", "fit.yaml") == 0
+    printed = capsys.readouterr().out
+    found = {(f.kind, f.severity, f.column) for f in rv.check("fit.yaml").findings}
+    assert found == {("units", "warning", "weight"), ("units", "warning", "dose"), ("missing code", "warning", "age"),
+                     ("missing code", "warning", "score"), ("missing", "note", "weight")}
+    assert "the regression leaves these rows out" in printed
+    assert "0 errors, 4 warnings, 1 note" in printed
+    n, wrong = len(doses()), []
+    for column, cells, kind, advice in (
+            ("age", [f"{120 + i % 30}/80" for i in range(n)], "kind", "text: [age]"),
+            ("age", [f"{20 + i % 30} %" for i in range(n)], "kind", "write the number alone"),
+            ("age", pd.date_range("2024-05", periods=n).strftime("%Y-%m"), "dates", "the days since a first day"),
+            ("score", ["yes", "Yes"] * (n // 2), "spelling", "write them alike"),
+            ("age", ["41"] * (n - 1) + ["?"], "kind", "missing: ['?']"),
+            ("age", ["all alike"] * n, "regression", "leave it out")):
+        doses().assign(**{column: cells}).to_csv("visits.csv", index=False)
+        error, *others = (f for f in rv.check("fit.yaml").findings if f.severity == "error")
+        refused = command(monkeypatch, "regress", "fit.yaml")
+        if (error.kind, advice in error.line, others, refused) != (kind, True, [], 2):
+            wrong.append((error, others, refused))
+    assert wrong == []

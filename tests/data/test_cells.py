@@ -149,7 +149,7 @@ def test_sites_and_classes_keep_leading_zeros_and_spellings_are_refused(tmp_path
     (tmp_path / "t.csv").write_text("site,x,y\n" + "".join(f"0{1 + i % 2},{i},0{i // 2 % 2}\n" for i in range(N)))
     data = table(str(tmp_path / "t.csv"), "site", "y")
     assert (data.parties, data.classes) == (("01", "02"), ("00", "01"))
-    with pytest.raises(InputError, match="the parties: 'A' and 'a' differ only"):
+    with pytest.raises(InputError, match="among the parties, 'A' and 'a' differ only"):
         from_frame(pd.DataFrame({"site": ["a", "A"] * 20, "x": Y, "y": Y}), "site", "y")
 
 

@@ -21,29 +21,28 @@ _MAX_ALIKE = 4  # findings of one kind about one column
 
 
 def check(experiment: Source, *, set: Changes = (), format: Format = "text") -> None:
-    """Check the data of an experiment before the first round; prints all findings at once.
+    """Check the data of an experiment or a regression before the first round; prints all findings at once.
 
     resolvent check mine.yaml
     resolvent check mine.yaml --set data.missing=impute
 
-    An error is something for which `resolvent run` would refuse the data: missing values, dates, too many levels. A
-    warning is something that makes results wrong or misleading: another unit at one site, the same row in training and
-    test, a column that gives the label away. Each finding names column, site and value, and what to write in the file
-    instead. The smallest gain is the one that the test rows of a site would show with a probability of 80 %, if
-    exactly one of two models is right in 20 % of the rows.
+    An error is something for which `resolvent run` or `resolvent regress` would refuse the data: missing values, dates,
+    too many levels. A warning is something that makes results wrong or misleading: another unit at one site, the same
+    row in training and test, a column that gives the label away. Each finding names column, site and value, and what to
+    write in the file instead. The smallest gain is the one that the test rows of a site would show with a probability
+    of 80 %, if exactly one of two models is right in 20 % of the rows.
 
     The exit code is 1 if there is an error, and 0 if there are only warnings and notes.
 
     Args:
-        experiment: name of an experiment (see `resolvent list`) or a YAML file.
+        experiment: name of an experiment (see `resolvent list`), or the YAML file of an experiment or a regression.
         set: change settings, such as data.missing=impute.
         format: text, or json for all findings.
     """
     from resolvent.cli import terminal
-    from resolvent.comparisons.experiment.data_check import check_file
-    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+    from resolvent.comparisons.experiment.data_check import check_source
 
-    checked = check_file(ExperimentFile.load(experiment, flat(set)))
+    checked = check_source(experiment, flat(set))
     if format == "json":
         print_json(checked.record())
     else:

@@ -59,13 +59,11 @@ def regress(
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.regression.regress import fit_rows
-    from resolvent.comparisons.regression.rows import read_rows
 
     stated = {"formula": formula, "family": family, "errors": errors}
     changes = [*flat(set), *(f"regression.{name}={dumps(value)}" for name, value in stated.items() if value)]
     file = _file_of(rows, party, changes)
-    settings, data = file.settings, file.data
-    fit = fit_rows(read_rows(data.table, settings, party=data.party, format=data.format, cells=data.cells), settings)
+    fit = fit_rows(file.read_rows(), file.settings)
     if format == "json":
         estimates = fit.table.reset_index().to_json(orient="records", double_precision=15)
         print_json({**fit.facts(), "estimates": loads(estimates)})
@@ -92,10 +90,7 @@ def _file_of(rows: str, party: str | None, changes: "Sequence[str]") -> "Regress
 
     is_file = Path(rows).suffix.lower() in (".yaml", ".yml")
     if is_file and is_regression(read_text(Path(rows)), rows):
-        file = RegressionFile.load(rows, [*changes, *([] if party is None else [f"data.party={dumps(party)}"])])
-        if not file.data.table:
-            raise InputError(f"{rows}: data.table: missing; write data: {{table: visits.csv, party: hospital}}")
-        return file
+        return RegressionFile.load(rows, [*changes, *([] if party is None else [f"data.party={dumps(party)}"])])
     if not any(change.startswith("regression.formula=") for change in changes):
         raise InputError('--formula is missing: write such as --formula "ill ~ age + C(ward)"')
     table, column = _table_of(rows, party)

@@ -236,7 +236,7 @@ def _read_texts(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Se
     if not is_code:
         _refuse_numbers_with_texts(name, column, codes, texts, is_number, ~is_missing)
     if name not in rules.text:
-        check_spellings(f"column {shorten(repr(name))}", present, f"text: [{yaml_name(name)}]")
+        check_spellings(_in_column(name), present, f"text: [{yaml_name(name)}]")
     return of_rows(texts, object)
 
 
@@ -245,34 +245,37 @@ def _read_categories(name: str, column: "pd.Series[Any]", rules: CellRules) -> "
     declared = {str(code).strip() for code in rules.codes.get(name, rules.codes.get(ALL_COLUMNS, ()))} | {""}
     column = column.cat.set_categories([c for c in column.cat.categories if str(c).strip() not in declared])
     if name not in rules.text:
-        check_spellings(f"column {shorten(repr(name))}", map(str, column.dropna().unique()),
-                        f"text: [{yaml_name(name)}]")
+        check_spellings(_in_column(name), map(str, column.dropna().unique()), f"text: [{yaml_name(name)}]")
     return column
 
 
 def check_spellings(title: str, names: Iterable[str], setting: str = "") -> None:
-    """Raise an error if two names differ only in upper and lower case or in blanks.
+    """Raise an error if two names differ only in upper and lower case or in blanks; see ``spelling_mistakes``."""
+    for mistake in spelling_mistakes(title, names, setting):
+        raise ColumnError("spelling", mistake)
+
+
+def spelling_mistakes(title: str, names: Iterable[str], setting: str = "") -> Iterator[str]:
+    """A sentence for each group of names that differ only in upper and lower case or in blanks.
 
     Args:
-        title: what has the names, such as ``column 'ward'``.
+        title: where the names are, such as ``among the sites``.
         setting: what keeps them apart, if they are right.
-    """
-    if group := next(iter(spelling_groups(names)), None):
-        keep = f", or set {setting} to keep them apart" if setting else ""
-        raise ColumnError("spelling", f"{title}: {' and '.join(map(repr, group))} differ only in upper and lower case "
-                          f"or blanks: write them alike{keep}")
 
-
-def spelling_groups(names: Iterable[str]) -> list[list[str]]:
-    """The names that differ only in upper and lower case or in blanks, in groups.
-
-    >>> spelling_groups(["yes", "no", "Yes", "n o"])
-    [['Yes', 'yes'], ['n o', 'no']]
+    >>> [*spelling_mistakes("in column 'ward'", ["n o", "no", "yes"])]
+    ["in column 'ward', 'n o' and 'no' differ only in upper and lower case or blanks: write them alike"]
     """
     groups: dict[str, set[str]] = defaultdict(set)
     for name in names:
         groups["".join(name.split()).casefold()].add(name)
-    return [sorted(group) for group in groups.values() if len(group) > 1]
+    for group in (sorted(group) for group in groups.values() if len(group) > 1):
+        keep = f", or set {setting} to keep them apart" if setting else ""
+        yield (f"{title}, {' and '.join(map(repr, group))} differ only in upper and lower case or blanks: write them "
+               f"alike{keep}")
+
+
+def _in_column(name: str) -> str:
+    return f"in column {shorten(repr(name))}"
 
 
 def _refuse_numbers_with_texts(name: str, column: "pd.Series[Any]", codes: NDArray[np.integer], texts: Sequence[str],

@@ -268,7 +268,7 @@ def read_owners(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
     names = np.unique(owners.astype(str)).tolist()
     for name in names:
         check_name(name, f"column {shorten(repr(party))}: the name of a party")
-    check_spellings("the parties", names)
+    check_spellings("among the parties", names)
     return owners
 
 

@@ -1,6 +1,6 @@
 """``check``: everything about the data of an experiment that a user should know before the first round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,14 +10,19 @@ import numpy as np
 from resolvent.arguments import check_arguments
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.experiment.yaml_files import read_text
 from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
+from resolvent.comparisons.regression.formula import parse_formula
+from resolvent.comparisons.regression.regression_file import RegressionFile, is_regression
+from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.errors import InputError, alternatives, count_of
-from resolvent.tables.checks.finding import Finding, in_order
+from resolvent.tables.checks.finding import Finding, in_order, text_of
 from resolvent.tables.checks.label_checks import check_classes
 from resolvent.tables.checks.table_check import check_frame, divided
 from resolvent.tables.checks.table_view import TableColumn, TableView
+from resolvent.tables.columns import excluding
 from resolvent.tables.party_tables import table
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import FileOptions, TableOptions
@@ -78,10 +83,11 @@ class DataCheck:
 
 
 def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **settings: Any) -> DataCheck:
-    """Check the data of an experiment, or a table; all findings at once.
+    """Check the data of an experiment or a regression, or a table; all findings at once.
 
     Args:
-        source: an experiment file, the name of a shipped experiment, or a data frame with a row per sample.
+        source: the file of an experiment or a regression, the name of a shipped experiment, or a data frame with a row
+            per sample.
         changes: changes of the settings of the experiment, each ``key.path=value``.
         settings: for a data frame, those of `from_frame`: ``party``, ``label`` and the others.
 
@@ -90,7 +96,7 @@ def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **se
         each site with the smallest gain that its test rows would show.
 
     Raises:
-        InputError: the experiment file is wrong, its table cannot be read, or it has no samples.
+        InputError: the file is wrong, its table cannot be read, or it has no samples.
 
     Example:
         >>> import pandas as pd
@@ -101,9 +107,9 @@ def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **se
     """
     if isinstance(source, str | Path):
         if settings:
-            raise InputError(f"{', '.join(settings)}: an experiment file has these settings: give them as changes, "
+            raise InputError(f"{', '.join(settings)}: the file has these settings: give them as changes, "
                              "such as changes=['data.missing=impute']")
-        return check_file(ExperimentFile.load(str(source), changes))
+        return check_source(str(source), changes)
     known = [option.name for option in fields(TableOptions)]
     if unknown := next((name for name in settings if name not in known), None):
         raise InputError(f"check({unknown}=...) is not a setting of a table{alternatives(unknown, known)}")
@@ -121,6 +127,13 @@ def check_table(frame: "pd.DataFrame", settings: TableOptions, site: str | None 
     return DataCheck(in_order([*findings, *_power_findings(view, sites)]), sites)
 
 
+def check_source(source: str, changes: Sequence[str] = ()) -> DataCheck:
+    """Check the data of a file, or of a shipped experiment, with changes; see ``check``."""
+    if Path(source).suffix.lower() in (".yaml", ".yml") and is_regression(read_text(Path(source)), source):
+        return _check_regression(RegressionFile.load(source, changes))
+    return check_file(ExperimentFile.load(source, changes))
+
+
 def check_file(file: ExperimentFile) -> DataCheck:
     """Check the data of an experiment; with folds every row is a test row, so that none are few."""
     checked = _check_data(file)
@@ -132,7 +145,7 @@ def check_file(file: ExperimentFile) -> DataCheck:
 def _check_data(file: ExperimentFile) -> DataCheck:
     part = file.bound.parts.get("data")
     if isinstance(part, Bound) and part.function is table:
-        return _check_table_file(part.values)
+        return _check_table_file(part.values["table"], FileOptions.of(part.values))
     data = part.build() if isinstance(part, Bound) else None
     if not isinstance(data, FederatedData):
         raise InputError("the check is about samples with labels, and the experiment has prices or a problem")
@@ -159,22 +172,57 @@ def first_lines(file: ExperimentFile) -> list[str]:
     return [finding.line for finding in shown] + more
 
 
-def _check_table_file(values: Mapping[str, Any]) -> DataCheck:
+def _check_table_file(path: str, options: FileOptions) -> DataCheck:
     """Check a file with a table; if its decimal mark is not clear, all other findings are those of decimal points."""
-    options = FileOptions.of(values)
+    used = None if options.features is None else {*options.labels, *options.features}
+
+    def read(options: FileOptions) -> "pd.DataFrame":
+        return read_table_file(path, options.format, (options.party, *options.labels), options.cells,
+                               lambda column: column != options.party and (used is None or column in used))[0]
+
     try:
-        return check_table(_read_table(values["table"], options), options)
+        return check_table(read(options), options)
     except NumberFormatError as error:
         problems = error.problems
-    checked = check_table(_read_table(values["table"], replace(options, decimal=".")), options)
+    checked = check_table(read(replace(options, decimal=".")), options)
     findings = [Finding("numbers", "error", *divided(problem), column) for column, problem in problems.items()]
     findings += [finding for finding in checked.findings if finding.column not in problems]
     return replace(checked, findings=in_order(findings))
 
 
-def _read_table(path: str, options: FileOptions) -> "pd.DataFrame":
-    return read_table_file(path, options.format, (options.party, *options.labels), options.cells,
-                           lambda column: column != options.party)[0]
+def _check_regression(file: RegressionFile) -> DataCheck:
+    """Check the table of a regression, which leaves rows with missing values out, and has no test rows and no limit of
+    levels for a column.
+    """
+    data, settings, formula = file.data, file.settings, parse_formula(file.settings.formula)
+    refusal, is_number = "", settings.family not in ("auto", "binomial", "multinomial")
+    try:
+        is_number = not file.read_rows().model.classes
+    except InputError as error:
+        refusal = str(error)
+    used = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *settings.added.values()])
+    checked = _check_table_file(file.table, FileOptions(
+        data.party, formula.response.label, features=[*used], task="regression" if is_number else "auto",
+        missing="refuse" if data.missing is None else data.missing, text=[*data.text], validation=0.0, test=0.0,
+        separator=data.separator, decimal=data.decimal, encoding=data.encoding))  # type: ignore[arg-type]
+    findings = [_of_regression(finding) for finding in checked.findings
+                if finding.kind not in ("few test rows", "power", "no test rows")]
+    if refusal and not any(finding.severity == "error" for finding in findings):
+        findings.append(Finding("regression", "error", *divided(refusal)))
+    return replace(checked, findings=in_order(findings))
+
+
+def _of_regression(finding: Finding) -> Finding:
+    """A finding about a table as one about a regression."""
+    name = finding.column
+    advice = finding.advice if name is None else finding.advice.replace(
+        excluding(name), f"leave {text_of(name)} out of the formula")
+    if finding.kind == "missing" and finding.severity == "error":
+        return replace(finding, severity="note", advice="the regression leaves these rows out")
+    if finding.kind == "dates":
+        return replace(finding, advice=DATES_AS_NUMBERS)
+    is_accepted = finding.kind in ("levels", "units")
+    return replace(finding, severity="warning" if is_accepted else finding.severity, advice=advice)
 
 
 def _view_of_data(data: FederatedData) -> TableView:

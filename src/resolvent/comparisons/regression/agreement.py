@@ -16,7 +16,7 @@ from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
 from resolvent.errors import InputError, alternatives, count_of, quote, shorten
 from resolvent.regression.families import FAMILIES
-from resolvent.tables.cells import CellRules, Code, spelling_groups, yaml_name
+from resolvent.tables.cells import CellRules, Code, check_spellings, yaml_name
 from resolvent.tables.party_tables import natural_order
 
 if TYPE_CHECKING:
@@ -258,15 +258,13 @@ def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSett
 
 def _refuse_spellings(reports: Mapping[str, RowsReport], formula: Formula, text: Collection[str]) -> None:
     """Refuse names that differ only in upper and lower case or blanks, except in columns that ``text`` names."""
-    names = {"sites": dict.fromkeys(reports)}
+    names = {"among the sites": dict.fromkeys(reports)}
     for report in reports.values():
         for column, levels in {**report.levels, formula.response.columns[-1]: report.classes}.items():
             if column not in text:
-                names.setdefault(f"values of {quote(column)}", {}).update(dict.fromkeys(levels))
+                names.setdefault(f"in column {quote(column)}", {}).update(dict.fromkeys(levels))
     for title, of_kind in names.items():
-        for group in spelling_groups(of_kind):
-            raise InputError(f"the {title}: {' and '.join(map(repr, group))} differ only in upper and lower case or "
-                             "blanks: write them alike in the table")
+        check_spellings(title, of_kind)
 
 
 def _without(reports: Mapping[str, RowsReport]) -> str:

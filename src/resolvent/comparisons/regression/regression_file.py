@@ -11,6 +11,7 @@ from typing import Any
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, write_yaml
+from resolvent.comparisons.regression.rows import RegressionRows, read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError
@@ -106,6 +107,18 @@ class RegressionFile:
             return cls(name, replace(part, heterogeneity=False), data, privacy)
         except InputError as error:
             raise type(error)(f"{location(str(error))}: {error}") from error
+
+    @property
+    def table(self) -> str:
+        """The path of the table."""
+        if not self.data.table:
+            raise InputError("data.table: missing; write data: {table: visits.csv, party: hospital}")
+        return self.data.table
+
+    def read_rows(self) -> RegressionRows:
+        """The rows of the table."""
+        return read_rows(self.table, self.settings, party=self.data.party, format=self.data.format,
+                         cells=self.data.cells)
 
     @property
     def text(self) -> str:

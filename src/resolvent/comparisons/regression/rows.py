@@ -39,6 +39,7 @@ from resolvent.tables.text_formats import TextFormat
 if TYPE_CHECKING:
     import pandas as pd
 
+DATES_AS_NUMBERS = "replace it by a number, such as the days since a first day, or the year"
 _SHOWN = 8  # levels in a message
 _COUNTS = ("poisson", "negative_binomial")
 
@@ -146,8 +147,8 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
         except ColumnError as error:
             if error.kind != "dates":
                 raise
-            raise InputError(f"{quote(name)} holds dates, each of which would be a category: replace it by a number, "
-                             "such as the days since a first day, or the year") from error
+            raise InputError(f"{quote(name)} holds dates, each of which would be a category: "
+                             f"{DATES_AS_NUMBERS}") from error
     complete = frame.dropna().infer_objects()
     if complete.empty:
         raise NoCompleteRowError(frame, used)

@@ -21,7 +21,7 @@ import numpy as np
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.protocol.table_sums import pooled
-from resolvent.tables.cells import spelling_groups, yaml_name
+from resolvent.tables.cells import spelling_mistakes, yaml_name
 from resolvent.tables.column_encodings import (
     CategoryColumn,
     LabelEncoding,
@@ -150,9 +150,7 @@ def _spelling_conflicts(name: str, levels: Iterable[str] | None, settings: Table
     """A sentence if levels of different sites differ only in upper and lower case or in blanks."""
     if name in settings.cells.text:
         return []
-    return [f"column {shorten(repr(name))}: {' and '.join(map(repr, group))} differ only in upper and lower case or "
-            f"blanks: write them alike at all sites, or set text: [{yaml_name(name)}] to keep them apart"
-            for group in spelling_groups(levels or ())]
+    return [*spelling_mistakes(f"in column {shorten(repr(name))}", levels or (), f"text: [{yaml_name(name)}]")]
 
 
 def _agree_label(name: str, labels: Mapping[str, LabelReport], task: str) -> tuple[LabelEncoding | None, list[str]]:

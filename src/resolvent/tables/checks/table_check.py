@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from resolvent.data.encoded_rows import RowNames
 from resolvent.data.samples import split_order, split_sizes
 from resolvent.errors import InputError, count_of
-from resolvent.tables.cells import CellRules, ColumnError, read_cells, spelling_groups
+from resolvent.tables.cells import CellRules, ColumnError, read_cells, spelling_mistakes
 from resolvent.tables.checks.column_checks import check_column, check_units
 from resolvent.tables.checks.finding import Finding, examples, text_of
 from resolvent.tables.checks.label_checks import check_base_rates, check_classes, check_leaks
@@ -77,10 +77,8 @@ def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None 
 
 
 def _check_view(view: TableView, settings: TableOptions) -> Iterator[Finding]:
-    for names in spelling_groups(view.sites):
-        listed = ", ".join(map(repr, names))
-        yield Finding("spelling", "error", f"the sites {listed} differ only in upper and lower case or blanks",
-                      "write them alike", value=listed)
+    for mistake in spelling_mistakes("among the sites", view.sites):
+        yield Finding("spelling", "error", *divided(mistake))
     for column in view.features.values():
         yield from check_column(view, column, settings.treatment, settings.min_level_rows)
     yield from check_classes(view)
