@@ -22,7 +22,9 @@ __version__ = "0.2.0"
 
 # Functions that are imported when they are first used: few programs need them.
 _LATER = {"Study": "resolvent.comparisons.study.study", "check": "resolvent.comparisons.experiment.data_check",
-          "compare": "resolvent.comparisons.runs.compare", "regress": "resolvent.comparisons.regression.regress",
+          "compare": "resolvent.comparisons.runs.compare",
+          "describe": "resolvent.comparisons.description.describe",
+          "regress": "resolvent.comparisons.regression.regress",
           "sweep": "resolvent.comparisons.tuning.sweep", "tune": "resolvent.comparisons.tuning.tune"}
 
 # What has moved out of the package -> where it is.

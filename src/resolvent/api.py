@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # imported when they are used
         shifts,
         solvers,
     )
+    from resolvent.comparisons.description.describe import describe
     from resolvent.comparisons.experiment.data_check import check
     from resolvent.comparisons.regression.regress import regress
     from resolvent.comparisons.runs.compare import compare
@@ -55,9 +56,9 @@ if TYPE_CHECKING:  # imported when they are used
 
 __all__ = ["SGD", "Algorithm", "DecisionRule", "DivergedError", "FederatedData", "Fitted", "InputError", "Model",
            "OptaxSolver", "Phase", "Replies", "Result", "Study", "UnusualRowsWarning", "VirtualClock", "aggregators",
-           "arguments", "attacks", "callbacks", "check", "codecs", "combinators", "compare", "datasets", "errors",
-           "experiment_files", "explain", "files", "keys", "load", "losses", "metrics", "models", "open_packed",
-           "participation", "partitions", "penalties", "plots", "privacy", "problems", "regress", "schedulers",
-           "schedules", "shifts", "simulate", "solvers", "sweep", "tune", "write_packed"]
+           "arguments", "attacks", "callbacks", "check", "codecs", "combinators", "compare", "datasets", "describe",
+           "errors", "experiment_files", "explain", "files", "keys", "load", "losses", "metrics", "models",
+           "open_packed", "participation", "partitions", "penalties", "plots", "privacy", "problems", "regress",
+           "schedulers", "schedules", "shifts", "simulate", "solvers", "sweep", "tune", "write_packed"]
 if not TYPE_CHECKING:  # a type checker takes them from the presets themselves
     __all__ += presets.__all__

@@ -16,7 +16,7 @@ from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.study.costs import costs, entropy, fairness, gini, worst_decile
 from resolvent.comparisons.study.differences import benjamini_hochberg, differences, holm
 from resolvent.comparisons.study.ranks import critical_difference, rank_methods
-from resolvent.comparisons.study.tables import text_table
+from resolvent.comparisons.text_tables import text_table
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "study_numbers.py"
 

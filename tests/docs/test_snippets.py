@@ -1,9 +1,12 @@
 """Every Python block of the documentation runs: the blocks of a page in order, in one namespace, in an empty folder.
 
-A block after the line ``<!-- not run -->`` is only compiled. Experiment files in YAML blocks are checked.
+A block after the line ``<!-- not run -->`` is only compiled. The text after ``<!-- its output -->`` is what the block
+before prints. Experiment files in YAML blocks are checked.
 """
 
+import contextlib
 import importlib.util
+import io
 import re
 import sys
 import types
@@ -25,16 +28,21 @@ FENCE = re.compile(r"(?P<skip><!-- not run -->\n)?^```(?P<language>python|yaml)\
                    re.MULTILINE | re.DOTALL)
 
 
+OUTPUT = re.compile(r"\n<!-- its output -->\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
 class Block(NamedTuple):
     line: int
     code: str
     runs: bool
+    output: str | None  # what it prints, if the page has it
 
 
 def blocks(page: Path, language: str) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    return [Block(text.count("\n", 0, m.start("code")), m["code"], m["skip"] is None)
-            for m in FENCE.finditer(text) if m["language"] == language]
+    found = [(m, OUTPUT.match(text, m.end() + 1)) for m in FENCE.finditer(text) if m["language"] == language]
+    return [Block(text.count("\n", 0, m.start("code")), m["code"], m["skip"] is None, output and output[1])
+            for m, output in found]
 
 
 def compiled(block: Block, page: Path) -> types.CodeType:
@@ -63,7 +71,10 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     for block in blocks(page, "python"):
         code = compiled(block, page)
         if block.runs and block not in left_out:
-            exec(code, module.__dict__)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(code, module.__dict__)
+            assert block.output in (None, printed.getvalue())
     if left_out:
         pytest.skip("the other blocks of this page run; those with PyTorch need it")
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from resolvent.cli.describe import describe
 from resolvent.cli.experiments_and_runs import check, compare, show
 from resolvent.cli.lead import LEAD_COMMANDS
 from resolvent.cli.models import MODEL_COMMANDS
@@ -194,8 +195,8 @@ def _set_cpu_devices(devices: int) -> None:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "run": run, "check": check, "tune": tune, "compare": compare, "regress": regress, "show": show, "list": list_,
-    "new": new, "data": data,
+    "run": run, "check": check, "tune": tune, "compare": compare, "regress": regress, "describe": describe,
+    "show": show, "list": list_, "new": new, "data": data,
 }
 # A word, what it is for, and the verbs that follow it.
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {

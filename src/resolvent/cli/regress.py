@@ -2,7 +2,6 @@
 
 import sys
 from json import dumps, loads
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
@@ -11,11 +10,7 @@ from resolvent.cli.options import Changes, Format, OptionalPath, OptionalText, f
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from resolvent.comparisons.regression.regression import Regression
-    from resolvent.comparisons.regression.regression_file import RegressionFile
-
 
 
 def regress(
@@ -58,11 +53,17 @@ def regress(
         format: text or json.
     """
     from resolvent.cli import terminal
+    from resolvent.cli.plan_files import has_section_of, plan_file
     from resolvent.comparisons.regression.regress import fit_rows
+    from resolvent.comparisons.regression.regression_file import RegressionFile
+    from resolvent.errors import InputError
 
     stated = {"formula": formula, "family": family, "errors": errors}
     changes = [*flat(set), *(f"regression.{name}={dumps(value)}" for name, value in stated.items() if value)]
-    file = _file_of(rows, party, changes)
+    if formula is None and not has_section_of(RegressionFile, rows) and not any(
+            change.startswith("regression.formula=") for change in changes):
+        raise InputError('--formula is missing: write such as --formula "ill ~ age + C(ward)"')
+    file = plan_file(RegressionFile, rows, party, changes)
     fit = fit_rows(file.read_rows(), file.settings)
     if format == "json":
         estimates = fit.table.reset_index().to_json(orient="records", double_precision=15)
@@ -80,37 +81,3 @@ def print_fit(fit: "Regression") -> None:
     for sentence in fit.differences.findings if fit.differences is not None else ():
         terminal.print_line(sentence)
     sys.stdout.write(fit.summary() + "\n")
-
-
-def _file_of(rows: str, party: str | None, changes: "Sequence[str]") -> "RegressionFile":
-    """The settings of a regression: those of its file, or of a table and the changes."""
-    from resolvent.comparisons.experiment.yaml_files import read_text, write_yaml
-    from resolvent.comparisons.regression.regression_file import RegressionFile, is_regression
-    from resolvent.errors import InputError
-
-    is_file = Path(rows).suffix.lower() in (".yaml", ".yml")
-    if is_file and is_regression(read_text(Path(rows)), rows):
-        return RegressionFile.load(rows, [*changes, *([] if party is None else [f"data.party={dumps(party)}"])])
-    if not any(change.startswith("regression.formula=") for change in changes):
-        raise InputError('--formula is missing: write such as --formula "ill ~ age + C(ward)"')
-    table, column = _table_of(rows, party)
-    text = write_yaml({"data": {"table": table, "party": column}, "regression": {}})
-    return RegressionFile.parse(text, rows, Path(rows).stem, changes)
-
-
-def _table_of(rows: str, party: str | None) -> tuple[str, str]:
-    """The table and the column of the site."""
-    from resolvent.comparisons.experiment.binding import Bound
-    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-    from resolvent.errors import InputError
-    from resolvent.tables.party_tables import table
-
-    if Path(rows).suffix.lower() not in (".yaml", ".yml"):
-        if party is None:
-            raise InputError(f"--party names the column of {rows} that says which site a row is from, such as --party "
-                             "hospital")
-        return rows, party
-    part = ExperimentFile.load(rows).bound.parts.get("data")
-    if not isinstance(part, Bound) or part.function is not table:
-        raise InputError(f"the data of {rows} are no table: name a .csv or .parquet file")
-    return str(part.values["table"]), party or str(part.values["party"])

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from resolvent.comparisons.text_tables import plain_table
 from resolvent.errors import count_of, quote
 
 if TYPE_CHECKING:
@@ -15,12 +16,9 @@ _ERRORS = {"model": "from the model", "robust": "robust to a wrong variance (HC1
 def summary(fit: "Fit") -> str:
     """The facts, the table of estimates and the findings."""
     head, rows = table_rows(fit)
-    widths = [max(len(row[j]) for row in [head, *rows]) for j in range(len(head))]
-    lines = [fit.model.formula, "", *facts_in_words(fit), ""]
-    for row in [head, *rows]:
-        lines.append(row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width)
-                                                       for cell, width in zip(row[1:], widths[1:], strict=True)))
-    return "\n".join([*lines, *([""] if fit.findings else []), *fit.findings])
+    table = plain_table(head, rows, "text")
+    return "\n".join([fit.model.formula, "", *facts_in_words(fit), "", table, *([""] if fit.findings else []),
+                      *fit.findings])
 
 
 def facts_in_words(fit: "Fit") -> list[str]:

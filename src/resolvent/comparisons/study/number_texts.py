@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resolvent.comparisons.judgement.metrics import format_value, title_of
-from resolvent.comparisons.study.tables import Mark
+from resolvent.comparisons.text_tables import Mark
 
 if TYPE_CHECKING:
     import pandas as pd

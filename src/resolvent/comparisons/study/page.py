@@ -9,7 +9,7 @@ from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.study.figures import Kind
 from resolvent.comparisons.study.number_texts import CAPTIONS, number_texts
 from resolvent.comparisons.study.study import Study
-from resolvent.comparisons.study.tables import text_table
+from resolvent.comparisons.text_tables import text_table
 
 _FIGURES: dict[Kind, str] = {"curves": "Learning curves", "differences": "Differences from the reference",
                              "parties": "Scores of the sites", "traffic": "Scores against bytes"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resolvent.comparisons.study.number_texts import CAPTIONS, number_texts
 from resolvent.comparisons.study.parts import StudyPart
-from resolvent.comparisons.study.tables import TableForm, text_table
+from resolvent.comparisons.text_tables import TableForm, text_table
 from resolvent.data.files.atomic_files import write_atomically, write_text
 from resolvent.simulator.record.plots import print_context
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from resolvent.comparisons.study.differences import Unit
     from resolvent.comparisons.study.figures import Band, Kind
     from resolvent.comparisons.study.ranks import Ranks
-    from resolvent.comparisons.study.tables import MarkedScore, TableForm
+    from resolvent.comparisons.study.tables import MarkedScore
+    from resolvent.comparisons.text_tables import TableForm
 
 Blocks = Literal["data", "parties"]
 

@@ -1,8 +1,7 @@
 """The table of a study: the methods by data sets, in which the tests mark the best and the second best methods."""
 
-import html
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,13 +9,11 @@ from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.study.differences import Unit, differences, holm
 from resolvent.comparisons.study.scores import seed_means
+from resolvent.comparisons.text_tables import Mark, TableForm, text_table
 from resolvent.predict.intervals import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TableForm = Literal["frame", "latex", "markdown", "html"]
-Mark = Literal["best", "second", ""]
 
 
 class MarkedScore(NamedTuple):
@@ -99,49 +96,3 @@ def score_text(score: MarkedScore, name: str) -> str:
         spread = "" if np.isnan(score.sd) else f" ± {100 * score.sd:.1f}"
         return f"{100 * score.mean:.1f}{spread}"
     return f"{score.mean:.3g}" if np.isnan(score.sd) else f"{score.mean:.3g} ± {score.sd:.1g}"
-
-
-def text_table(head: Sequence[str], rows: Sequence[Sequence[tuple[str, Mark]]], form: TableForm, caption: str) -> str:
-    """A table of texts with marks, in LaTeX (with booktabs), Markdown or HTML; all texts are escaped."""
-    return _WRITERS[form](head, rows, caption)
-
-
-_LATEX = str.maketrans({"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-                        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
-                        "–": "--", "−": "$-$", "ε": r"$\varepsilon$", "∞": r"$\infty$", "<": "$<$", ">": "$>$",
-                        "≥": r"$\ge$"})
-Rows = Sequence[Sequence[tuple[str, Mark]]]
-
-
-def _latex(head: Sequence[str], rows: Rows, caption: str) -> str:
-    marks = {"best": r"\textbf{%s}", "second": r"\underline{%s}", "": "%s"}
-    lines = [" & ".join(marks[mark] % text.translate(_LATEX) for text, mark in row) + r" \\" for row in rows]
-    return "\n".join([
-        r"\begin{table}", r"\centering", r"\small", rf"\caption{{{caption.translate(_LATEX)}}}",
-        rf"\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}", r"\toprule",
-        " & ".join(text.translate(_LATEX) for text in head) + r" \\", r"\midrule", *lines, r"\bottomrule",
-        r"\end{tabular}", r"\end{table}", ""])
-
-
-def _markdown(head: Sequence[str], rows: Rows, caption: str) -> str:
-    marks = {"best": "**%s**", "second": "*%s*", "": "%s"}
-
-    def escape(text: str) -> str:
-        return "".join(f"\\{c}" if c in r"\|*_`<>[]" else c for c in text).replace("\n", " ")
-
-    lines = [[marks[mark] % escape(text) for text, mark in row] for row in rows]
-    body = "\n".join(f"| {' | '.join(line)} |" for line in [[escape(h) for h in head],
-                                                            ["---", *["---:"] * (len(head) - 1)], *lines])
-    return f"{body}\n\n{escape(caption)}\n"
-
-
-def _html(head: Sequence[str], rows: Rows, caption: str) -> str:
-    marks = {"best": "<strong>%s</strong>", "second": "<u>%s</u>", "": "%s"}
-    lines = ["<tr>" + "".join(f"<td>{marks[mark] % html.escape(text)}</td>" for text, mark in row) + "</tr>"
-             for row in rows]
-    return "\n".join(["<table>", f"<caption>{html.escape(caption)}</caption>",
-                      "<thead><tr>" + "".join(f"<th>{html.escape(text)}</th>" for text in head) + "</tr></thead>",
-                      "<tbody>", *lines, "</tbody>", "</table>", ""])
-
-
-_WRITERS: dict[str, Callable[[Sequence[str], Rows, str], str]] = {"latex": _latex, "markdown": _markdown, "html": _html}
