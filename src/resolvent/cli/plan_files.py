@@ -7,17 +7,12 @@ from typing import Any, TypeVar
 
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.experiment.yaml_files import read_text, write_yaml
-from resolvent.comparisons.plan_file import PlanFile, has_section
+from resolvent.comparisons.experiment.yaml_files import write_yaml
+from resolvent.comparisons.plan_file import PlanFile
 from resolvent.errors import InputError
 from resolvent.tables.party_tables import table
 
 _File = TypeVar("_File", bound=PlanFile[Any])
-
-
-def has_section_of(plan: type[PlanFile[Any]], rows: str) -> bool:
-    """Whether an argument is the file of a kind of plan, and not a table or an experiment."""
-    return _is_yaml(rows) and has_section(read_text(Path(rows)), rows, plan.kind)
 
 
 def plan_file(plan: type[_File], rows: str, party: str | None, changes: Sequence[str]) -> _File:
@@ -27,20 +22,16 @@ def plan_file(plan: type[_File], rows: str, party: str | None, changes: Sequence
         rows: the file of the plan, a table, or an experiment, whose ``data`` names a table.
         party: the column of the site; None: that of the file.
     """
-    if has_section_of(plan, rows):
+    if plan.is_in(rows):
         return plan.load(rows, [*changes, *([] if party is None else [f"data.party={dumps(party)}"])])
     path, column = _table_of(rows, party)
     text = write_yaml({"data": {"table": path, "party": column}, plan.kind: {}})
     return plan.parse(text, rows, Path(rows).stem, changes)
 
 
-def _is_yaml(rows: str) -> bool:
-    return Path(rows).suffix.lower() in (".yaml", ".yml")
-
-
 def _table_of(rows: str, party: str | None) -> tuple[str, str]:
     """The table and the column of the site."""
-    if not _is_yaml(rows):
+    if Path(rows).suffix.lower() not in (".yaml", ".yml"):
         if party is None:
             raise InputError(f"--party names the column of {rows} that says which site a row is from, such as --party "
                              "hospital")

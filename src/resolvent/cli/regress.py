@@ -53,14 +53,14 @@ def regress(
         format: text or json.
     """
     from resolvent.cli import terminal
-    from resolvent.cli.plan_files import has_section_of, plan_file
+    from resolvent.cli.plan_files import plan_file
     from resolvent.comparisons.regression.regress import fit_rows
     from resolvent.comparisons.regression.regression_file import RegressionFile
     from resolvent.errors import InputError
 
     stated = {"formula": formula, "family": family, "errors": errors}
     changes = [*flat(set), *(f"regression.{name}={dumps(value)}" for name, value in stated.items() if value)]
-    if formula is None and not has_section_of(RegressionFile, rows) and not any(
+    if formula is None and not RegressionFile.is_in(rows) and not any(
             change.startswith("regression.formula=") for change in changes):
         raise InputError('--formula is missing: write such as --formula "ill ~ age + C(ward)"')
     file = plan_file(RegressionFile, rows, party, changes)

@@ -79,6 +79,14 @@ class PlanFile(Generic[_Settings]):
     privacy: PrivacyBudget | None = None
 
     @classmethod
+    def is_in(cls, path: str) -> bool:
+        """Whether a path is that of a file of this kind, and not that of a table or an experiment."""
+        if Path(path).suffix.lower() not in (".yaml", ".yml"):
+            return False
+        settings = read_yaml(read_text(Path(path)), path)
+        return isinstance(settings, Mapping) and cls.kind in settings
+
+    @classmethod
     def load(cls, path: str, changes: Sequence[str] = ()) -> Self:
         """Read a file and apply changes, each ``key.path=value``.
 
@@ -135,12 +143,6 @@ class PlanFile(Generic[_Settings]):
         if self.privacy is not None:
             settings[_PRIVACY] = bind(PrivacyBudget, _without_none(vars(self.privacy)), path=_PRIVACY).settings()
         return write_yaml(settings)
-
-
-def has_section(text: str, source: str, kind: str) -> bool:
-    """Whether the text of a file has the section of a kind of plan."""
-    settings = read_yaml(text, source)
-    return isinstance(settings, Mapping) and kind in settings
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:

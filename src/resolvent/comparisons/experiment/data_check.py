@@ -10,10 +10,8 @@ import numpy as np
 from resolvent.arguments import check_arguments
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.experiment.yaml_files import read_text
 from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
-from resolvent.comparisons.plan_file import has_section
 from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
@@ -130,7 +128,7 @@ def check_table(frame: "pd.DataFrame", settings: TableOptions, site: str | None 
 
 def check_source(source: str, changes: Sequence[str] = ()) -> DataCheck:
     """Check the data of a file, or of a shipped experiment, with changes; see ``check``."""
-    if Path(source).suffix.lower() in (".yaml", ".yml") and has_section(read_text(Path(source)), source, RegressionFile.kind):
+    if RegressionFile.is_in(source):
         return _check_regression(RegressionFile.load(source, changes))
     return check_file(ExperimentFile.load(source, changes))
 
