@@ -18,6 +18,7 @@ import tempfile
 import traceback
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # also when this file is run as a script
 
@@ -234,17 +235,128 @@ def _mutate_tree(tree, rng):
 
 
 def _text_column(rng, rows):
-    kinds = [lambda: np.arange(rows).astype(str), lambda: [f"{v:.2f}" for v in rng.normal(size=rows)],
-             lambda: [f"{v:.2f}".replace(".", ",") for v in rng.normal(size=rows)],
-             lambda: [f"{v:,d}" for v in rng.integers(1000, 10**6, rows)],
-             lambda: [f"{v:,d}".replace(",", ".") + ",5" for v in rng.integers(1000, 10**6, rows)],
-             lambda: rng.choice(["Rome", "Oslo", "Zürich"], rows), lambda: rng.choice(["True", "False"], rows),
-             lambda: rng.choice(["1", "2", "", "NA"], rows), lambda: rng.choice(["2020-01-01", "2021-01-01"], rows),
-             lambda: [LONG] * rows, lambda: rng.choice(["1", "2", "inf", "1e39", "-1e300"], rows),
-             lambda: [str(10**k) for k in range(rows)]]
-    if rng.random() < 0.6:
-        kinds = [kinds[k] for k in (0, 1, 5, 6)]
-    return [str(v) for v in choose(rng, kinds)()]
+    kinds = [*HOSTILE_CELLS] if rng.random() >= 0.6 else ["running numbers", "decimals", "levels", "true or false"]
+    return [str(v) for v in (CELLS | HOSTILE_CELLS)[choose(rng, kinds)](rng, rows)]
+
+
+def _with(word, rows_with=1):
+    """Numbers with a word in some rows."""
+    return lambda rng, rows: [word if row < rows_with else f"{v:.1f}"
+                              for row, v in enumerate(rng.normal(40, 9, rows))]
+
+
+# What people write into the cells of a column: kind -> function of the generator and the number of rows.
+CELLS = {
+    "decimals": lambda rng, rows: [f"{v:.2f}" for v in rng.normal(size=rows)],
+    "whole numbers": lambda rng, rows: rng.integers(20, 90, rows),
+    "exponents": lambda rng, rows: [f"{v:.3e}" for v in rng.normal(size=rows)],
+    "numbers with blanks": lambda rng, rows: [f" {v}  " for v in rng.integers(20, 90, rows)],
+    "empty cells": lambda rng, rows: ["" if v < 25 else v for v in rng.integers(20, 90, rows)],
+    "words of missing values": lambda rng, rows: [choose(rng, ["NA", "na", "N/A", "NaN", "null"]) if v < 25 else v
+                                                  for v in rng.integers(20, 90, rows)],
+    "-999": lambda rng, rows: [-999 if v < 25 else v for v in rng.integers(20, 90, rows)],
+    **{f"one {word}": _with(word) for word in ("?", ".", "-", "unknown", "<0.3", "1,5", "V45", "12 kg", "007")},
+    "many ?": _with("?", 9),
+    "decimal commas": lambda rng, rows: [f"{v:.2f}".replace(".", ",") for v in rng.normal(size=rows)],
+    "thousands": lambda rng, rows: [f"{v:,d}" for v in rng.integers(1000, 10**6, rows)],
+    "thousands and decimal comma": lambda rng, rows: [f"{v:,d}".replace(",", ".") + ",5"
+                                                      for v in rng.integers(1000, 10**6, rows)],
+    "percent": lambda rng, rows: [f"{v} %" for v in rng.integers(1, 99, rows)],
+    "money": lambda rng, rows: [f"€ {v}" for v in rng.integers(1, 99, rows)],
+    "units": lambda rng, rows: [f"{v} kg" for v in rng.integers(40, 99, rows)],
+    "blood pressures": lambda rng, rows: [f"{v}/80" for v in rng.integers(100, 160, rows)],
+    "days": lambda rng, rows: [f"2024-05-{v:02d}" for v in rng.integers(1, 29, rows)],
+    "months": lambda rng, rows: [f"2024-{v:02d}" for v in rng.integers(1, 13, rows)],
+    "German days": lambda rng, rows: [f"{v:02d}.05.2024" for v in rng.integers(1, 29, rows)],
+    "minus of a printer": lambda rng, rows: [f"\u2212{v}" for v in rng.integers(1, 99, rows)],
+    "levels": lambda rng, rows: rng.choice(["Rome", "Oslo", "Zürich"], rows),
+    "levels with blanks": lambda rng, rows: rng.choice(["Rome", "Oslo ", " Oslo", "Rome "], rows),
+    "spellings": lambda rng, rows: rng.choice(["yes", "no", "Yes"], rows),
+    "upper case": lambda rng, rows: rng.choice(["Nord", "NORD", "Süd"], rows),
+    "levels and gaps": lambda rng, rows: rng.choice(["Rome", "Oslo", "", "NA"], rows),
+    "true or false": lambda rng, rows: rng.choice(["True", "False"], rows),
+    "TRUE, false and gaps": lambda rng, rows: rng.choice(["TRUE", "false", ""], rows, p=[0.5, 0.4, 0.1]),
+    "codes": lambda rng, rows: rng.choice(["117", "0117", "007"], rows),
+    "zeros": lambda rng, rows: rng.choice(["00", "01"], rows),
+    "numbers and codes": lambda rng, rows: rng.choice(["117", "250", "V45", "E11"], rows),
+    "a few numbers": lambda rng, rows: rng.choice([1, 2, 3], rows),
+    "0 and 1": lambda rng, rows: rng.integers(0, 2, rows),
+    "one level": lambda rng, rows: ["Rome"] * rows,
+    "one number": lambda rng, rows: [5] * rows,
+    "one level or none": lambda rng, rows: rng.choice(["x", ""], rows),
+    "nothing": lambda rng, rows: [""] * rows,
+}
+HOSTILE_CELLS = {name: CELLS[name] for name in (
+    "decimals", "decimal commas", "thousands", "thousands and decimal comma", "levels", "true or false", "days")} | {
+    "running numbers": lambda rng, rows: np.arange(rows),
+    "1, 2 or none": lambda rng, rows: rng.choice(["1", "2", "", "NA"], rows),
+    "long": lambda rng, rows: [LONG] * rows,
+    "large": lambda rng, rows: rng.choice(["1", "2", "inf", "1e39", "-1e300"], rows),
+    "powers of ten": lambda rng, rows: [str(10**k) for k in range(rows)],
+}
+LABELS = ("decimals", "levels", "spellings", "zeros", "0 and 1", "true or false", "a few numbers", "-999", "one ?",
+          "decimal commas", "levels and gaps", "numbers and codes", "units", "one level")
+_SITES = (("aachen", "berlin", "kiel"), ("007", "7", "11"), ("1", "2", "10"), ("a b", "ä", "c"),
+          ("Nord", "NORD", "Süd"))
+_NAMES = (("age", "ward"), ("crp.mg", "blood pressure"), ("Größe (cm)", "C"), ("true", "a:b"), ("x1", "date"))
+
+
+class Messy(NamedTuple):
+    """A table of three sites as people write it.
+
+    Attributes:
+        cells: the kinds of cells of its two columns, see ``CELLS``.
+        odd: the kind of cells of the first column at the last site, which may be another.
+        label: the kind of cells of the label.
+    """
+
+    cells: tuple[str, str]
+    odd: str
+    label: str
+    sites: tuple[str, ...] = _SITES[0]
+    names: tuple[str, str] = _NAMES[0]
+    separator: str = ","
+    missing: object = "refuse"
+    text: bool = False
+    excluded: bool = False
+    seed: int = 0
+
+    def frame(self, rows=24):
+        """The table; all cells are texts."""
+        rng = np.random.default_rng(self.seed)
+        site = np.repeat(self.sites, [rows, rows + 6, rows])
+        first, second, y = (np.array([*map(str, CELLS[kind](rng, len(site)))], object)
+                            for kind in (*self.cells, self.label))
+        if self.odd != self.cells[0]:
+            first[-rows:] = [*map(str, CELLS[self.odd](rng, rows))]
+        return pd.DataFrame(dict(zip(("site", *self.names, "y"), (site, first, second, y), strict=True)))
+
+    @property
+    def options(self):
+        """The settings of ``table``."""
+        first = [self.names[0]]
+        return {"missing": self.missing, "text": first if self.text else None,
+                "exclude": first if self.excluded else None}
+
+    @property
+    def used(self):
+        """The columns that are used."""
+        return self.names[self.excluded:]
+
+
+CHOICES = {"sites": _SITES, "names": _NAMES, "separator": (",", ";", "\t"), "text": (False, False, False, True),
+            "excluded": (False, False, False, True),
+            "missing": ("refuse", "impute", ["impute", "?", -999], ["?", -999, "."], {"*": ["indicate"]})}
+
+
+def messy(rng):
+    """A messy table; most of what may be odd is ordinary."""
+    kinds, odd = [*CELLS], {name: choose(rng, values if rng.random() < 0.3 else values[:1])
+                            for name, values in CHOICES.items()}
+    cells = choose(rng, kinds), choose(rng, kinds if rng.random() < 0.5 else ["decimals", "levels"])
+    return Messy(cells, choose(rng, kinds) if rng.random() < 0.3 else cells[0],
+                 choose(rng, LABELS if rng.random() < 0.4 else ["decimals", "levels"]),
+                 seed=int(rng.integers(2**31)), **odd)
 
 
 def _frame_column(rng, rows):

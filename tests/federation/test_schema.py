@@ -10,7 +10,7 @@ import pytest
 from federation.schema_tables import SETTINGS, SITES, agreed, pooled_table, site_tables
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import Limits
+from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, outgoing
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, misfits
@@ -268,3 +268,23 @@ def test_a_site_that_joins_fits_the_encoding_or_is_refused_by_column():
                  "column 'smoker' holds number values, and boolean values in the run",
                  "column 'ward' has the level 'south'", "the label has the class 'maybe'"):
         assert line in text
+
+
+def test_a_column_whose_decimal_mark_is_not_clear_stops_a_site_only_if_the_plan_uses_it_as_numbers(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("money,age,ill\n" + "".join(f'"1.{k}0,5",{k},{"yes" if k % 2 else "no"}\n' for k in range(10, 50)))
+    site, settings = SiteFile(table=str(path), limits=replace(NO_LIMITS, min_cell=1)), TableOptions("site", "ill")
+    with pytest.raises(Refusal, match="'money' holds numbers with separators of thousands"):
+        read_site_table(site, settings, "aachen", 0)
+    for folder in (None, tmp_path):
+        table = read_site_table(site, replace(settings, exclude=["money"]), "aachen", 0, folder=folder)
+        assert [column.name for column in table.report().columns] == ["age"]
+    texts = read_site_table(site, replace(settings, text=["money"]), "aachen", 0).report().columns[0]
+    assert (texts.kind, "1.100,5" in texts.levels) == ("text", True)
+
+
+def test_sites_whose_names_differ_only_in_case_are_refused():
+    tables = site_tables(pooled_table())
+    tables["Aachen"] = tables.pop("berlin")
+    assert agreed(tables).conflicts == (
+        "among the sites, 'Aachen' and 'aachen' differ only in upper and lower case or blanks: write them alike",)

@@ -18,8 +18,9 @@ from torture.outcome import TRACEBACK, WRONG, Outcome, failure_line, table
 _FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 _PROGRESS_EVERY = 30.0  # seconds
 TASK_SECONDS = 600  # for one case, or for a chunk of hostile input
-_KINDS = {"tables": inputs.TABLES, "experiments": inputs.EXPERIMENTS, "arguments": inputs.ARGUMENTS}
-PARTS = ("kills", "corrupted", "tables", "experiments", "arguments", "resources", "promises")
+_KINDS = {"tables": inputs.TABLES, "messy": inputs.MESSY, "experiments": inputs.EXPERIMENTS,
+          "arguments": inputs.ARGUMENTS}
+PARTS = ("kills", "corrupted", "tables", "messy", "experiments", "arguments", "resources", "promises")
 
 
 def tasks(options):
@@ -120,6 +121,7 @@ def main(arguments=None):
     parser.add_argument("--kills", type=int, default=100, help="number of kills")
     parser.add_argument("--corrupted", type=int, default=500, help="number of damaged files")
     parser.add_argument("--tables", type=int, default=5000, help="number of hostile tables, frames and documents")
+    parser.add_argument("--messy", type=int, default=2000, help="number of messy tables, read by every reader")
     parser.add_argument("--experiments", type=int, default=3000, help="number of mutated experiment files")
     parser.add_argument("--arguments", type=int, default=1000, help="number of wrong Python arguments")
     parser.add_argument("--no-resources", dest="resources", action="store_false", help="leave resource faults out")

@@ -1,4 +1,7 @@
-"""Hostile input: tables, experiment files and Python arguments. Each is refused in one line, or accepted and valid."""
+"""Hostile input: tables, experiment files and Python arguments. Each is refused in one line, or accepted and valid.
+
+Messy tables are those of people: all readers say the same about them.
+"""
 
 import contextlib
 import importlib
@@ -12,11 +15,13 @@ from pathlib import Path
 from torture.outcome import REFUSED, RIGHT, TRACEBACK, Outcome
 
 TESTS = Path(__file__).parents[1]
-TABLES, EXPERIMENTS, ARGUMENTS = "hostile tables", "mutated experiment files", "wrong Python arguments"
+TABLES, MESSY, EXPERIMENTS, ARGUMENTS = ("hostile tables", "messy tables", "mutated experiment files",
+                                         "wrong Python arguments")
 _COUNTS = re.compile(r"(\d+) cases, (\d+) accepted, (\d+) refused")
 # Of each kind: the folder and the module of the cases, and functions of (cases, seed) or (cases, seed, folder) that
 # return the failures.
 _MODULES = {TABLES: ("data", "hostile", ("run_frames", "run_leaf_documents", "run_text_tables")),
+            MESSY: ("data", "messy_readers", ("run_messy",)),
             EXPERIMENTS: ("comparisons", "hostile_experiments", ("run",)),
             ARGUMENTS: ("comparisons", "hostile_arguments", ("run_random",))}
 CHUNK = 100  # cases in one task of the campaign

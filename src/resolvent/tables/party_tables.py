@@ -83,13 +83,7 @@ def table(table: str, options: FileOptions) -> FederatedData:
     Example:
         >>> data = rv.datasets.table("hospitals.csv", party="hospital", label="readmitted")  # doctest: +SKIP
     """
-    excluded, chosen = {*(options.exclude or [])}, None if options.features is None else {*options.features}
-
-    def is_used(column: str) -> bool:
-        is_feature = column not in excluded if chosen is None else column in chosen
-        return column in (*options.labels, options.weight) or (column != options.party and is_feature)
-
-    frame, name = read_table_file(table, options.format, (options.party, *options.labels), options.cells, is_used)
+    frame, name = read_table_file(table, options.format, (options.party, *options.labels), options.cells, options.uses)
     return _data_from(frame, options, name)
 
 

@@ -123,6 +123,11 @@ class TableOptions:
         """What the cells of the table mean; the names of parties are texts."""
         return cell_rules(self.missing, [self.party, *(self.text or [])])
 
+    def uses(self, column: str) -> bool:
+        """Whether a column is a label, the weight or a feature, if the table has it."""
+        is_feature = column in self.features if self.features else column not in (self.party, *(self.exclude or []))
+        return is_feature or column in (*self.labels, self.weight)
+
     @property
     def min_level_rows(self) -> int:
         """Levels with fewer rows are joined; 0: none."""

@@ -12,7 +12,7 @@ from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
-from resolvent.comparisons.regression.formula import parse_formula
+from resolvent.comparisons.regression.regress import check_rows
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
 from resolvent.data.federated import SPLITS, FederatedData
@@ -173,11 +173,9 @@ def first_lines(file: ExperimentFile) -> list[str]:
 
 def _check_table_file(path: str, options: FileOptions) -> DataCheck:
     """Check a file with a table; if its decimal mark is not clear, all other findings are those of decimal points."""
-    used = None if options.features is None else {*options.labels, *options.features}
-
     def read(options: FileOptions) -> "pd.DataFrame":
         return read_table_file(path, options.format, (options.party, *options.labels), options.cells,
-                               lambda column: column != options.party and (used is None or column in used))[0]
+                               options.uses)[0]
 
     try:
         return check_table(read(options), options)
@@ -193,17 +191,14 @@ def _check_regression(file: RegressionFile) -> DataCheck:
     """Check the table of a regression, which leaves rows with missing values out, and has no test rows and no limit of
     levels for a column.
     """
-    data, settings, formula = file.data, file.settings, parse_formula(file.settings.formula)
-    refusal, is_number = "", settings.family not in ("auto", "binomial", "multinomial")
+    refusal, is_number = "", file.settings.family not in ("auto", "binomial", "multinomial")
     try:
-        is_number = not file.read_rows().model.classes
+        model = file.read_rows().model
+        is_number = not model.classes
+        check_rows(model)
     except InputError as error:
         refusal = str(error)
-    used = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *settings.added.values()])
-    checked = _check_table_file(file.table, FileOptions(
-        data.party, formula.response.label, features=[*used], task="regression" if is_number else "auto",
-        missing="refuse" if data.missing is None else data.missing, text=[*data.text], validation=0.0, test=0.0,
-        separator=data.separator, decimal=data.decimal, encoding=data.encoding))  # type: ignore[arg-type]
+    checked = _check_table_file(file.table, replace(file.options, task="regression" if is_number else "auto"))
     findings = [_of_regression(finding) for finding in checked.findings
                 if finding.kind not in ("few test rows", "power", "no test rows")]
     if refusal and not any(finding.severity == "error" for finding in findings):

@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from resolvent.comparisons.plan_file import PlanFile
+from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.rows import RegressionRows, read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
+from resolvent.tables.table_options import FileOptions
 
 
 class RegressionFile(PlanFile[RegressionSettings]):
@@ -28,6 +30,14 @@ class RegressionFile(PlanFile[RegressionSettings]):
                              "remove the setting, or privacy. A term such as age:region, with a column of the table, "
                              "still tests whether a coefficient differs")
         return replace(settings, heterogeneity=False)
+
+    @property
+    def options(self) -> FileOptions:
+        """The table as one of an experiment whose features are all columns that are used; it has no test rows."""
+        data, formula = self.data, parse_formula(self.settings.formula)
+        used = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added.values()])
+        return FileOptions(data.party, formula.response.label, features=[*used], missing=data.missing or [],
+                           text=[*data.text], validation=0.0, test=0.0, **vars(data.format))
 
     def read_rows(self) -> RegressionRows:
         """The rows of the table."""

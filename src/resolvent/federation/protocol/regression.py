@@ -65,11 +65,7 @@ class FederatedRegression(Plan):
     @property
     @override
     def table(self) -> TableOptions:
-        formula = self.formula
-        columns = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added.values()])
-        data = self.file.data
-        return TableOptions(data.party, formula.response.label, features=[*columns], missing=data.missing or [],
-                            text=[*data.text])
+        return self.file.options
 
     @property
     @override

@@ -57,7 +57,7 @@ def agree(reports: Mapping[str, TableReport], settings: TableOptions, total: Tab
         total: the pooled report; default: that of ``reports``.
     """
     labels: list[LabelEncoding] = []
-    conflicts = conflicts_of_names(reports)
+    conflicts = [*spelling_mistakes("among the sites", reports), *conflicts_of_names(reports)]
     for name, reported in zip(settings.labels, zip(*(report.labels for report in reports.values()), strict=True),
                               strict=True):
         label, label_conflicts = _agree_label(name, dict(zip(reports, reported, strict=True)), settings.task)

@@ -82,7 +82,7 @@ def _plan_lines(file: SiteFile, name: str, plan: Plan, runs: Path | None) -> Ite
 
 def _findings(file: SiteFile, name: str, settings: TableOptions) -> Iterator[str]:
     """Everything about the site's table that the site should know: it is computed here and does not leave."""
-    frame = read_frame(file, settings.labels, settings.cells)
+    frame = read_frame(file, settings)
     frame = frame.rename(columns={local: common for common, local in (file.columns or {}).items()})
     exclude = [column for column in settings.exclude or [] if column in frame.columns]  # other sites can have more
     view, findings = check_frame(frame, replace(settings, exclude=exclude), site=name,

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from resolvent.federation.site.table_versions import TableRows, TableVersions
 from resolvent.tables.cells import ALL_COLUMNS, CellRules
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import TableOptions
-from resolvent.tables.text_formats import TextFormat
+from resolvent.tables.text_formats import NumberFormatError, TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,20 +25,23 @@ def site_cells(site: SiteFile, settings: TableOptions) -> CellRules:
     return settings.cells | site.cells.renamed({local: common for common, local in (site.columns or {}).items()})
 
 
-def read_frame(site: SiteFile, labels: Sequence[str] = (), cells: CellRules = CellRules()) -> "pd.DataFrame":  # noqa: B008
+def read_frame(site: SiteFile, settings: TableOptions | None = None) -> "pd.DataFrame":
     """All rows of a site's table, with the names of its file.
 
     Args:
-        labels: columns by the names of the federation from which the separator of a text file is recognised.
-        cells: what the cells mean, by the names of the federation.
+        settings: what the plan says about the table, by the names of the federation; None: nothing, and every column is
+            used.
 
     Raises:
         Refusal: the table cannot be read, or has no column that ``columns`` of the site's file names.
     """
     columns, text = site.columns or {}, TextFormat(site.separator, site.decimal, site.encoding)  # type: ignore[arg-type]
+    labels, cells = ((), CellRules()) if settings is None else (settings.labels, settings.cells)
+    names_of = {local: name for name, local in columns.items()}
     with refusing(RefusalCode.TABLE):
         frame, _ = read_table_file(site.table, text, [columns.get(name, name) for name in labels],
-                                   site.cells | cells.renamed(columns), lambda column: True)
+                                   site.cells | cells.renamed(columns),
+                                   lambda column: settings is None or settings.uses(names_of.get(column, column)))
     names = [str(c) for c in frame.columns]
     for common, local in columns.items():
         if local not in names:
@@ -54,10 +58,17 @@ def read_site_rows(site: SiteFile, settings: TableOptions, *, folder: Path | Non
         folder: the folder of the versions of the site's tables; None: the split is that of a simulation.
         version: the version of an earlier run; None: the present one.
     """
-    frame = read_frame(site, settings.labels)
-    # A version of the table does not depend on the plan, whose columns of text have the texts of the file.
-    named = {*settings.cells.text, *settings.cells.codes}.difference((settings.party, ALL_COLUMNS))
-    texts = read_frame(site, settings.labels, settings.cells) if named else frame
+    # A version of the table does not depend on the plan, whose columns of text have the texts of the file, and which
+    # may leave a column out whose decimal mark is not clear.
+    named, whole = {*settings.cells.text, *settings.cells.codes} - {settings.party, ALL_COLUMNS}, TableOptions(
+        "", settings.label)
+    try:
+        frame = read_frame(site, whole)
+        texts = read_frame(site, settings) if named else frame
+    except Refusal as error:
+        if not isinstance(error.__cause__, NumberFormatError):
+            raise
+        frame, texts = read_frame(replace(site, decimal="."), whole), read_frame(site, settings)
     common_names = texts.rename(columns={local: common for common, local in (site.columns or {}).items()})
     rows = None
     if folder is not None:
