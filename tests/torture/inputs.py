@@ -21,7 +21,7 @@ _COUNTS = re.compile(r"(\d+) cases, (\d+) accepted, (\d+) refused")
 # Of each kind: the folder and the module of the cases, and functions of (cases, seed) or (cases, seed, folder) that
 # return the failures.
 _MODULES = {TABLES: ("data", "hostile", ("run_frames", "run_leaf_documents", "run_text_tables")),
-            MESSY: ("data", "messy_readers", ("run_messy",)),
+            MESSY: ("federation", "messy_readers", ("run_messy",)),
             EXPERIMENTS: ("comparisons", "hostile_experiments", ("run",)),
             ARGUMENTS: ("comparisons", "hostile_arguments", ("run_random",))}
 CHUNK = 100  # cases in one task of the campaign

@@ -4,7 +4,7 @@ A table that one of them refuses and another reads is a failure, unless the refu
 What is read is compared with the cells as pandas returns them, read by hand. ``tests/torture`` runs thousands of
 tables; this file writes the summary by kinds of cells::
 
-    python tests/data/messy_readers.py --cases 500 --seeds 1 2 3 4 > tests/data/messy_tables.md
+    python tests/federation/messy_readers.py --cases 500 --seeds 1 2 3 4 > tests/federation/messy_tables.md
 """
 
 import argparse
@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # also when this file is run
 
 import numpy as np
 import pandas as pd
-from hostile import CELLS, messy
 
+from data.hostile import CELLS, messy
 from federation.schema_tables import agreed
 from resolvent.comparisons.experiment.data_check import check_source
 from resolvent.comparisons.regression.agreement import RowsReport, agree_on_rows, describe_rows

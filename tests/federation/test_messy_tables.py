@@ -3,12 +3,12 @@
 import tempfile
 
 import pytest
-from hostile import CELLS, CHOICES, LABELS, Messy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from messy_readers import Readers, run_messy
 
 import nightly
+from data.hostile import CELLS, CHOICES, LABELS, Messy
+from federation.messy_readers import Readers, run_messy
 from resolvent.tables.party_tables import table
 
 KINDS = st.sampled_from(sorted(CELLS))
