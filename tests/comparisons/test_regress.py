@@ -14,6 +14,7 @@ from statsmodels.discrete.discrete_model import MNLogit, NegativeBinomial
 from statsmodels.duration.hazard_regression import PHReg
 
 import resolvent as rv
+from resolvent.errors import InputError
 from resolvent.regression.cox import CoxRegression
 
 FORMULA = "age + C(ward) + age:sex"
@@ -75,6 +76,42 @@ def test_linear_regression_has_t_and_hc1(patients):
     np.testing.assert_allclose(fit.log_likelihood, pooled.fit().llf, rtol=1e-10)
     _agree(fit.with_errors("robust"), pooled.fit(cov_type="HC1", use_t=True))
     assert "t" in fit.table
+
+
+def test_joint_tests_and_contrasts_are_those_of_statsmodels(patients):
+    contrast = "C(ward)[T.B] - C(ward)[T.C] = 0.25"
+    ward = "C(ward)[T.B] = 0, C(ward)[T.C] = 0"
+    hypotheses = {"ward": ward, "age, C(ward)": f"age = 0, {ward}", contrast: contrast, "2*age = 1e-1": "2*age = 0.1"}
+    fit = rv.regress(patients, f"score ~ {FORMULA}", party="site", tests=list(hypotheses))
+    pooled = smf.ols(f"score ~ {FORMULA}", patients)
+    for errors, reference in (("model", pooled.fit()), ("robust", pooled.fit(cov_type="HC1", use_t=True))):
+        for ours, theirs in hypotheses.items():
+            test, expected = fit.with_errors(errors).test(ours), reference.f_test(theirs)
+            np.testing.assert_allclose([test.statistic, test.p, test.freedom, test.rest], [
+                expected.fvalue, expected.pvalue, expected.df_num, expected.df_denom], rtol=1e-8)
+    expected = pooled.fit().t_test(contrast)
+    test = fit.test(contrast)
+    np.testing.assert_allclose([test.estimate, test.error, test.low],
+                               [expected.effect[0], expected.sd[0, 0], expected.conf_int()[0, 0]], rtol=1e-8)
+    assert f"Wald test of ward: F {fit.test('ward').statistic:.2f} with 2 and 395 degrees" in fit.summary()
+    assert [test["p"] for test in fit.facts()["tests"]] == [fit.test(text).p for text in hypotheses]
+
+    fit = rv.regress(patients, f"y ~ {FORMULA}", party="site", family="binomial")
+    expected = smf.glm(f"y ~ {FORMULA}", patients, family=sm.families.Binomial()).fit(tol=1e-14).wald_test(
+        hypotheses["ward"], scalar=True)
+    np.testing.assert_allclose([fit.test("ward").statistic, fit.test("ward").p],
+                               [expected.statistic, expected.pvalue], rtol=1e-8)
+    with pytest.raises(InputError, match="3 sites can tell"):
+        fit.with_errors("clustered").test("age, ward")
+
+
+@pytest.mark.parametrize(("hypothesis", "words"), [
+    ("wage", "has 'wage'"), ("age =", "cannot be read"), ("sex - age", "has the term 'sex' in an equation"),
+    ("age = 1 = 2", "has '= +='"), ("age**2", "has '\\*\\*'"), ("age / 0", "cannot be read"),
+    ("3", "names no coefficient")])
+def test_a_hypothesis_is_refused_before_the_fit(patients, hypothesis, words):
+    with pytest.raises(InputError, match=words):
+        rv.regress(patients, "score ~ age + sex", party="site", tests=[hypothesis])
 
 
 @pytest.mark.nightly

@@ -97,7 +97,7 @@ class Hospitals:
 
 REGRESSIONS = {
     "binomial": {"formula": "ill ~ age + C(grade) + ward:sex", "reference": {"ward": "B"}},
-    "cox": {"formula": "Surv(weeks, died) ~ age + ward", "offset": "risk"},
+    "cox": {"formula": "Surv(weeks, died) ~ age + ward", "offset": "risk", "tests": ["ward"]},
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
     "multinomial": {"formula": "grade ~ age", "family": "multinomial", "heterogeneity": False},

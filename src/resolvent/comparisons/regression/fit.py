@@ -42,6 +42,7 @@ class Fit:
         level: level of the intervals.
         rows: the rows, for further fits; None in a federation, whose rows are at the sites.
         site_fits: the sites' own fits, if they are known.
+        tests: the hypotheses that are tested beside the table.
     """
 
     model: RegressionModel
@@ -54,6 +55,7 @@ class Fit:
     level: float = 0.95
     rows: RegressionRows | None = None
     site_fits: SiteFits | None = None
+    tests: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.errors not in get_args(Errors):

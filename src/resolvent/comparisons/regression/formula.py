@@ -185,6 +185,22 @@ def design_of(formula: Formula, frame: "pd.DataFrame") -> Design:
     return Design(names, x)
 
 
+def columns_of_terms(formula: Formula, levels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Term of the right side -> the names of its columns; they follow from the levels alone.
+
+    Args:
+        levels: column of categories -> its levels, base first.
+    """
+    import pandas as pd
+
+    row = pd.DataFrame({name: pd.Categorical([levels[name][0]], categories=[*levels[name]]) if name in levels else [1.0]
+                        for name in formula.variables}, index=[0])
+    with np.errstate(all="ignore"):
+        matrix = formula.right.get_model_matrix(row, context={**FUNCTIONS}, na_action="ignore")
+    names = [str(name) for name in matrix.columns]
+    return {str(term): [names[j] for j in positions] for term, positions in matrix.model_spec.term_indices.items()}
+
+
 def check_columns(formula: Formula, columns: Iterable[str], others: Iterable[str]) -> None:
     """Refuse columns that the table does not have, and the column of the site on the right side.
 

@@ -9,7 +9,7 @@ import numpy as np
 from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.regression.figures import estimates_figure
 from resolvent.comparisons.regression.predictions import FILE
-from resolvent.comparisons.regression.wording import facts_in_words, number, probability, table_rows
+from resolvent.comparisons.regression.wording import facts_in_words, number, probability, table_rows, tests_in_words
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError
 
@@ -60,7 +60,7 @@ def _write_page(fit: "Fit", differences: "Heterogeneity | None", path: Path) -> 
                 map_ = svg_of(differences.plot(), "Which coefficients differ at which site")
     findings = [*(differences.findings if differences is not None else ()), *fit.findings]
     write_page(path, "regression", fit=fit, findings=findings, facts=facts_in_words(fit), head=head, rows=rows,
-               estimates=estimates, forests=forests, differences=differences, map=map_,
+               tests=tests_in_words(fit), estimates=estimates, forests=forests, differences=differences, map=map_,
                sentence=_test_in_words(differences),
                table=[] if differences is None else [
                    [str(name), str(int(line["sites"])), _dash(line["Q"], ".2f"), probability(line["p"]),

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from resolvent.arguments import checked
+from resolvent.comparisons.regression.hypotheses import constraints_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_rows
@@ -26,7 +27,7 @@ from resolvent.tables.text_formats import TextFormat
 @checked
 def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto", errors: Errors = "model",
             level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
-            exposure: str | None = None, reference: Mapping[str, Any] | None = None,
+            exposure: str | None = None, reference: Mapping[str, Any] | None = None, tests: Sequence[str] = (),
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
     """Fit a regression over sites, exactly as from the pooled rows, by sums that the sites send.
@@ -51,6 +52,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
+        tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
         missing: cells that stand for a missing value, such as ``['?', -999]``, beside empty ones and words such as NA;
             or column -> such a list. Predictions leave the same cells out.
         text: columns that are categories whatever their values look like, such as codes.
@@ -65,14 +67,15 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     """
     settings = RegressionSettings(
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
-        reference=None if reference is None else {name: str(base) for name, base in reference.items()})
+        reference=None if reference is None else {name: str(base) for name, base in reference.items()},
+        tests=tuple(tests) or None)
     cells = cell_rules(missing, text)
     return fit_rows(read_rows(data, settings, party=party, format=text_format, cells=cells), settings)
 
 
 def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
     """Fit a regression to rows that have been read."""
-    check_rows(rows.model)
+    check_rows(rows.model, settings)
     with jax.enable_x64(True):
         problem = rows.problem(l2=settings.l2)
         result = simulate(newton_of(rows.model, settings), problem, rounds=settings.rounds, evaluate_every=2,
@@ -81,12 +84,14 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
     return regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
 
 
-def check_rows(model: RegressionModel) -> None:
-    """Refuse a model that the rows cannot determine."""
+def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
+    """Refuse a model that the rows cannot determine, and hypotheses about coefficients that it does not have."""
     rows, parameters = sum(model.site_rows), len(model.names)
     if rows <= parameters:
         raise InputError(f"{rows} complete rows cannot determine {parameters} parameters: leave columns out, or join "
                          "levels")
+    for text in settings.tests or ():
+        constraints_of(text, model)
 
 
 def newton_of(model: RegressionModel, settings: RegressionSettings) -> FederatedNewton:
@@ -105,7 +110,8 @@ def regression_of(model: RegressionModel, settings: RegressionSettings, search: 
     """
     sums = jax.tree.map(lambda leaf: np.asarray(leaf) * sum(model.site_rows), means)
     return Regression(model, np.asarray(search.point), sums, int(search.evaluations), bool(search.has_converged),
-                      (settings.l1, settings.l2), settings.errors, settings.level, **further)
+                      (settings.l1, settings.l2), settings.errors, settings.level,
+                      tests=tuple(settings.tests or ()), **further)
 
 
 def _stop_when_converged(event: EvaluationEvent) -> None:

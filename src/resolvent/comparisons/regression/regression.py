@@ -1,14 +1,17 @@
 """A fitted regression as statisticians read it."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
 
 from resolvent.comparisons.regression.fit import Fit
 from resolvent.comparisons.regression.heterogeneity import Heterogeneity, heterogeneity
+from resolvent.comparisons.regression.hypotheses import HypothesisTest, tested, wald_test
 from resolvent.comparisons.regression.predictions import Predictor, Scale
 from resolvent.comparisons.regression.wording import summary
 
@@ -61,6 +64,31 @@ class Regression(Fit):
             >>> fit.predict(pd.DataFrame({"age": [50, 60], "ward": ["A", "B"]}))  # doctest: +SKIP
         """
         return self.predictor.predict(rows, scale)
+
+    def test(self, *hypotheses: str) -> HypothesisTest:
+        """Wald's test of hypotheses, all together: of a factor, of several terms, or of a contrast.
+
+        The statistic is chi-squared, or F where the table has t statistics. It follows from the covariance of the
+        estimates, of the kind ``errors``: nothing is fitted again, and no site sends anything.
+
+        Args:
+            hypotheses: each is a term of the formula, such as ``C(ward)`` (all its coefficients are zero), or an
+                equation such as ``ward[T.B] = ward[T.C]``, or ``age - 2*dose`` (is zero); commas separate several.
+
+        Raises:
+            InputError: a name is not known, a coefficient has no estimate, or the hypotheses depend on each other.
+
+        Example:
+            >>> fit.test("C(ward)", "age:sex").p  # doctest: +SKIP
+        """
+        return wald_test(self, hypotheses)
+
+    @override
+    def facts(self) -> Mapping[str, Any]:
+        tests = [{"hypothesis": text, "problem": test} if isinstance(test, str) else
+                 {name: None if value != value else value for name, value in asdict(test).items()}
+                 for text, test in tested(self).items()]
+        return {**super().facts(), **({"tests": tests} if tests else {})}
 
     def summary(self) -> str:
         """The fit as text."""

@@ -25,6 +25,7 @@ class RegressionSettings:
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
+        tests: hypotheses to test, such as ``[C(ward), "age = 0.05"]``; see ``Regression.test``.
         heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
         rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round, and ends after
             about 30.
@@ -42,6 +43,7 @@ class RegressionSettings:
     offset: str | None = None
     exposure: str | None = None
     reference: dict[str, str] | None = None
+    tests: tuple[str, ...] | None = None
     heterogeneity: bool = True
     rounds: int = 40
 
@@ -53,6 +55,9 @@ class RegressionSettings:
             value = getattr(self, name)
             if value not in get_args(kinds):
                 raise InputError(f"{name}={quote(value)} is not known{alternatives(value, get_args(kinds))}")
+
+        if self.tests and self.has_penalty:
+            raise InputError("tests: a fit with a penalty has no standard errors, and so no tests: leave l1 and l2 out")
 
     @property
     def added(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from resolvent.comparisons.regression.hypotheses import tested
 from resolvent.comparisons.text_tables import plain_table
 from resolvent.errors import count_of, quote
 
@@ -17,8 +18,8 @@ def summary(fit: "Fit") -> str:
     """The facts, the table of estimates and the findings."""
     head, rows = table_rows(fit)
     table = plain_table(head, rows, "text")
-    return "\n".join([fit.model.formula, "", *facts_in_words(fit), "", table, *([""] if fit.findings else []),
-                      *fit.findings])
+    blocks = [[fit.model.formula], facts_in_words(fit), [table], tests_in_words(fit), fit.findings]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def facts_in_words(fit: "Fit") -> list[str]:
@@ -35,6 +36,27 @@ def facts_in_words(fit: "Fit") -> list[str]:
     deviance = "" if model.family is None else f", deviance {fit.deviance:.2f}{dispersion}"
     sentences.append(f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}{deviance}. "
                      f"Standard errors {_ERRORS[fit.errors]}; intervals of {fit.level:.0%}.")
+    return sentences
+
+
+def tests_in_words(fit: "Fit") -> list[str]:
+    """A sentence for each hypothesis that is tested; for one combination of the coefficients with its estimate."""
+    sentences = []
+    for text, test in tested(fit).items():
+        if isinstance(test, str):
+            sentences.append(f"No test: {test}.")
+            continue
+        law = "chi-squared" if test.rest is None else "F"
+        freedom = str(test.freedom) if test.rest is None else f"{test.freedom} and {test.rest}"
+        unit = "degree" if freedom == "1" else "degrees"
+        sentence = (f"Wald test of {text}: {law} {test.statistic:.2f} with {freedom} {unit} of freedom, "
+                    f"p {probability(test.p)}")
+        if test.freedom == 1:
+            sentence += f"; estimate {number(test.estimate)}, interval {_interval(test.low, test.high)}"
+            if fit.effect is not None:
+                low, high = np.exp([test.low, test.high])
+                sentence += f"; {fit.effect} {number(np.exp(test.estimate))}, interval {_interval(low, high)}"
+        sentences.append(f"{sentence}.")
     return sentences
 
 

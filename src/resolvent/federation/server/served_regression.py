@@ -58,7 +58,7 @@ class ServedRegression(ServedPlan[FederatedRegression]):
             raise InputError(f"{', '.join(other)} has other columns of the design: install the same version of "
                              "formulaic at all sites")
         self.model = RegressionModel.of_agreement(self.plan.settings, first, self._agreement)
-        check_rows(self.model)
+        check_rows(self.model, self.plan.settings)
 
     @override
     def _run_methods(self) -> None:

@@ -1,0 +1,146 @@
+"""Tests of linear hypotheses about the coefficients: a factor, several terms together, or a contrast."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resolvent.comparisons.regression.fit import Fit
+from resolvent.comparisons.regression.formula import columns_of_terms, parse_formula
+from resolvent.comparisons.regression.model import RegressionModel
+from resolvent.errors import InputError, quote
+
+_SINGULAR = 1e-12  # eigenvalue of a correlation matrix, relative to the largest, that counts as zero
+_NUMBER = re.compile(r"(?<![\w.`])\d+(\.\d*)?(e[+-]?\d+)?(?![\w.])")
+_SHOWN = 12  # names in a message
+
+
+@dataclass(frozen=True)
+class HypothesisTest:
+    """The test that linear combinations of the coefficients have stated values, all together.
+
+    Attributes:
+        hypothesis: what was tested, as it was written.
+        statistic: F with ``freedom`` and ``rest`` degrees of freedom, or chi-squared with ``freedom``.
+        freedom: q, the number of combinations.
+        rest: degrees of freedom of the denominator; None: chi-squared.
+        estimate: the combination R beta, if it is one; otherwise NaN.
+        error: its standard error.
+        low: lower end of its interval.
+        high: upper end of its interval.
+    """
+
+    hypothesis: str
+    statistic: float
+    freedom: int
+    rest: int | None
+    p: float
+    estimate: float
+    error: float
+    low: float
+    high: float
+
+
+def wald_test(fit: Fit, hypotheses: Sequence[str]) -> HypothesisTest:
+    r"""Wald's test of hypotheses R beta = r, all together.
+
+    .. math:: W = (R\hat\beta - r)' (R \hat V R')^{-1} (R\hat\beta - r)
+
+    V is the covariance of the fit, of the kind ``fit.errors``. Where its statistics are z, W is chi-squared with q
+    degrees of freedom; where they are t with m degrees of freedom, W / q is F with q and m.
+
+    Args:
+        hypotheses: each is a term of the formula, such as ``C(ward)`` (all its coefficients are zero), or an equation
+            such as ``ward[T.B] = ward[T.C]``, or ``age - 2*dose`` (is zero); commas separate several.
+
+    Raises:
+        InputError: a name is not known, a coefficient has no estimate, or the hypotheses depend on each other.
+    """
+    from scipy import stats
+
+    text = ", ".join(hypotheses)
+    matrix, values = constraints_of(text, fit.model)
+    involved = np.any(matrix != 0, axis=0)
+    if unknown := [name for name, is_used, is_known in zip(fit.names, involved, fit.identification.is_identified,
+                                                           strict=True) if is_used and not is_known]:
+        raise InputError(f"{quote(text)} cannot be tested: there is no estimate of {', '.join(map(quote, unknown))}")
+    if any(fit.penalties):
+        raise InputError("a fit with a penalty has no standard errors, and so no tests: leave l1 and l2 out")
+    difference = matrix @ np.where(involved, fit.estimates, 0) - values
+    covariance = matrix @ fit.covariance @ matrix.T
+    scale = np.sqrt(np.diag(covariance))
+    spread = np.linalg.eigvalsh(covariance / np.outer(scale, scale)) if scale.all() else np.zeros(1)
+    if spread[0] <= _SINGULAR * spread[-1]:
+        few = (f", or are more than {len(fit.model.sites) - 1}, which is all that errors clustered by "
+               f"{len(fit.model.sites)} sites can tell" if fit.errors == "clustered" else "")
+        raise InputError(f"the hypotheses {quote(text)} depend on each other{few}: leave some out")
+    statistic, q = float(difference @ np.linalg.solve(covariance, difference)), len(values)
+    rest = fit.degrees_of_freedom_of_tests
+    p = stats.chi2.sf(statistic, q) if rest is None else stats.f.sf(statistic / q, q, rest)
+    law = stats.norm() if rest is None else stats.t(rest)
+    estimate, error = (float(difference[0] + values[0]), float(scale[0])) if q == 1 else (np.nan, np.nan)
+    half = float(law.ppf((1 + fit.level) / 2)) * error
+    return HypothesisTest(text, statistic if rest is None else statistic / q, q, rest, float(p), estimate, error,
+                          estimate - half, estimate + half)
+
+
+def tested(fit: Fit) -> dict[str, HypothesisTest | str]:
+    """Hypothesis -> its test, or why there is none, for those that the fit was asked to test."""
+    tests: dict[str, HypothesisTest | str] = {}
+    for text in fit.tests:
+        try:
+            tests[text] = wald_test(fit, [text])
+        except InputError as error:
+            tests[text] = str(error)
+    return tests
+
+
+def constraints_of(text: str, model: RegressionModel) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """R, [q, P], and r, [q], of hypotheses that commas separate."""
+    from formulaic.errors import FormulaicError
+    from formulaic.utils.constraints import LinearConstraints
+
+    p, terms = len(model.names), _terms(model)
+    known = [*model.names, *(name for name in terms if name not in model.names)]
+    pattern = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+    # A name becomes its number in backticks: names such as ward[T.a, b] have signs that mean something in an equation.
+    numbered = re.sub(rf"`?(?<![\w.])({pattern})(?![\w.\[])`?", lambda m: f"`n{known.index(m[1])}`", text)
+    rows, values = [], []
+    for part in numbered.split(","):
+        alone = re.fullmatch(r"\s*`n(\d+)`\s*", part)
+        if alone and known[int(alone[1])] in terms:
+            columns = terms[known[int(alone[1])]]
+            rows.append(np.eye(p)[columns])
+            values.append(np.zeros(len(columns)))
+            continue
+        part = _NUMBER.sub(lambda m: np.format_float_positional(float(m[0])), part)  # formulaic reads no 1e-3
+        wrong = re.search(r"\*\*|=.*=|\w+|[^\s+\-*/=()]", _NUMBER.sub(" ", re.sub(r"`n\d+`", " ", part)))
+        of_terms = [name for name in map(int, re.findall(r"`n(\d+)`", part)) if name >= p]
+        if wrong or of_terms or "`" not in part:
+            reason = (f"has {quote(wrong[0])}" if wrong else f"has the term {quote(known[of_terms[0]])} in an equation"
+                      if of_terms else "names no coefficient")
+            shown = ", ".join(known[:_SHOWN]) + ", ..." * (len(known) > _SHOWN)
+            raise InputError(f"the hypothesis {quote(text)} {reason}. A hypothesis is a term of the formula or an "
+                             f"equation of coefficients, such as {quote(f'{model.names[-1]} = 0')}; the names are "
+                             f"{shown}")
+        try:
+            parsed = LinearConstraints.from_spec(part, variable_names=[f"n{j}" for j in range(p)])
+        except (FormulaicError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+            raise InputError(f"the hypothesis {quote(text)} cannot be read: write such as "
+                             f"{quote(f'{model.names[-1]} = 0')}") from error
+        rows.append(np.asarray(parsed.constraint_matrix, np.float64))
+        values.append(np.asarray(parsed.constraint_values, np.float64))
+    return np.concatenate(rows), np.concatenate(values)
+
+
+def _terms(model: RegressionModel) -> dict[str, list[int]]:
+    """Term -> the positions of its coefficients in ``names``, of each class; a category also without its C()."""
+    terms, d = dict[str, list[int]](), len(model.columns)
+    predictors = 1 if model.family is None else model.family.predictors
+    for term, columns in columns_of_terms(parse_formula(model.formula), model.levels).items():
+        if term != "1":
+            positions = [model.columns.index(name) + d * block for block in range(predictors) for name in columns]
+            terms |= dict.fromkeys((term, re.sub(r"^C\((.*)\)$", r"\1", term).strip("`")), positions)
+    return terms
