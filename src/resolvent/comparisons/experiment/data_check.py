@@ -195,7 +195,7 @@ def _check_regression(file: RegressionFile) -> DataCheck:
     try:
         model = file.read_rows().model
         is_number = not model.classes
-        check_rows(model)
+        check_rows(model, file.settings)
     except InputError as error:
         refusal = str(error)
     checked = _check_table_file(file.table, replace(file.options, task="regression" if is_number else "auto"))
