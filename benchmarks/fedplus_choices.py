@@ -25,7 +25,8 @@ import jax.numpy as jnp
 
 import resolvent as rv
 from records import as_json
-from resolvent.algorithms.algorithm import Method, Phase, local_work
+from resolvent.algorithms.algorithm import Phase
+from resolvent.algorithms.method import Method, local_work
 from resolvent.algorithms.methods.fedplus import ProxAnchor
 from resolvent.math.tree import Vector
 from resolvent.problem.subproblem import Subproblem

@@ -28,7 +28,7 @@ import numpy as np
 
 import resolvent as rv
 from records import as_json
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 
 LAYERS, WIDTH, HEADS, LENGTH, LETTERS, PARTIES = 6, 384, 6, 16, 64, 20
 ATTENTION = tuple(f"layer {i}.attention.{name}" for i in range(LAYERS) for name in ("query", "key", "value", "out"))
@@ -87,7 +87,7 @@ def run(name: str) -> dict[str, float]:
         began = time.process_time()
         result = rv.simulate(algorithm, model, data, rounds=rounds, evaluate_every=rounds, progress=False)
         spent[rounds] = time.process_time() - began
-    traced = describe_on(algorithm, result.problem, parties=PARTIES)
+    traced = describe(algorithm, result.problem, parties=PARTIES)
     sizes = [sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
              for tree in (traced.messages, traced.replies, traced.party)]
     return {"parameters": sum(leaf.size for leaf in jax.tree.leaves(traced.model)),

@@ -7,22 +7,11 @@ several phases ``Phase``. A combinator: ``Combinator`` and ``CombinatorState``. 
 """
 
 from resolvent.algorithms.aggregators.aggregator import Aggregator
-from resolvent.algorithms.algorithm import (
-    Algorithm,
-    Iterate,
-    Method,
-    OnePhaseMethod,
-    Part,
-    PartyPart,
-    Phase,
-    Replies,
-    SharedModelMethod,
-    info_of_all,
-    local_work,
-)
+from resolvent.algorithms.algorithm import Algorithm, Iterate, Part, PartyPart, Phase, Replies
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import Method, OnePhaseMethod, SharedModelMethod, info_of_all, local_work
 from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
 from resolvent.algorithms.round import Private
 from resolvent.math import tree

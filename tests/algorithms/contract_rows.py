@@ -12,8 +12,8 @@ import jax
 
 import resolvent as rv
 from own_algorithms import OWN
-from resolvent.algorithms.algorithm import Method
 from resolvent.algorithms.combinators.combinator import Combinator
+from resolvent.algorithms.method import Method
 from resolvent.problem.solvers.optimizers import TracedOptimizer
 from resolvent.testing import example_solver
 

@@ -12,7 +12,7 @@ from helpers import classification, equal, quadratic, trajectory
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.math import tree
 from resolvent.problem.maps import Mixture, through
@@ -49,7 +49,7 @@ def models_of(algorithm, problem, state):
 
 
 def bytes_of(algorithm, problem):
-    return message_bytes(describe_on(algorithm, problem))
+    return message_bytes(describe(algorithm, problem))
 
 
 # Model interpolation.

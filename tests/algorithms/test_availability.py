@@ -11,7 +11,7 @@ import nightly
 import resolvent as rv
 from federation.parts import SEED, Federation, quadratic
 from resolvent.algorithms import keys
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.algorithms.participation.draws import draw_cohort, first_state
 from resolvent.federation.server.membership import check_change_of_members
 from resolvent.federation.server.record_metrics import recorded_participation
@@ -218,7 +218,7 @@ def test_a_network_replays_the_chain(tmp_path):
 
 def test_members_of_a_network_cannot_change_with_a_state():
     algorithm = rv.fedavg(rv.solvers.GD(0.1))
-    description = describe_on(algorithm, quadratic(double=False))
+    description = describe(algorithm, quadratic(double=False))
     check_change_of_members(algorithm, description, rv.participation.Uniform(2), 5)
     with pytest.raises(rv.InputError, match="UniformAvailable, whose cohorts depend on those of earlier rounds"):
         check_change_of_members(algorithm, description, rv.participation.UniformAvailable(2, MARKOV), 5)

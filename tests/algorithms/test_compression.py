@@ -11,7 +11,7 @@ from helpers import SEED, classification, equal, limit, quadratic, trajectory
 import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.problem.solvers.batches import Shuffled
 from resolvent.simulator.record.systems import message_bytes
@@ -164,7 +164,7 @@ def test_bytes_of_compressed_messages():
     problem = classification()  # 12 parameters in float64
     algorithm = rv.ef21_bc(GD, codec=rv.codecs.TopK(k=1), message_codec=rv.codecs.TopK(k=2))
     down, up = 2 * (64 + 4) // 8, -(-(64 + 4) // 8)
-    assert message_bytes(describe_on(algorithm, problem)) == (down, up)
+    assert message_bytes(describe(algorithm, problem)) == (down, up)
 
 
 @pytest.mark.parametrize(("build", "message"), [

@@ -10,7 +10,7 @@ from helpers import equal, personal_models, quadratic, trajectory
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.testing import example_solver
 
@@ -330,9 +330,9 @@ def test_a_model_without_features_says_how_to_have_them():
 
 
 def test_reads_of_samples_outside_of_gradients_are_described():
-    assert "the class counts" in describe_on(rv.fedlc(example_solver()), network()).reads
-    assert "sums over the samples" in describe_on(rv.fedproto(SGD, classes=3, features=4), network()).reads
-    assert describe_on(rv.moon(SGD), network()).reads == ("a minibatch gradient",)
+    assert "the class counts" in describe(rv.fedlc(example_solver()), network()).reads
+    assert "sums over the samples" in describe(rv.fedproto(SGD, classes=3, features=4), network()).reads
+    assert describe(rv.moon(SGD), network()).reads == ("a minibatch gradient",)
 
 
 @pytest.mark.nightly

@@ -10,7 +10,7 @@ from helpers import classification, equal, limit, quadratic, trajectory
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.gradient import DistributedGradient
 from resolvent.algorithms.methods.own_optimum import curvature
 from resolvent.simulator.engine.evaluate import personal_models
@@ -290,9 +290,9 @@ def test_bytes_of_compressed_replies():
     for inner, down, up in ((rv.fedavg(SOLVER), 96, 18), (rv.scaffold(SOLVER), 192, 36),
                             (rv.feddane(SOLVER), 288, 36), (rv.local(SOLVER), 0, 0)):
         algorithm = rv.combinators.Compressed(inner, codec, 0.5)
-        assert message_bytes(describe_on(algorithm, problem)) == (down, up)
+        assert message_bytes(describe(algorithm, problem)) == (down, up)
     fedmix = rv.diana(SOLVER, codec=rv.codecs.RandK(k=2), alpha=0.5, repeats=1)
-    assert message_bytes(describe_on(fedmix, problem)) == (96 + 8, 2 * 8 + 4)
+    assert message_bytes(describe(fedmix, problem)) == (96 + 8, 2 * 8 + 4)
 
 
 def test_shifts_need_a_server_that_only_needs_means():

@@ -11,8 +11,8 @@ from helpers import classification, trajectory
 import nightly
 import resolvent as rv
 from resolvent import testing
-from resolvent.algorithms.algorithm import local_work
 from resolvent.algorithms.combinators.combinator import Combinator
+from resolvent.algorithms.method import local_work
 
 DPSGD = rv.solvers.DPSGD
 

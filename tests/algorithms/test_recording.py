@@ -9,7 +9,7 @@ import pytest
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.algorithm import SharedModelMethod, local_work
+from resolvent.algorithms.method import SharedModelMethod, local_work
 from resolvent.problem.oracle import recording
 from resolvent.simulator.engine.rounds import record_rounds
 

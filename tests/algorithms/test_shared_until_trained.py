@@ -8,7 +8,7 @@ from helpers import SEED, equal, personal_models, quadratic, trajectory
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.testing.python_loop import draw_cohort
 
 KEEP, DROP = (rv.participation.Stragglers(rv.participation.Uniform(2), share=0.5, work=work)
@@ -48,5 +48,5 @@ def test_other_algorithms_keep_their_models_and_cost(inner):
     models = [a.personal_model(a.init_party(w0 + 1, oracle, key), a.model_message(a.init(w0, shares), k), oracle)
               for a in (inner, until_trained)]
     np.testing.assert_array_equal(*models)
-    one_evaluation = [describe_on(a, problem).uses_shared_model for a in (inner, until_trained)]
+    one_evaluation = [describe(a, problem).uses_shared_model for a in (inner, until_trained)]
     assert one_evaluation[0] == one_evaluation[1]

@@ -9,7 +9,7 @@ import pytest
 from helpers import classification, equal, limit, personal_models, quadratic, trajectory
 
 import resolvent as rv
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.problem.maps import Ascent
 from resolvent.simulator.record.systems import message_bytes
 
@@ -109,7 +109,7 @@ def test_fedrep_finds_the_representation_that_parties_share():
 
 def test_personal_leaves_are_not_sent():
     problem, algorithm = classification(), PersonalLayers(rv.fedavg(GD), ["bias"])  # 9 weights and 3 biases, float64
-    assert message_bytes(describe_on(algorithm, problem)) == (72, 72)
+    assert message_bytes(describe(algorithm, problem)) == (72, 72)
 
 
 @pytest.mark.when_changed

@@ -19,7 +19,7 @@ import resolvent as rv
 import resolvent.federation
 from federation.mutations import mutated, resealed
 from federation.parts import Federation, quadratic
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules, exchange
@@ -213,7 +213,7 @@ def test_mutated_messages_reach_neither_a_party_nor_the_server(seed, count, undi
     """
     random, site = np.random.default_rng(seed), OneReply({"site 1": None})
     (start, _), (_, _), (work, reply), *_ = undisturbed[1]
-    shapes = describe_on(ALGORITHM, quadratic(3)).replies[0]
+    shapes = describe(ALGORITHM, quadratic(3)).replies[0]
     read = partial(read_reply, like=shapes)
     site.reply = reply
     whole = exchange(site, {"site 1": work}, read, RoundRules(retries=0)).values["site 1"]

@@ -12,7 +12,8 @@ import resolvent as rv
 from algorithms.compositions import sample
 from algorithms.contract_rows import ALL_ROWS
 from federation.parts import ROUNDS, SEED, Federation, check_trajectory, classification, quadratic
-from resolvent.algorithms.algorithm import Phase, SharedModelMethod, local_work
+from resolvent.algorithms.algorithm import Phase
+from resolvent.algorithms.method import SharedModelMethod, local_work
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.protocol.wire import decode
 from resolvent.math import tree

@@ -11,7 +11,7 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import local_solvers
+from resolvent.algorithms.method import local_solvers
 from resolvent.federation.protocol.limits import Asked, Limits, reasons_to_refuse, rows_of_update
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.site.own_batches import OwnBatches, with_own_batches

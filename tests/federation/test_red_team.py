@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms.algorithm import local_solvers
+from resolvent.algorithms.method import local_solvers
 from resolvent.cli import site as commands
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import read_data, write_yaml

@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import resolvent as rv
-from resolvent.algorithms.algorithm import Method, Phase, local_work
+from resolvent.algorithms.algorithm import Phase
+from resolvent.algorithms.method import Method, local_work
 from resolvent.math import tree
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem

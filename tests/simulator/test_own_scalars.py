@@ -8,7 +8,7 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.algorithms.participation.draws import draw_cohort
 from resolvent.simulator.record.plots import learning_curves, new_figure
 
@@ -97,7 +97,7 @@ def test_resumed_runs_have_the_numbers(tmp_path):
 
 
 def test_the_description_has_the_numbers_of_all_phases():
-    assert describe_on(rv.feddane(SOLVER), problem()).info == ("steps",)
-    assert describe_on(Reporting(rv.fedavg(SOLVER)), problem()).info == ("steps", "first", "is_right", "loss")
+    assert describe(rv.feddane(SOLVER), problem()).info == ("steps",)
+    assert describe(Reporting(rv.fedavg(SOLVER)), problem()).info == ("steps", "first", "is_right", "loss")
     with jax.enable_x64(False):
-        assert "omega" in describe_on(rv.fedau(SOLVER), problem()).info
+        assert "omega" in describe(rv.fedau(SOLVER), problem()).info

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.simulator.record.systems import message_bytes
 
 DATA = rv.datasets.synthetic(parties=5, samples=12, features=3)
@@ -21,7 +21,7 @@ def test_round_lasts_as_long_as_its_slowest_party():
     algorithm = rv.fedprox(rv.SGD(0.01, batch_size=4, epochs=3), mu=0.1)
     result = run(algorithm, diagnostics=("steps",))
     speed, rate = CLOCK.parties(range(5))
-    down, up = message_bytes(describe_on(algorithm, result.problem))
+    down, up = message_bytes(describe(algorithm, result.problem))
     steps = result.metrics.query("metric == 'steps'")
     expected = [max(0.01 + (down + up) / rate[int(r.party)] + r.value / speed[int(r.party)] for r in rows.itertuples())
               for _, rows in steps.groupby("round")]

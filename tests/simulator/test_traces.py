@@ -10,9 +10,9 @@ import optax
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms.algorithm import SharedModelMethod, local_work
 from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.description import describe
+from resolvent.algorithms.method import SharedModelMethod, local_work
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 
 LIBRARY = Path(rv.__file__).parent

@@ -8,7 +8,7 @@ import pytest
 
 import resolvent as rv
 from resolvent import testing
-from resolvent.algorithms.algorithm import SharedModelMethod, local_work
+from resolvent.algorithms.method import SharedModelMethod, local_work
 from resolvent.math import tree
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem

@@ -28,7 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
-from resolvent.algorithms.algorithm import Algorithm, Message, Reply, update_origin
+from resolvent.algorithms.algorithm import Algorithm, Message, Reply
+from resolvent.algorithms.method import update_origin
 from resolvent.math import tree
 from resolvent.math.codecs import Wire
 

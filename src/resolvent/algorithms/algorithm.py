@@ -1,186 +1,219 @@
-"""Algorithms: their base classes, the local work that most of them share, and the origin of updates."""
+"""The types of an exchange between server and parties, and the one class of an algorithm.
+
+A round is one or more phases, and a phase is three pure functions: what the server sends to party k, what the party
+computes and keeps, and what the server does with the replies. An algorithm never changes: state goes in and comes out.
+Nothing in this file knows about simulation or networks.
+"""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
-from typing_extensions import override
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from resolvent.algorithms.exchange import (
-    DEFAULT_NORM_MULTIPLE,
-    AlgorithmFunctions,
-    Info,
-    Iterate,
-    Message,
-    Part,
-    PartyPart,
-    PartyState,
-    Phase,
-    Replies,
-    Reply,
-    ServerState,
-)
-from resolvent.errors import InputError, shorten
-from resolvent.math import tree
+from resolvent.algorithms.cohort import StragglerPolicy
+from resolvent.arguments import CheckedArguments
+from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
-from resolvent.problem.oracle import Oracle, PartyMemory
-from resolvent.problem.solvers import LocalSolver
-from resolvent.problem.subproblem import Subproblem
+from resolvent.problem.oracle import Oracle
 
-__all__ = ["DEFAULT_NORM_MULTIPLE", "Algorithm", "Info", "Iterate", "Message", "Method", "OnePhaseMethod", "Part",
-           "PartyPart", "PartyState", "Phase", "Replies", "Reply", "ServerState", "SharedModelMethod",
-           "algorithm_of_round", "inexactness_if_recorded", "info_of_all", "local_solvers", "local_work",
-           "memory_before", "update_origin"]
-
+DEFAULT_NORM_MULTIPLE = 10_000.0
 _MAX_REPR = 300  # characters
 
+ServerState: TypeAlias = Any
+PartyState: TypeAlias = Any
+Message: TypeAlias = Any
+Reply: TypeAlias = Any
+Info = dict[str, Any]
 
-class Algorithm(AlgorithmFunctions):
-    """A federated algorithm: a frozen pytree whose numbers are leaves and whose structure is static."""
+
+class Replies(eqx.Module):
+    """The replies that the server has at the end of a phase.
+
+    Attributes:
+        payload: leaves [C, ...]: the replies of the cohort; rows that did not arrive are zero.
+        weight: [C] aggregation weights; zero for rows that did not arrive. They need not sum to one.
+        index: [C] party ids.
+        alive: [C] whether the reply arrived in time and counts.
+        shares: [C] lambda_k, which sum to one over all N; zero for rows that did not arrive. They keep sums that the
+            server stores, such as Scaffold's c = sum_k lambda_k c_k, exact under any sampling.
+
+    Example:
+        >>> models, shares = jnp.array([[0.0], [4.0]]), jnp.array([0.25, 0.75])
+        >>> replies = rv.Replies(models, weight=shares, index=jnp.arange(2), alive=jnp.ones(2, bool), shares=shares)
+        >>> replies.mean().tolist()
+        [3.0]
+    """
+
+    payload: Reply
+    weight: Float[Array, " C"]
+    index: Int[Array, " C"]
+    alive: Bool[Array, " C"]
+    shares: Float[Array, " C"]
+
+    def column(self, like: Array) -> Bool[Array, "C ..."]:
+        """``alive``, reshaped to broadcast against rows [C, ...]."""
+        return tree.column(self.alive, like)
+
+    def mean(self, x: PyTree[Any] | None = None) -> PyTree[Any]:
+        """Weighted mean of ``x`` (leaves [C, ...]; default: the payload) over the replies that arrived."""
+        return centres.mean(self.payload if x is None else x, self.weight)
+
+    def total(self, x: PyTree[Any]) -> PyTree[Any]:
+        """Sum of lambda_k x_k over the replies that arrived: their part of a mean over all N."""
+        def of_leaf(leaf: Array) -> Array:
+            return jnp.tensordot(self.shares, leaf, axes=1, precision="highest").astype(leaf.dtype)
+        return jax.tree.map(of_leaf, x)
+
+    def write(self, rows: PyTree[Any], stored: PyTree[Any]) -> PyTree[Any]:
+        """What the server stores of all parties, leaves [N, ...], with new rows for the replies that arrived."""
+        new = tree.where(self.alive, rows, tree.rows(stored, self.index))
+        return jax.tree.map(lambda leaf, row: leaf.at[self.index].set(row), stored, new)
+
+
+class Phase(NamedTuple):
+    """One exchange: message -> party -> server.
+
+    Attributes:
+        message: (server state, k) -> the message to party k.
+        party: (party state, message, oracle, key, effort) -> (party state, reply, info). Under info, ``model`` is the
+            party's model at the end of its local work; scalars can be recorded per party and round. The compiler
+            removes what is not recorded, and ``inexactness`` is missing then. ``memory`` is what local work hands on.
+        server: (server state, replies, key) -> (server state, info).
+        origin: message -> the model of which the reply is an update: norms, attacks, clipping and momentum are of the
+            reply minus this model. None if the reply is no model, but an update or another number itself.
+
+    Example:
+        >>> phase = rv.Phase(message=lambda state, k: state.model, party=train, server=average)  # doctest: +SKIP
+    """
+
+    message: Callable[[ServerState, Int[Array, ""]], Message]
+    party: Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
+    server: Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
+    origin: Callable[[Message], Vector] | None = None
+
+
+class Part(NamedTuple):
+    """How to read and replace a part of the server's state.
+
+    Attributes:
+        read: server state -> the part.
+        replace: (server state, part) -> the same state with another part.
+    """
+
+    read: Callable[[ServerState], Vector] = lambda state: state
+    replace: Callable[[ServerState, Vector], ServerState] = lambda state, part: part
+
+
+class PartyPart(NamedTuple):
+    """How to read and replace a party's part of the iterate, of an algorithm of one phase.
+
+    Attributes:
+        read: (party state, message or closing message) -> the party's part.
+        work: (part, party state, message, oracle, key, effort) -> the party's work from that part.
+        closing_message: server state after the server's step -> what a party needs to know its next part.
+    """
+
+    read: Callable[[PartyState, Message], Vector]
+    work: Callable[[Vector, PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
+    closing_message: Callable[[ServerState], Message]
+
+
+class Iterate(NamedTuple):
+    """The point that a round maps to the next one: what accelerators and server optimizers read and replace.
+
+    Attributes:
+        server: the server's part of the point; None if it has none.
+        is_whole: whether the server's part is the whole point; otherwise the parties hold parts of it.
+        by_party: whether the leaves of the server's part are [N, ...], one part for each party.
+        party: the part that a party holds; None if it holds none, or a combinator has changed the parties' states.
+        mean: P_H(z) of a splitting scheme, from which the next u_k follow; None for other algorithms.
+    """
+
+    server: Part | None = Part()
+    is_whole: bool = True
+    by_party: bool = False
+    party: PartyPart | None = None
+    mean: Part | None = None
+
+
+class Algorithm(CheckedArguments, eqx.Module):
+    """A federated algorithm: a frozen pytree whose numbers are leaves and whose structure is static.
+
+    A round calls its functions, and a trace describes them. ``Method`` and ``Combinator`` are the bases to begin with.
+    """
 
     def __repr__(self) -> str:
         """Its parts and settings on one line; arrays by their shapes."""
         text = " ".join(eqx.tree_pformat(self, width=10**6, short_arrays=True).split())
         return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}..."
 
-    def _repr_html_(self) -> str:
-        from resolvent.algorithms.traits import overview_html
+    @property
+    @abstractmethod
+    def replies_models(self) -> bool:
+        """Whether each reply of the last phase is the party's model, as opposed to a gradient or a difference."""
 
-        return overview_html(self)
+    @property
+    @abstractmethod
+    def needs_individual_replies(self) -> bool:
+        """Whether the server needs each reply, and not only ``Replies.mean`` and ``Replies.total``."""
 
+    @property
+    def straggler_policy(self) -> StragglerPolicy | None:
+        """Whether the partial work of stragglers is kept or dropped, in any run; None: as the run says."""
+        return None
 
-class Method(Algorithm):
-    """An algorithm that is not a combinator around another one. By default a party stores nothing between rounds."""
+    @property
+    @abstractmethod
+    def steps_without_replies(self) -> bool:
+        """Whether the server makes its step also in a phase in which no reply counts, such as to release noise."""
 
-    steps_without_replies: ClassVar[bool] = False
+    @property
+    def norm_multiple(self) -> float | None:
+        """A reply whose update is longer than this multiple of the median does not count (``admission``); None: any."""
+        return DEFAULT_NORM_MULTIPLE
 
-    @override
+    @property
+    def works_without_held_out(self) -> bool:
+        """Whether an algorithm that chooses by held-out samples also works if no party has any."""
+        return False
+
+    @property
+    def iterate(self) -> Iterate | None:
+        """The point that a round maps to the next one; None if the algorithm has none."""
+        return None
+
+    def check(self, parties: int) -> None:
+        """Refuse settings that do not fit the number of parties; by default all settings fit.
+
+        Raises:
+            InputError: naming the setting.
+        """
+
+    @abstractmethod
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> ServerState:
+        """The server's first state, from the first model and the lambda_k of all N parties, which sum to one."""
+
+    @abstractmethod
     def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return ()
-
-
-class OnePhaseMethod(Method):
-    """A method of one phase, of which a subclass defines the three functions, see ``Phase``."""
-
-    def message(self, state: ServerState, k: Int[Array, ""]) -> Message:
-        """The message to party k; by default the server's state."""
-        return state
-
-    def origin(self, message: Message) -> Vector:
-        """The model of which a reply is an update, see ``Phase``; by default the message, if ``replies_models``."""
-        return message
-
-    @abstractmethod
-    def party(self, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
-        """A party's work: its next state, its reply, and what a run can record."""
-
-    @abstractmethod
-    def server(self, state: ServerState, replies: Replies, key: Array) -> tuple[ServerState, Info]:
-        """The server's next state, and what a run can record."""
+        """A party's first state, before its first round; an empty tuple if it stores nothing."""
 
     @property
-    @override
+    @abstractmethod
     def phases(self) -> tuple[Phase, ...]:
-        return (Phase(self.message, self.party, self.server, self.origin if self.replies_models else None),)
+        """The phases of a round, in order."""
 
+    def model_message(self, state: ServerState, k: Int[Array, ""]) -> Message:
+        """The message to party k when it wants its personal model; by default that of the first phase."""
+        return self.phases[0].message(state, k)
 
-class SharedModelMethod(OnePhaseMethod):
-    """A method of one phase whose server state is one model, which it sends unchanged and replaces.
+    @abstractmethod
+    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
+        """The model that a party uses, from its state and the ``model_message``."""
 
-    A subclass defines ``party`` and ``server``, and ``init_party`` and ``personal_model`` if parties keep a state.
-    """
-
-    @override
-    def init(self, w0: Vector, shares: Float[Array, " N"]) -> Vector:
-        return w0
-
-    @override
-    def personal_model(self, state: PartyState, message: Vector, oracle: Oracle) -> Vector:
-        return message
-
-    @override
-    def server_model(self, state: Vector) -> Vector:
-        return state
-
-    @property
-    @override
-    def iterate(self) -> Iterate:
-        return Iterate()
-
-
-def local_work(solver: LocalSolver, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
-               name: str = "") -> tuple[Vector, Info]:
-    """Solve a subproblem; the info has ``model``, ``steps`` and ``memory``, and ``inexactness`` if it is recorded.
-
-    The work begins with the memory of its name in ``Oracle.memory``. A party that works several times in a phase gives
-    each work a name of its own, and returns ``info_of_all`` of their infos.
-    """
-    recording, memory = subproblem.oracle.recording, memory_before(solver, subproblem, start, name)
-    if recording is not None and recording.on_work is not None:
-        recording.on_work(name)
-        return start, {"model": start, "steps": jnp.zeros((), tree.dtype(start)), "memory": {name: memory}}
-    w, steps, after = solver(subproblem, start, key, effort, memory)
-    return w, {"model": w, "steps": steps.astype(tree.dtype(w)), **inexactness_if_recorded(subproblem, w, start),
-               "memory": {name: after}}
-
-
-def memory_before(solver: LocalSolver, subproblem: Subproblem, start: Vector, name: str = "") -> PartyMemory:
-    """The memory with which local work of this name begins: the last one, or before the first work a new one."""
-    oracle = subproblem.oracle
-    return oracle.memory.get(name) or PartyMemory(oracle.init_memory(start), solver.init_memory(start))
-
-
-def info_of_all(*infos: Info) -> Info:
-    """The last of several infos, with the memories of all."""
-    return infos[-1] | {"memory": {name: memory for info in infos for name, memory in info.get("memory", {}).items()}}
-
-
-def inexactness_if_recorded(subproblem: Subproblem, w: Vector, start: Vector) -> Info:
-    """``inexactness`` if the oracle records this name, otherwise nothing.
-
-    Inexactness is gamma = |grad h(w)| / |grad h(start)|. Source: FedProx, Definition 2. Its two gradients over all
-    samples take most of the time in which local work is traced.
-    """
-    recording = subproblem.oracle.recording
-    is_recorded = recording is not None and "inexactness" in recording.names
-    return {"inexactness": subproblem.inexactness(w, start)} if is_recorded else {}
-
-
-def algorithm_of_round(algorithm: Algorithm, t: Int[Array, ""]) -> Algorithm:
-    """The algorithm with the learning rates that the schedules of its local solvers have in round t."""
-    solvers = local_solvers(algorithm)
-    if all(solver.at(t) is solver for solver in solvers):
-        return algorithm
-    of_round: Algorithm = tree.map_parts(lambda solver: solver.at(t), algorithm, LocalSolver)
-    return of_round
-
-
-def local_solvers(algorithm: Algorithm) -> list[LocalSolver]:
-    """All local solvers of an algorithm and of those inside it."""
-    return tree.parts(algorithm, LocalSolver)
-
-
-def update_origin(algorithm: Algorithm, message: Message, reply: PyTree[Any], phase: int) -> Vector:
-    """The model in the message of which the reply is an update (``Phase.origin``), or zero if the reply is no model.
-
-    Raises:
-        InputError: the origin does not have the structure and the shapes of the reply.
-    """
-    of_phase = algorithm.phases[phase].origin
-    if of_phase is None:
-        return jax.tree.map(jnp.zeros_like, reply)
-    origin = of_phase(message)
-    same = jax.tree.structure(origin) == jax.tree.structure(reply)  # type: ignore[operator]
-    if not same or _shapes(origin) != _shapes(reply):
-        raise InputError(f"{type(algorithm).__name__}: replies_models is True, and the origin of an update, "
-                         f"{shorten(_shapes(origin))}, does not have the shapes of a reply, {shorten(_shapes(reply))}: "
-                         "define origin(...), which returns the model in the message, such as `message.model`")
-    return origin
-
-
-def _shapes(x: PyTree[Any]) -> dict[str, list[int]]:
-    return {name: list(jnp.shape(leaf)) for name, leaf in tree.named_leaves(x)}
+    @abstractmethod
+    def server_model(self, state: ServerState) -> Vector | None:
+        """The shared model, or None if the algorithm has none."""

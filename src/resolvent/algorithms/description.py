@@ -6,6 +6,7 @@ it: for one algorithm and one model it is made once in a process, whatever its n
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.exchange import AlgorithmFunctions, Message, PartyState, Reply, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply, ServerState
 from resolvent.algorithms.keys import key_shape, root_key
 from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, party_work
 from resolvent.math import tree
@@ -89,55 +90,42 @@ class Description:
         return _HELD_OUT in self.reads
 
 
-def describe_on(algorithm: AlgorithmFunctions, source: Problem | Callable[[Array], Vector], *, parties: int = 1,
-                oracle: Callable[[], Oracle] | None = None) -> Description:
-    """The description of an algorithm on a problem; see ``describe``.
-
-    The source is the problem; or a model's ``init``, random key -> first model, if the oracles have only samples.
-    """
-    if not isinstance(source, Problem):
-        return describe(algorithm, shapes_of(source, key_shape()), parties=parties, oracle=oracle)
-    model, k = shapes_of(source.init, key_shape()), jax.eval_shape(lambda: jnp.array(0))
-    oracle_of_party: Oracle = shapes_of(shapes_of(source.at, k).oracle, k)
-    return describe(algorithm, model, parties=parties, memory=shapes_of(oracle_of_party.init_memory, model),
-                    oracle=lambda: oracle_of_party)
-
-
-def describe(algorithm: AlgorithmFunctions, model: Vector, *, parties: int = 1, memory: PyTree[Any] = (),
+def describe(algorithm: Algorithm, source: Problem | Vector, *, parties: int = 1,
              oracle: Callable[[], Oracle] | None = None) -> Description:
-    """The description of an algorithm for a model.
+    """The description of an algorithm on a problem, or for a model of which there are only the shapes.
 
     Args:
+        source: the problem, or a model or its shapes.
         parties: number of parties, on which the shapes of the server's state can depend.
-        memory: the shapes of the memory of a party's oracle before the first round.
         oracle: the shapes of a party's oracle, for an algorithm that asks for something that ``ShapeOracle`` does not
-            have; its reads of samples are not described.
+            have; its reads of samples are not described. A problem has its own.
 
     Raises:
         TypeError: the algorithm asks its oracle for something that it does not have.
         AttributeError: the same.
         InputError: see ``phase_results``.
     """
+    memory: PyTree[Any] = ()
+    if isinstance(source, Problem):
+        problem, k = source, jax.eval_shape(lambda: jnp.array(0))
+        source, of_party = shapes_of(problem.init, key_shape()), shapes_of(shapes_of(problem.at, k).oracle, k)
+        memory, oracle = shapes_of(of_party.init_memory, source), lambda: of_party
     shares = jax.ShapeDtypeStruct((parties,), jnp.result_type(float))  # type: ignore[no-untyped-call]
+    shapes_for: Callable[..., _Static] = partial(_trace.eval_shape, algorithm, source, shares, memory)
     try:
-        return _described(algorithm, model, shares, memory, None)
+        return shapes_for(None).description
     except (TypeError, AttributeError):
         if oracle is None:
             raise
-    return _described(algorithm, model, shares, memory, oracle())  # raises the error again if it is another mistake
+    return shapes_for(oracle()).description  # raises the error again if it is another mistake
 
 
 class _Static(eqx.Module):
     description: Description = eqx.field(static=True)
 
 
-def _described(*inputs: Any) -> Description:
-    static: _Static = _trace.eval_shape(*inputs)  # type: ignore[no-untyped-call]
-    return static.description
-
-
 @jax.jit
-def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"], memory: PyTree[Any],
+def _trace(algorithm: Algorithm, w0: Vector, shares: Float[Array, " N"], memory: PyTree[Any],
            oracle: Oracle | None) -> _Static:
     """Party 0 in a round. Each function is traced as a program of its own, from shapes: nothing is computed here."""
     needs_individual, count = algorithm.needs_individual_replies, len(checked_phases(algorithm))
@@ -148,10 +136,10 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
     facts: dict[str, bool] = {}
     numbers: dict[str, None] = {}
 
-    def first_state(algorithm: AlgorithmFunctions, key: Array, w0: Vector, oracle: Oracle) -> PartyState:
+    def first_state(algorithm: Algorithm, key: Array, w0: Vector, oracle: Oracle) -> PartyState:
         return tree.strongly_typed(_marked(algorithm).init_party(w0, oracle, key))
 
-    def work(number: int, algorithm: AlgorithmFunctions, k: Int[Array, ""], key: Array, effort: Float[Array, ""],
+    def work(number: int, algorithm: Algorithm, k: Int[Array, ""], key: Array, effort: Float[Array, ""],
              server: ServerState, state: PartyState, oracle: Oracle) -> Any:
         phase = checked_phases(_marked(algorithm))[number]
         message = phase.message(server, k)
@@ -161,7 +149,7 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
                         if jax.tree_util.all_leaves([value]) and jnp.shape(value) == ()})
         return after, reply, message
 
-    def models(algorithm: AlgorithmFunctions, w0: Vector, server: ServerState, state: PartyState, k: Int[Array, ""],
+    def models(algorithm: Algorithm, w0: Vector, server: ServerState, state: PartyState, k: Int[Array, ""],
                oracle: Oracle) -> Any:
         algorithm = _marked(algorithm)
         message = algorithm.model_message(server, k)
@@ -171,13 +159,16 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
         return personal, shared, message
 
     server = jax.eval_shape(lambda a, w, s: tree.strongly_typed(a.init(w, s)), algorithm, w0, shares)
-    first_program, state = _program(first_state, algorithm, key, w0, oracle)
-    results = [_program(lambda *inputs, number=number: work(number, *inputs), algorithm, k, key, effort, server,
-                        state, oracle) for number in range(count)]
+    first_program, state = jax.make_jaxpr(first_state, return_shape=True)(algorithm, key, w0, oracle)
+    results = []
+    for number in range(count):
+        traced = jax.make_jaxpr(work, static_argnums=0, return_shape=True)
+        results.append(traced(number, algorithm, k, key, effort, server, state, oracle))
     reads = tuple(log.reads)
     log.reads.clear()
     shared_inputs = algorithm, w0, server
-    model_program, (personal, shared, model_message) = _program(models, *shared_inputs, state, k, oracle)
+    model_program, (personal, shared, model_message) = jax.make_jaxpr(models, return_shape=True)(
+        *shared_inputs, state, k, oracle)
     reads_samples = bool(log.reads) or count_marked(model_program.jaxpr, PRIVATE_WORK) > 0
     is_personal = reads_samples or _reads_inputs_after(len(jax.tree.leaves(shared_inputs)), model_program,
                                                        outputs=len(jax.tree.leaves(personal)))
@@ -189,12 +180,6 @@ def _trace(algorithm: AlgorithmFunctions, w0: Vector, shares: Float[Array, " N"]
         is_personal=is_personal,
         needs_individual_replies=needs_individual, first_program=first_program,
         phase_programs=tuple(program for program, _ in results), model_program=model_program, **facts))
-
-
-def _program(function: Callable[..., Any], *inputs: Any) -> tuple[ClosedJaxpr, Any]:
-    """The program of a function, and the shapes of its results."""
-    program, shapes = jax.make_jaxpr(function, return_shape=True)(*inputs)
-    return program, shapes
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

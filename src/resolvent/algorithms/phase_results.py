@@ -13,16 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from resolvent.algorithms.exchange import (
-    AlgorithmFunctions,
-    Info,
-    Message,
-    PartyState,
-    Phase,
-    Replies,
-    Reply,
-    ServerState,
-)
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Phase, Replies, Reply, ServerState
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -32,7 +23,7 @@ _KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)  # each can
 _NUMBERS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
-def checked_phases(algorithm: AlgorithmFunctions) -> tuple[Phase, ...]:
+def checked_phases(algorithm: Algorithm) -> tuple[Phase, ...]:
     """The phases of the algorithm."""
     phases: Any = algorithm.phases
     if not isinstance(phases, tuple) or isinstance(phases, Phase) or not all(isinstance(p, Phase) for p in phases):
@@ -44,7 +35,7 @@ def checked_phases(algorithm: AlgorithmFunctions) -> tuple[Phase, ...]:
     return phases
 
 
-def check_models(algorithm: AlgorithmFunctions, w0: Vector, personal: Vector, shared: Vector | None) -> None:
+def check_models(algorithm: Algorithm, w0: Vector, personal: Vector, shared: Vector | None) -> None:
     """Refuse a personal or a shared model that does not have the structure and the shapes of the first model."""
     for function, model in (("personal_model", personal), ("server_model", w0 if shared is None else shared)):
         title = f"{type(algorithm).__name__}.{function}"

@@ -13,8 +13,8 @@ import numpy as np
 
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
+from resolvent.algorithms.algorithm import Algorithm, Replies
 from resolvent.algorithms.description import Description, describe
-from resolvent.algorithms.exchange import AlgorithmFunctions, Replies
 from resolvent.data.html_tables import html_facts
 from resolvent.errors import shorten
 
@@ -49,18 +49,18 @@ class Traffic(NamedTuple):
     up: Amount
 
 
-def traffic_of(algorithm: AlgorithmFunctions) -> Traffic:
+def traffic_of(algorithm: Algorithm) -> Traffic:
     """The sizes of a party's state, of the messages to it and of its replies in a round."""
     description = _describe(algorithm)
     return Traffic(*map(amount_of, (description.party, description.messages, description.replies)))
 
 
-def is_personal(algorithm: AlgorithmFunctions) -> bool:
+def is_personal(algorithm: Algorithm) -> bool:
     """Whether two parties may use different models: whether a party's model depends on its state, data or number."""
     return _describe(algorithm).is_personal
 
 
-def is_robust(algorithm: AlgorithmFunctions) -> bool:
+def is_robust(algorithm: Algorithm) -> bool:
     """Whether one reply, however large, cannot move any aggregate of the algorithm arbitrarily far."""
     if aggregators := aggregators_of(algorithm):
         return all(map(_has_breakdown_point, aggregators))
@@ -93,7 +93,7 @@ def _count(shapes: Any) -> int:
     return sum(-(-leaf.size * leaf.dtype.itemsize // width) for leaf in jax.tree.leaves(shapes))
 
 
-def _describe(algorithm: AlgorithmFunctions) -> Description:
+def _describe(algorithm: Algorithm) -> Description:
     """With a model of three layers, for methods that distinguish them: heads, or normalisation, may be personal."""
     head, norm = -(-_MODEL_SIZE // 8), _MODEL_SIZE // 64
     return describe(algorithm, jax.eval_shape(
@@ -106,7 +106,7 @@ def _replies(payload: Any) -> Replies:
     return Replies(payload, jnp.full(n, 1 / n), jnp.arange(n), jnp.ones(n, bool), jnp.full(n, 1 / n))
 
 
-def overview_html(algorithm: AlgorithmFunctions) -> str:
+def overview_html(algorithm: Algorithm) -> str:
     """A table of the traffic, the memory and the properties of an algorithm, computed from its functions."""
     facts: dict[str, object] = {"settings": repr(algorithm)}
     try:

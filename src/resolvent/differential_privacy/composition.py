@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from resolvent.algorithms.algorithm import Algorithm, local_solvers
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.description import describe
+from resolvent.algorithms.method import local_solvers
 from resolvent.errors import InputError, check_range
 from resolvent.math import accounting
 from resolvent.math.accounting import Accountant, gaussian_epsilon, steps_within

@@ -9,7 +9,8 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies
+from resolvent.algorithms.algorithm import Info, PartyState, Replies
+from resolvent.algorithms.method import OnePhaseMethod
 from resolvent.math import newton, tree
 from resolvent.math.fixed_point import is_in_range
 from resolvent.math.newton import NewtonState, SecondOrder

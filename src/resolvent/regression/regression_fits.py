@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies
+from resolvent.algorithms.algorithm import Info, PartyState, Replies
+from resolvent.algorithms.method import OnePhaseMethod
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle

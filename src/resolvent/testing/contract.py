@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.description import describe_on
+from resolvent.algorithms.description import describe
 from resolvent.algorithms.participation import Full
 from resolvent.algorithms.round import reply_shapes, stacked_replies
 from resolvent.differential_privacy.noise_keys import check_same_noise, noise_keys
@@ -215,7 +215,7 @@ def check_noise_keys(make: Make) -> None:
     """
     try:
         algorithm = make(DPSGD(0.1))
-        keys = noise_keys(algorithm, describe_on(algorithm, example_problem().init))
+        keys = noise_keys(algorithm, describe(algorithm, example_problem().init(jax.random.key(0))))
     except (InputError, AttributeError):
         return
     try:

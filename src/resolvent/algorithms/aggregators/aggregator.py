@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.exchange import AlgorithmFunctions, Info, Replies
+from resolvent.algorithms.algorithm import Algorithm, Info, Replies
 from resolvent.arguments import CheckedArguments
 from resolvent.math import centres, tree
 from resolvent.math.centre_searches import CentreSearch, MoreauSearch, SignSearch
@@ -52,7 +52,7 @@ class Aggregator(CheckedArguments, eqx.Module):
         return None
 
 
-def aggregators_of(algorithm: AlgorithmFunctions) -> list[Aggregator]:
+def aggregators_of(algorithm: Algorithm) -> list[Aggregator]:
     """The aggregators of an algorithm and of the algorithms inside it."""
     return tree.parts(algorithm, Aggregator)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import Aggregator
-from resolvent.algorithms.exchange import Info, Replies
+from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.math import tree
 from resolvent.math.low_rank import Factors, mean_of_products
 from resolvent.math.tree import Vector

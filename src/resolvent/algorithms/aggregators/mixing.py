@@ -10,7 +10,7 @@ from jaxtyping import Array
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import Aggregator
-from resolvent.algorithms.exchange import Info, Replies
+from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.errors import InputError
 from resolvent.math import robust, tree
 from resolvent.math.tree import Vector

@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Int
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import Aggregator, median_threshold
-from resolvent.algorithms.exchange import Info, Replies
+from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.errors import InputError, Interval, check_range
 from resolvent.math import centres, robust, tree
 from resolvent.math.penalties import L2Norm

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, ServerState, update_origin
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
@@ -19,8 +19,8 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
     layers,
 )
-from resolvent.algorithms.exchange import AlgorithmFunctions
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import update_origin
 from resolvent.algorithms.participation import Arrivals, Participation
 from resolvent.algorithms.round import reply_shapes
 from resolvent.errors import InputError, check_range
@@ -233,9 +233,9 @@ class Asynchronous(Combinator):
         return self.inner.personal_model(state, message.message, oracle)
 
 
-def check_concurrency(algorithm: AlgorithmFunctions, participation: Participation, parties: int) -> None:
+def check_concurrency(algorithm: Algorithm, participation: Participation, parties: int) -> None:
     """Refuse arrivals at a server that waits for a cohort, and lanes that differ from the server's."""
-    servers = [layer for layer in layers(algorithm) if isinstance(layer, Asynchronous)]  # type: ignore[arg-type]
+    servers = [layer for layer in layers(algorithm) if isinstance(layer, Asynchronous)]
     if not isinstance(participation, Arrivals):
         if servers and servers[0].concurrency not in (None, parties):
             raise InputError(f"the algorithm has concurrency={servers[0].concurrency}, which needs replies that arrive "

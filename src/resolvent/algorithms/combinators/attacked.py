@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, ServerState, update_origin
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
@@ -22,6 +22,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
 )
 from resolvent.algorithms.keys import attack_key, root_key
+from resolvent.algorithms.method import update_origin
 from resolvent.algorithms.participation.rules import as_ids, check_ids_exist
 from resolvent.errors import BreakdownWarning
 from resolvent.math import tree

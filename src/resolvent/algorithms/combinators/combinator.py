@@ -21,6 +21,7 @@ from resolvent.algorithms.algorithm import (
 )
 from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.algorithms.phase_results import party_work, server_work
+from resolvent.algorithms.traits import overview_html
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -63,6 +64,9 @@ class Combinator(Algorithm):
     """
 
     inner: Algorithm
+
+    def _repr_html_(self) -> str:
+        return overview_html(self)
 
     def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
         """The message to party k; by default the inner algorithm's."""

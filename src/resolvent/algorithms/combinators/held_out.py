@@ -10,18 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import (
-    Algorithm,
-    Info,
-    Message,
-    PartyState,
-    Reply,
-    info_of_all,
-    local_solvers,
-    local_work,
-)
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import info_of_all, local_solvers, local_work
 from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
 from resolvent.math import tree

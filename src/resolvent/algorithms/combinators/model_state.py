@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply, local_solvers
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
@@ -26,6 +26,7 @@ from resolvent.algorithms.combinators.combinator import (
 )
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.description import are_same
+from resolvent.algorithms.method import local_solvers
 from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
 from resolvent.math import tree

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply, update_origin
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
 from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, layers
 from resolvent.algorithms.combinators.compressed import CompressedMessages
+from resolvent.algorithms.method import update_origin
 from resolvent.algorithms.round import reply_shapes
 from resolvent.errors import InputError
 from resolvent.math import tree

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, info_of_all, local_work
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
@@ -18,6 +18,7 @@ from resolvent.algorithms.combinators.combinator import (
     InnerServer,
 )
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import info_of_all, local_work
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector

@@ -12,7 +12,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.model_state import ModelState, solver_memories
 from resolvent.algorithms.combinators.warm_start import WarmStart
-from resolvent.algorithms.description import Description, describe_on
+from resolvent.algorithms.description import Description, describe
 from resolvent.algorithms.keys import key_shape
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
@@ -33,9 +33,10 @@ class Prepared(NamedTuple):
 
 def prepare(algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *, parties: int = 1,
             oracle: Callable[[], Oracle] | None = None) -> Prepared:
-    """As ``with_memory``, and the description of the algorithm by ``describe_on``, for which it is traced once."""
+    """As ``with_memory``, and the description of the algorithm, for which it is traced once."""
     prepared = with_memory(algorithm, source, parties=parties)
-    return Prepared(prepared, describe_on(prepared, source, parties=parties, oracle=oracle))
+    described = source if isinstance(source, Problem) else shapes_of(source, key_shape())
+    return Prepared(prepared, describe(prepared, described, parties=parties, oracle=oracle))
 
 
 def with_memory(algorithm: Algorithm, source: Problem | Callable[[Array], Vector], *, parties: int = 1) -> Algorithm:

@@ -9,16 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import (
-    Algorithm,
-    Info,
-    Message,
-    PartyState,
-    Replies,
-    ServerState,
-    local_solvers,
-    update_origin,
-)
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     CombinatorState,
@@ -28,6 +19,7 @@ from resolvent.algorithms.combinators.combinator import (
     contains,
 )
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import local_solvers, update_origin
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.gaussian_noise import NoisySum

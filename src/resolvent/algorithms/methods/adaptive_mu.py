@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Iterate, Part, PartyState, Replies, local_work
+from resolvent.algorithms.algorithm import Info, Iterate, Part, PartyState, Replies
+from resolvent.algorithms.method import local_work
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.errors import InputError
 from resolvent.math import tree

@@ -9,8 +9,9 @@ from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator, Mean
-from resolvent.algorithms.algorithm import Info, PartyState, Replies, SharedModelMethod, local_work
+from resolvent.algorithms.algorithm import Info, PartyState, Replies
 from resolvent.algorithms.cohort import StragglerPolicy
+from resolvent.algorithms.method import SharedModelMethod, local_work
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, local_work
+from resolvent.algorithms.algorithm import Info, PartyState, Replies
 from resolvent.algorithms.keys import root_key, substep_key
+from resolvent.algorithms.method import OnePhaseMethod, local_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, Method, OnePhaseMethod, PartyState, Phase, Replies, local_work
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Replies
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import Method, OnePhaseMethod, local_work
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector

@@ -12,8 +12,9 @@ from typing import Annotated, ClassVar
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, info_of_all, local_work
+from resolvent.algorithms.algorithm import Info
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import info_of_all, local_work
 from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle

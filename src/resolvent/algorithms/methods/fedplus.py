@@ -25,7 +25,8 @@ from typing_extensions import override
 
 from resolvent.algorithms.aggregators import Aggregator
 from resolvent.algorithms.aggregators.aggregator import median_threshold
-from resolvent.algorithms.algorithm import Info, Iterate, OnePhaseMethod, Part, PartyPart, Replies, local_work
+from resolvent.algorithms.algorithm import Info, Iterate, Part, PartyPart, Replies
+from resolvent.algorithms.method import OnePhaseMethod, local_work
 from resolvent.algorithms.per_party import check_length, of_party
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, PartyState, Replies, Reply
+from resolvent.algorithms.algorithm import Info, PartyState, Replies, Reply
 from resolvent.algorithms.keys import codec_key, substep_key
+from resolvent.algorithms.method import OnePhaseMethod
 from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.errors import InputError
 from resolvent.math import tree

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies
+from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import OnePhaseMethod
 from resolvent.algorithms.per_party import as_numbers, check_length, of_party
 from resolvent.math import tree
 from resolvent.math.tree import Vector

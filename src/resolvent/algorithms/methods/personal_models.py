@@ -8,15 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import (
-    Info,
-    OnePhaseMethod,
-    Replies,
-    inexactness_if_recorded,
-    local_work,
-    memory_before,
-)
+from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.algorithms.keys import substep_key
+from resolvent.algorithms.method import OnePhaseMethod, inexactness_if_recorded, local_work, memory_before
 from resolvent.algorithms.methods.aggregation import AggregatingMethod
 from resolvent.errors import InputError, check_range
 from resolvent.math import tree

@@ -42,7 +42,8 @@ from typing import Any, NamedTuple
 from jaxtyping import Array, ArrayLike, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, local_work
+from resolvent.algorithms.algorithm import Info
+from resolvent.algorithms.method import local_work
 from resolvent.algorithms.methods.fedplus import AnchoredMethod, AnchorMessage
 from resolvent.algorithms.methods.splitting import Relaxation
 from resolvent.errors import check_range

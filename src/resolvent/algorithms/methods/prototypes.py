@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, OnePhaseMethod, Replies, local_work
+from resolvent.algorithms.algorithm import Info, Replies
+from resolvent.algorithms.method import OnePhaseMethod, local_work
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector

@@ -20,16 +20,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import (
-    Info,
-    Iterate,
-    OnePhaseMethod,
-    Part,
-    PartyPart,
-    PartyState,
-    Replies,
-    local_work,
-)
+from resolvent.algorithms.algorithm import Info, Iterate, Part, PartyPart, PartyState, Replies
+from resolvent.algorithms.method import OnePhaseMethod, local_work
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector

@@ -16,11 +16,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from numpy.typing import NDArray
 
-from resolvent.algorithms.algorithm import Algorithm, local_solvers
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators import Attacked
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import PrivateParties, is_private
+from resolvent.algorithms.method import local_solvers
 from resolvent.algorithms.traits import is_personal
 from resolvent.errors import InputError, Interval, check_range, quote, shorten
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode

@@ -20,9 +20,10 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from resolvent.algorithms.algorithm import Algorithm, local_solvers
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import layers
 from resolvent.algorithms.combinators.private_parties import PrivateParties
+from resolvent.algorithms.method import local_solvers
 from resolvent.math.codecs import Wire
 from resolvent.math.discrete_gaussian import discrete_gaussian
 from resolvent.problem.solvers.dpsgd import DPSGD

@@ -11,8 +11,9 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.admission import update_norm
-from resolvent.algorithms.algorithm import Algorithm, ServerState, algorithm_of_round
+from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.algorithm import Message as Payload
+from resolvent.algorithms.method import algorithm_of_round
 from resolvent.federation.protocol.encoded_message import EncodedMessage
 from resolvent.federation.protocol.reports import SiteScores
 from resolvent.federation.protocol.stores import ServerRecord

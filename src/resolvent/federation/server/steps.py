@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState, algorithm_of_round
+from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState
+from resolvent.algorithms.method import algorithm_of_round
 from resolvent.algorithms.round import initial_server, server_step
 from resolvent.federation.protocol.stores import ServerRecord
 from resolvent.math.tree import Vector

@@ -4,7 +4,8 @@ import math
 
 import jax
 
-from resolvent.algorithms.algorithm import Algorithm, local_solvers
+from resolvent.algorithms.algorithm import Algorithm
+from resolvent.algorithms.method import local_solvers
 from resolvent.differential_privacy import record_epsilons
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector

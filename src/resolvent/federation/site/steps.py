@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply, algorithm_of_round
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Reply
 from resolvent.algorithms.keys import GENERATOR
+from resolvent.algorithms.method import algorithm_of_round
 from resolvent.algorithms.round import first_party_state
 from resolvent.federation.protocol.stores import PartyRecord
 from resolvent.federation.protocol.wire import Message, WireError

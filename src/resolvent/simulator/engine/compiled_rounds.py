@@ -18,9 +18,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.admission import update_norm
-from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply, algorithm_of_round, local_solvers
+from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.combinator import innermost
+from resolvent.algorithms.method import algorithm_of_round, local_solvers
 from resolvent.algorithms.phase_results import party_work
 from resolvent.algorithms.round import (
     commit_rows,

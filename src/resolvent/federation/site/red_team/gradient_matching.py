@@ -30,7 +30,8 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, PartyState, algorithm_of_round, local_solvers, update_origin
+from resolvent.algorithms.algorithm import Algorithm, PartyState
+from resolvent.algorithms.method import algorithm_of_round, local_solvers, update_origin
 from resolvent.math import tree
 from resolvent.math.codecs import Wire
 from resolvent.math.tree import Vector

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms import keys
-from resolvent.algorithms.algorithm import Algorithm, local_solvers
+from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.prepared import prepare
+from resolvent.algorithms.method import local_solvers
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile

@@ -16,9 +16,10 @@ from jaxtyping import Array, PyTree
 
 from resolvent.algorithms import keys
 from resolvent.algorithms import round as rounds
-from resolvent.algorithms.algorithm import Algorithm, ServerState, algorithm_of_round, update_origin
+from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.prepared import Prepared, prepare
+from resolvent.algorithms.method import algorithm_of_round, update_origin
 from resolvent.federation.protocol.protection import protect
 from resolvent.federation.protocol.server_messages import read_ready, read_reply, start_message, work_message
 from resolvent.federation.protocol.stores import ServerRecord
