@@ -13,86 +13,26 @@ from scipy import stats
 
 import nightly
 import resolvent as rv
-from federation.harness import lead_of, signed
+from federation.hospitals import SITES, Hospitals, table
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
-from resolvent.federation.engines.in_process import InProcess
-from resolvent.federation.lead.rehearsal import prepare_regression, rehearse
-from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.lead.rehearsal import prepare_table_plan, rehearse
 from resolvent.federation.protocol.fitted_regression import read_fit
 from resolvent.federation.protocol.job import FederationJob
-from resolvent.federation.protocol.limits import NO_LIMITS, Limits
-from resolvent.federation.protocol.plan_files import plan_from_text
+from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.wire import decode, encode
-from resolvent.federation.secure.local import local_identities
-from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.check import check_site
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.regression_guard import RegressionGuard
-from resolvent.federation.site.site import Site
 from resolvent.regression.newton import FederatedNewton
 
-SITES = ("aachen", "berlin", "kiel")
 
-
-def table(rows=60, seed=0):
-    """Patients of three hospitals; sizes, levels and dtypes differ."""
-    rng = np.random.default_rng(seed)
-    n = 3 * rows + 10
-    frame = pd.DataFrame({"site": np.repeat(SITES, [rows, rows + 10, rows]), "age": rng.normal(50, 10, n),
-                          "ward": rng.choice(["A", "B", "C"], n), "grade": rng.choice([1, 2, 3], n),
-                          "sex": rng.choice(["f", "m"], n)})
-    eta = -2 + 0.03 * frame["age"] + 0.5 * (frame["ward"] == "B") - 0.4 * (frame["sex"] == "m")
-    frame["ill"] = np.where(rng.random(n) < 1 / (1 + np.exp(-eta)), "yes", "no")
-    frame["cost"], frame["visits"] = rng.gamma(2, np.exp(eta) / 2), rng.poisson(np.exp(eta))
-    frame["risk"] = 0.1 * np.log(frame["age"])
-    frame["weeks"], frame["died"] = np.ceil(rng.exponential(30, n)), rng.integers(0, 2, n)
-    return frame
-
-
-class Hospitals:
-    """Sites with folders of their own, a lead's file and a server."""
-
-    def __init__(self, folder, frame, regression, *, limits=NO_LIMITS, is_rehearsal=True, privacy=None):
-        self.folder, self.frame, self.is_rehearsal, self.limits = folder, frame, is_rehearsal, limits
-        folder.mkdir(exist_ok=True)
-        self.file = folder / "mine.yaml"
-        self.file.write_text(json.dumps({"regression": regression} | ({"privacy": privacy} if privacy else {})))
-        self.plan = FederatedRegression(RegressionFile.load(str(self.file)), is_rehearsal)
-        self.files, self.sent = {}, []
-        for site in SITES:
-            path = folder / f"{site}.csv"
-            frame[frame["site"] == site].drop(columns="site").to_csv(path, index=False)
-            self.files[site] = SiteFile(table=str(path), limits=limits)
-
-    def serve(self, run="mine-1", observe=lambda event: None, change=lambda message: message, **changes):
-        """Run the regression; ``change`` is what a server does to its messages."""
-        job = signed(FederationJob(**{"run": run, "experiment": self.plan.text, "sites": SITES, **changes}))
-        identities = local_identities(SITES) if self.plan.privacy else dict.fromkeys(SITES)
-        sites = {name: Site(name, self.folder / name, self.files[name], verify=lead_of, is_rehearsal=self.is_rehearsal,
-                            identity=identities[name]) for name in SITES}
-
-        def handler(name):
-            def handle(message):
-                answer = sites[name].handle(change(message))
-                self.sent.append((name, bytes(answer)))
-                return answer
-            return handle
-
-        try:
-            plan = plan_from_text(job.experiment, job.run, rehearsal=self.is_rehearsal)
-            return serve_federation(job, plan, InProcess({name: handler(name) for name in SITES}),
-                                    self.folder / "server" / run, self.folder / "out", observe)
-        finally:
-            for site in sites.values():
-                site.close()
-
-    def fit(self):
-        return read_fit(self.folder / "out").regression()
+def fit_of(hospitals):
+    return read_fit(hospitals.folder / "out").result
 
 
 REGRESSIONS = {
@@ -111,7 +51,7 @@ def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, 
     hospitals, events = Hospitals(tmp_path, table(), REGRESSIONS[name]), []
     assert hospitals.serve(observe=events.append) == {"status": "complete"}
     settings = {key: value for key, value in REGRESSIONS[name].items() if key not in ("formula", "heterogeneity")}
-    fit, simulated = hospitals.fit(), rv.regress(hospitals.frame, REGRESSIONS[name]["formula"], party="site",
+    fit, simulated = fit_of(hospitals), rv.regress(hospitals.frame, REGRESSIONS[name]["formula"], party="site",
                                                  **settings)
     assert fit.names == simulated.names
     assert fit.rounds == simulated.rounds == sum(e["event"] == "round" for e in events) - 1
@@ -188,7 +128,7 @@ def test_a_regression_of_careful_sites(tmp_path):
     hospitals = careful(tmp_path)
     assert hospitals.serve() == {"status": "complete"}
     simulated = rv.regress(hospitals.frame, "ill ~ age + ward", party="site")
-    np.testing.assert_allclose(hospitals.fit().estimates, simulated.estimates, rtol=1e-12)
+    np.testing.assert_allclose(fit_of(hospitals).estimates, simulated.estimates, rtol=1e-12)
     sheet = json.loads((tmp_path / "aachen" / "mine-1" / "data-sheet.json").read_text())
     assert sheet["rows"] == {"complete": 120, "left out": 0}
 
@@ -361,14 +301,14 @@ def test_secure_sums_have_the_estimates_of_the_pooled_rows(tmp_path, name):
                           limits=Limits(secure_sums=True), privacy={"secure_sums": True})
     assert hospitals.serve() == {"status": "complete"}
     simulated = rv.regress(frame, formula, party="site", **settings)
-    pd.testing.assert_frame_equal(hospitals.fit().table, simulated.table, rtol=1e-8)
-    assert hospitals.fit().rounds == simulated.rounds
+    pd.testing.assert_frame_equal(fit_of(hospitals).table, simulated.table, rtol=1e-8)
+    assert fit_of(hospitals).rounds == simulated.rounds
     for site in SITES:
         replies = messages(hospitals, site, "reply")
         assert len(replies) == simulated.rounds + 1
         assert all({*reply.arrays} == {"masked"} for reply in replies)
     with pytest.raises(InputError, match="a penalty" if "l1" in settings else r"privacy\.secure_sums"):
-        hospitals.fit().heterogeneity()
+        fit_of(hospitals).heterogeneity()
 
 
 def test_a_server_that_sends_one_site_other_coefficients_has_a_uniform_sum(tmp_path):
@@ -460,7 +400,7 @@ def test_secure_sums_over_an_engine(tmp_path, engine):
     file = RegressionFile.parse(json.dumps({
         "data": {"table": str(tmp_path / "rows.csv"), "party": "site"},
         "regression": {"formula": "ill ~ age + ward"}, "privacy": {"secure_sums": True}}), "mine.yaml", "mine")
-    rehearsal = prepare_regression(file)
+    rehearsal = prepare_table_plan(FederatedRegression(file, is_rehearsal=True))
     job = FederationJob("", rehearsal.plan.text, tuple(rehearsal.sites), rehearsal=True)
     fit, (parity,) = rehearse(rehearsal, tmp_path / "out", job, print, folder=tmp_path / "work", notify=print,
                               engine=engine)

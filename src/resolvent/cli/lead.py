@@ -221,12 +221,12 @@ def start(
     set: Changes = (),
     live: OptionalText = None,
 ) -> None:
-    """Run an experiment or a regression between real sites; writes a run folder with a report.
+    """Run an experiment, a regression or a description between real sites; writes a run folder with a report.
 
     resolvent lead start digits --rehearse
     resolvent lead start mine.yaml --kit kits/lead@example.org
 
-    The file is the one of `resolvent run` or `resolvent regress`, without a table: `data: {label: outcome}`. A
+    The file is the one of `resolvent run`, `regress` or `describe`, without a table: `data: {label: outcome}`. A
     rehearsal runs server, three sites and lead on this machine and compares the models with a simulation. If the
     command ends, run it again with the same --out: it continues.
 
@@ -280,16 +280,18 @@ def _federate(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 
 
 def _print_result(result: Any) -> None:
-    """Print what a plan has found: of an experiment the scores and the finding, otherwise the table of the fit."""
+    """Print what a plan has found: of an experiment the scores and the finding, otherwise the table."""
     from resolvent.cli import terminal
+    from resolvent.cli.describe import print_description
     from resolvent.cli.regress import print_fit
+    from resolvent.comparisons.description.description import Description
     from resolvent.comparisons.runs.record import RunRecord
 
-    if not isinstance(result, RunRecord):
-        print_fit(result)
-        return
-    terminal.print_table(terminal.score_table(result))
-    terminal.print_line(result.finding)
+    if isinstance(result, RunRecord):
+        terminal.print_table(terminal.score_table(result))
+        terminal.print_line(result.finding)
+    else:
+        (print_description if isinstance(result, Description) else print_fit)(result)
 
 
 def _divide(changes: list[str]) -> tuple[list[str], dict[str, Any]]:

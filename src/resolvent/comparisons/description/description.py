@@ -74,6 +74,11 @@ class Description:
         return cls(settings, agreement, of_sites, add_sums([*of_sites.values()]))
 
     @property
+    def result(self) -> "Description":
+        """What a lead gets from ``read``."""
+        return self
+
+    @property
     def groups(self) -> list[str]:
         """The groups that have rows."""
         return [name for name, rows in zip(self._all_groups, self.total[""].sum(axis=0), strict=True) if rows]
@@ -249,7 +254,9 @@ def _quantile(quantile: float, n: float, low: NDArray[np.float64], high: NDArray
     above, below = edges[high <= np.floor(place)], edges[low >= np.ceil(place) + 1]
     left, right = float(above[-1]) if len(above) else -np.inf, float(below[0]) if len(below) else np.inf
     middle = (left + right) / 2 if np.isfinite(left) and np.isfinite(right) else left if np.isfinite(left) else right
-    return Cell(middle if np.isfinite(middle) else np.nan, left, right, is_exact)
+    if not np.isfinite(middle):  # no count up to an edge is told
+        return Cell(np.nan, left, right, is_exact=False)
+    return Cell(middle, left, right, is_exact)
 
 
 def _count_text(cell: Cell, share: Cell | None = None) -> str:

@@ -65,13 +65,16 @@ def hidden_cells(counts: NDArray[np.int64], smallest: int) -> NDArray[np.bool_]:
 def told_rows(values: NDArray[np.float64], smallest: int) -> NDArray[np.bool_]:
     """[rows] which values of a group a sum is about: all that are not missing, or fewer.
 
-    If 1 to ``smallest`` - 1 values are missing, the last ones are left out, too, so that ``smallest`` are. No value
-    is told if fewer than ``smallest`` are left, or if as few differ from the most frequent one, as the sum of a column
-    of 0 and 1 counts them.
+    If 1 to ``smallest`` - 1 values are missing, those nearest to the median are left out, too, so that ``smallest``
+    are: the mean hardly changes, and the choice does not depend on the order of the rows. No value is told if fewer
+    than ``smallest`` are left, or if as few differ from the most frequent one, as the sum of a column of 0 and 1 counts
+    them.
     """
     told = ~np.isnan(values)
     if 0 < (missing := int((~told).sum())) < smallest:
-        told[np.flatnonzero(told)[missing - smallest:]] = False
+        places = np.flatnonzero(told)
+        distances = np.abs(values[places] - np.median(values[places])) if len(places) else values[places]
+        told[places[np.lexsort((values[places], distances))[:smallest - missing]]] = False
     rows = int(told.sum())
     others = rows - int(np.unique(values[told], return_counts=True)[1].max(initial=0))
     return told if rows >= smallest and not 0 < others < smallest else np.zeros_like(told)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,13 @@ class ValuesAgreement:
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise InputError(f"the server sent no agreement on the columns: {shorten(error)}") from error
 
+    def check(self, settings: DescriptionSettings) -> None:
+        """Refuse an agreement that is not about the columns of the settings."""
+        columns = {*settings.columns, *([] if settings.by is None else [settings.by])}
+        if {*self.levels} | {*self.grids} != columns or {*self.levels} & {*self.grids} or any(
+                len({*levels}) < len(levels) or OTHER in levels for levels in self.levels.values()):
+            raise InputError("the agreement has other columns, or a level twice")
+
     def groups(self, by: str | None) -> list[str]:
         """The groups of a table: those of the column ``by``, the joined ones, and all rows."""
         return [ALL] if by is None else [*self.levels[by], OTHER, ALL]
@@ -181,8 +188,29 @@ class SiteValues:
             name: sorted(level for level, count in counts[name].items() if count >= self._smallest)
             for name in self.joined}, numbers)
 
-    def sums(self, agreement: ValuesAgreement) -> Sums:
+    def told_sets(self) -> dict[str, list[NDArray[np.bool_]]]:
+        """Column of numbers -> [rows] of each sum about it: those of all rows and of each group."""
+        groups = [self.groups == group for group in np.unique(self.groups.astype(str))]
+        return {name: [told, *(told & group for group in groups if len(groups) > 1)]
+                for name, told in self.told.items()}
+
+    def answered(self) -> dict[str, NDArray[np.float64]]:
+        """Column -> [rows, ...] what products in the sums are about; 0 for rows that are left out.
+
+        The counts of levels are of no such product: ``disclosure`` protects them.
+        """
+        groups = np.stack([self.groups == group for group in np.unique(self.groups.astype(str))], axis=1)
+        columns = {} if self._settings.by is None else {self._settings.by: groups.astype(np.float64)}
+        for name, told in self.told.items():
+            x = np.where(told, np.nan_to_num(self.values[name]), 0.0)[:, None] * groups
+            columns[name] = np.concatenate([told[:, None] * groups, x], axis=1)
+        return columns
+
+    def sums(self, agreement: ValuesAgreement, quantiles: Collection[str] | None = None) -> Sums:
         """The numbers of the site, whose sums over sites are those of all.
+
+        Args:
+            quantiles: the columns whose histograms are told; None: all.
 
         Returns:
             ``""`` -> [2, groups] the rows of a group, and 1 if the group is joined with others; column of categories ->
@@ -199,8 +227,11 @@ class SiteValues:
             if name in agreement.levels:
                 sums[name] = self._of_levels(name, agreement.levels[name], members, is_joined)
             else:
-                sums[name] = self._with_total(np.stack([self._of_numbers(name, agreement, member)
-                                                        for member in members], axis=1))
+                numbers = [self._of_numbers(name, agreement, member) for member in members]
+                if quantiles is not None and name not in quantiles:  # as bounds that hold for any histogram
+                    for of_group in numbers:
+                        of_group[5:5 + EDGES], of_group[5 + EDGES:] = 0, of_group[0]
+                sums[name] = self._with_total(np.stack(numbers, axis=1))
         return sums
 
     def _with_total(self, of_groups: NDArray[np.float64], *, has_marks: bool = False) -> NDArray[np.float64]:
@@ -241,11 +272,22 @@ def vector_of_sums(sums: Sums) -> NDArray[np.float64]:
     return np.concatenate([array.ravel() for array in sums.values()])
 
 
+def size_of_sums(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Length of ``vector_of_sums``."""
+    return sum(map(math.prod, shapes.values()))
+
+
 def sums_of_vector(vector: NDArray[np.float64], shapes: Mapping[str, tuple[int, ...]]) -> Sums:
-    """The inverse of ``vector_of_sums``."""
+    """The inverse of ``vector_of_sums``; counts are whole numbers again, if they went through a mean."""
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-    parts = np.split(np.asarray(vector, np.float64), ends[:-1])
-    return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+    sums = {name: part.reshape(shape) for (name, shape), part in zip(
+        shapes.items(), np.split(np.asarray(vector, np.float64), ends[:-1]), strict=True)}
+    for name, array in sums.items():
+        whole = np.rint(array)
+        if len(array) == 5 + 2 * EDGES and name:
+            whole[3:5] = array[3:5]
+        sums[name] = whole
+    return sums
 
 
 def add_sums(of_sites: Sequence[Sums]) -> Sums:

@@ -11,20 +11,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
+from resolvent.comparisons.description.description import FILE as DESCRIPTION_FILE
+from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.experiment.checks import folder_name
-from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.runs.record import RunRecord, read_metrics, read_record
 from resolvent.comparisons.runs.run_folder import check_folder, finished_record, is_complete, open_folder
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.lead.watchdog import Watchdog
+from resolvent.federation.protocol.description import FederatedDescription
 from resolvent.federation.protocol.experiment import FederatedExperiment
-from resolvent.federation.protocol.fitted_regression import FIT_FILE, read_fit
+from resolvent.federation.protocol.fitted_regression import FIT_FILE, FittedRegression, read_fit
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import NOTE_FILE
@@ -120,28 +122,59 @@ class LedExperiment(LedPlan):
         return record
 
 
-class LedRegression(LedPlan):
-    """The page and the tables of a regression; the result is the ``Regression``."""
+class LedTablePlan(LedPlan):
+    """The page and the numbers of a plan on a table; the result is what the plan's command prints.
+
+    Attributes:
+        file: the file of the server's results.
+    """
+
+    file: ClassVar[str]
+
+    @abstractmethod
+    def _stored(self, folder: Path) -> Any:
+        """What the server has written: its ``settings``, and the ``result``."""
 
     @override
     def is_complete(self, folder: Path) -> bool:
-        return (folder / FIT_FILE).is_file()
+        return (folder / self.file).is_file()
 
     @override
-    def read(self, folder: Path) -> Regression:
-        fit = read_fit(folder)
-        if fit.settings != self.plan.settings:
-            raise InputError(f"{folder} has the fit of another regression: {_ANOTHER_RUN}")
-        return fit.regression()
+    def read(self, folder: Path) -> Any:
+        stored = self._stored(folder)
+        if stored.settings != self.plan.settings:
+            raise InputError(f"{folder} has the result of another {self.plan.title}: {_ANOTHER_RUN}")
+        return stored.result
 
     @override
-    def write(self, work: Path, order: FederationJob) -> Regression:
-        fit = read_fit(work).regression()
-        fit.save(work, overwrite=True)
-        return fit
+    def write(self, work: Path, order: FederationJob) -> Any:
+        result = self._stored(work).result
+        result.save(work, overwrite=True)
+        return result
 
 
-_LED: dict[type[Plan], type[LedPlan]] = {FederatedExperiment: LedExperiment, FederatedRegression: LedRegression}
+class LedRegression(LedTablePlan):
+    """The result is the ``Regression``."""
+
+    file: ClassVar[str] = FIT_FILE
+
+    @override
+    def _stored(self, folder: Path) -> FittedRegression:
+        return read_fit(folder)
+
+
+class LedDescription(LedTablePlan):
+    """The result is the ``Description``."""
+
+    file: ClassVar[str] = DESCRIPTION_FILE
+
+    @override
+    def _stored(self, folder: Path) -> Description:
+        return Description.read(folder)
+
+
+_LED: dict[type[Plan], type[LedPlan]] = {FederatedExperiment: LedExperiment, FederatedRegression: LedRegression,
+                                         FederatedDescription: LedDescription}
 
 
 def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: Observer, *,
@@ -155,7 +188,8 @@ def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
             next round on; otherwise it continues with the sites that it has.
 
     Returns:
-        The result: of an experiment its ``RunRecord``, of a regression the ``Regression``.
+        The result: of an experiment its ``RunRecord``, of a regression the ``Regression``, of a description the
+        ``Description``.
 
     Raises:
         InputError: the folder is in use, or the server cannot be reached.
@@ -169,7 +203,7 @@ def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
         if is_done and not job.rehearsal:
             result = led.read(out)
             (out.resolve() / NOTE_FILE).unlink(missing_ok=True)
-            notify(f"{out} is a complete run of this {plan.kind}, and nothing is started: {_ANOTHER_RUN}. A complete "
+            notify(f"{out} is a complete run of this {plan.title}, and nothing is started: {_ANOTHER_RUN}. A complete "
                    "run cannot be extended; one with more rounds, such as --set rounds=100, is another run")
             return result
         check_folder(out, resume=True, overwrite=is_done, advice=_ANOTHER_RUN)

@@ -18,13 +18,15 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.participation import Participation
+from resolvent.comparisons.description.describe import describe_rows
+from resolvent.comparisons.description.description import Description
+from resolvent.comparisons.description.sums import vector_of_sums
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.comparisons.regression.regress import fit_rows
 from resolvent.comparisons.regression.regression import Regression
-from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import read_rows
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.atomic_files import remove_folder, write_text
@@ -32,29 +34,30 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
 from resolvent.federation.lead.engines import ENGINES, lead_kit, make_federation_kits, start_participant
 from resolvent.federation.lead.lead import federate
+from resolvent.federation.protocol.description import FederatedDescription
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
 from resolvent.federation.protocol.plan import Plan
-from resolvent.federation.protocol.plan_files import kind_of_file
+from resolvent.federation.protocol.plan_files import table_plan_of_file
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.reports import report_from_entry
 from resolvent.federation.protocol.stores import ServerStore
+from resolvent.federation.protocol.table_plan import TablePlan
 from resolvent.federation.server.record_metrics import recorded_participation
 from resolvent.federation.server.steps import first_state
 from resolvent.math import tree
 from resolvent.problem.models.model import Model
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.simulator.run import simulate
-from resolvent.tables.cells import CellRules, columns_of_codes
+from resolvent.tables.cells import columns_of_codes
 from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.encoding_files import read_encoding
 from resolvent.tables.party_tables import from_frame, natural_order, table
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import FileOptions, TableOptions
-from resolvent.tables.text_formats import TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,30 +179,23 @@ def name_sites(parties: Sequence[str]) -> dict[str, str]:
     return sites
 
 
-def prepare_regression(file: RegressionFile) -> Rehearsal[FederatedRegression]:
-    """Divide the table of a regression among sites."""
-    data = file.data
-    frame, codes, sites = _divided(file.name, data.table, data.party, data.format, data.cells)
+def prepare_table_plan(plan: TablePlan) -> Rehearsal[Any]:
+    """Divide the table of a plan among sites."""
+    data = plan.file.data
+    frame, _ = read_table_file(plan.file.table, data.format, [data.party], data.cells, lambda column: True)
+    if data.party not in frame.columns:
+        raise InputError(f"{plan.name}: data.party: the table has no column {data.party!r}")
+    codes = [column for column in columns_of_codes(frame, data.cells) if column != data.party]
     data = replace(data, text=(*dict.fromkeys([*data.text, *codes]),))
-    return Rehearsal(FederatedRegression(replace(file, data=data), is_rehearsal=True), frame, sites)
-
-
-def _divided(name: str, path: str, party: str, text: TextFormat,
-             cells: CellRules) -> "tuple[pd.DataFrame, list[str], dict[str, str]]":
-    """The rows of all sites, the columns of codes, and the sites; see ``Rehearsal``."""
-    if not path:
-        raise InputError(f"{name}: data.table: a rehearsal needs a table with the rows of all sites")
-    frame, _ = read_table_file(path, text, [party], cells, lambda column: True)
-    if party not in frame.columns:
-        raise InputError(f"{name}: data.party: the table has no column {party!r}")
-    codes = [column for column in columns_of_codes(frame, cells) if column != party]
-    return frame, codes, name_sites(sorted(set(frame[party].astype(str)), key=natural_order))
+    sites = name_sites(sorted(set(frame[data.party].astype(str)), key=natural_order))
+    return Rehearsal(replace(plan, file=replace(plan.file, data=data)), frame, sites)
 
 
 def rehearsal_of_file(source: str, changes: Sequence[str] = ()) -> Rehearsal[Any]:
     """Divide the table of a file among sites; an experiment also by its name."""
-    if kind_of_file(source) == FederatedRegression.kind:
-        return prepare_regression(RegressionFile.load(source, changes))
+    plan = table_plan_of_file(source, changes, rehearsal=True)
+    if plan is not None:
+        return prepare_table_plan(plan)
     return prepare_rehearsal(ExperimentFile.load(source, [*shipped_changes(source), *changes]))
 
 
@@ -220,9 +216,10 @@ def rehearse(rehearsal: Rehearsal[Any], out: Path, job: FederationJob, observe: 
     plan = rehearsal.plan
     with rehearsed_federation(rehearsal, folder, notify, engine) as kits:
         result = federate(KitNote(kits[LEAD]), plan, out, job, observe, notify=notify)
-    notify(f"simulating the same {plan.kind} in one process")
-    if isinstance(plan, FederatedRegression):
-        return result, [_compare_estimates(rehearsal, result)]
+    notify(f"simulating the same {plan.title} in one process")
+    if isinstance(plan, TablePlan):
+        return result, [(_compare_estimates if isinstance(plan, FederatedRegression) else compare_numbers)(
+            rehearsal, result)]
     server = None if job.quorum is None else kits[SERVER_KIT]
     return result, compare_with_simulation(rehearsal, plan, out, {site: kits[site] for site in rehearsal.sites}, server)
 
@@ -232,8 +229,17 @@ def _compare_estimates(rehearsal: Rehearsal[FederatedRegression], fit: Regressio
     plan = rehearsal.plan
     rows = read_rows(rehearsal.frame, plan.settings, party=plan.table.party, cells=plan.table.cells)
     simulated = fit_rows(rows, replace(plan.settings, heterogeneity=False))
-    return Parity(plan.kind, float(np.max(np.abs(fit.estimates - simulated.estimates))),
+    return Parity(plan.title, float(np.max(np.abs(fit.estimates - simulated.estimates))),
                   max(1.0, float(np.max(np.abs(simulated.estimates)))), tolerance=1e-9, what="estimates")
+
+
+def compare_numbers(rehearsal: Rehearsal[FederatedDescription], described: Description) -> Parity:
+    """Describe the rows in this process, and compare the sums of all sites."""
+    plan = rehearsal.plan
+    here = describe_rows(rehearsal.frame, plan.settings, party=plan.table.party, cells=plan.table.cells)
+    expected, found = vector_of_sums(here.total), vector_of_sums(described.total)
+    return Parity(plan.title, float(np.abs(found - expected).max()), float(np.abs(expected).max()), tolerance=1e-12,
+                  what="numbers")
 
 
 @contextlib.contextmanager

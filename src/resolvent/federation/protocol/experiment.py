@@ -42,6 +42,7 @@ class FederatedExperiment(Plan):
     """An experiment whose rows are at the sites; ``file`` has the checked settings."""
 
     kind: ClassVar[str] = "experiment"
+    title: ClassVar[str] = "experiment"
     file: ExperimentFile
     is_rehearsal: bool
     refit: Mapping[str, int] | None = None

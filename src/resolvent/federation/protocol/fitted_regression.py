@@ -45,7 +45,8 @@ class FittedRegression:
     bytes_down: int
     bytes_up: int
 
-    def regression(self) -> Regression:
+    @property
+    def result(self) -> Regression:
         """The fit as statisticians read it."""
         local = self.report.local
         sites = None if local is None else join_site_fits(self.model, np.asarray(local[0]), local[1])

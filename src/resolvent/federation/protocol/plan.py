@@ -19,7 +19,8 @@ class Plan(ABC):
     """The settings of a plan, which every participant binds with the parts that are installed there.
 
     Attributes:
-        kind: what the plan is called in messages to a person.
+        kind: the section of the file that only such a plan has; ``experiment`` for an experiment.
+        title: what the plan is called in messages to a person.
         needs_all_sites: why the plan cannot do without one of its sites in a round; empty if it can.
         may_end_early: whether its methods may end before their last round.
         is_rehearsal: whether all participants are on one machine, so that parts of the user's own are allowed.
@@ -28,6 +29,7 @@ class Plan(ABC):
     """
 
     kind: ClassVar[str]
+    title: ClassVar[str]
     needs_all_sites: ClassVar[str] = ""
     may_end_early: ClassVar[bool] = False
     is_rehearsal: bool
@@ -37,7 +39,7 @@ class Plan(ABC):
     def with_refit(self, refit: Any, keeps_validation: Any) -> Self:
         """The same plan, of which these methods are trained again on all rows."""
         if refit is not None:
-            raise InputError(f"refit: a {self.kind} has no methods that could be trained again: remove the setting")
+            raise InputError(f"refit: a {self.title} has no methods that could be trained again: remove the setting")
         return self
 
     @property

@@ -3,37 +3,33 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
-from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text, experiment_of_file
+from resolvent.comparisons.experiment.yaml_files import read_yaml
+from resolvent.federation.protocol.description import FederatedDescription
+from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
+from resolvent.federation.protocol.table_plan import TablePlan
+
+_TABLE_PLANS: tuple[type[TablePlan], ...] = (FederatedRegression, FederatedDescription)
 
 
 def plan_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
                    folder: Path | None = None) -> Plan:
     """Bind the text that another participant has sent; see ``experiment_from_text``."""
-    if kind_of_text(text, "experiment.yaml") == FederatedRegression.kind:
-        return FederatedRegression(RegressionFile.parse(text, "experiment.yaml", name), rehearsal)
+    settings = read_yaml(text, "experiment.yaml")
+    for plan in _TABLE_PLANS:
+        if isinstance(settings, Mapping) and plan.kind in settings:
+            return plan(plan.file_type.parse(text, "experiment.yaml", name), rehearsal)
     return experiment_from_text(text, name, rehearsal=rehearsal, models=models, folder=folder)
 
 
 def plan_of_file(source: str, changes: Sequence[str] = ()) -> Plan:
     """The plan of the lead's file, with changes, each ``key.path=value``; an experiment also by its name."""
-    if kind_of_file(source) == FederatedRegression.kind:
-        return FederatedRegression(RegressionFile.load(source, changes), is_rehearsal=False)
-    return experiment_of_file(source, changes)
+    return table_plan_of_file(source, changes) or experiment_of_file(source, changes)
 
 
-def kind_of_file(source: str) -> str:
-    """The kind of the plan in a file, see ``Plan.kind``; the name of an experiment is one of an experiment."""
-    path = Path(source)
-    is_file = path.suffix in (".yaml", ".yml") and path.is_file()
-    return kind_of_text(read_text(path), source) if is_file else FederatedExperiment.kind
-
-
-def kind_of_text(text: str, source: str) -> str:
-    """The kind of the plan in the text of a file: the section that it has."""
-    settings = read_yaml(text, source)
-    is_regression = isinstance(settings, Mapping) and FederatedRegression.kind in settings
-    return FederatedRegression.kind if is_regression else FederatedExperiment.kind
+def table_plan_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: bool = False) -> TablePlan | None:
+    """The plan of the lead's file, if it is on a table; None if it is an experiment."""
+    found = (plan for plan in _TABLE_PLANS if Path(source).is_file() and plan.file_type.is_in(source))
+    plan = next(found, None)
+    return None if plan is None else plan(plan.file_type.load(source, changes), rehearsal)

@@ -39,6 +39,7 @@ from resolvent.problem.problem import Problem
 
 _TABLES = "tables.json"
 _Plan = TypeVar("_Plan", bound=Plan)
+_Report = TypeVar("_Report")
 
 
 class Known(NamedTuple):
@@ -116,6 +117,25 @@ class ServedPlan(ABC, Generic[_Plan]):
 
     # What is the same for all kinds
 
+    def _read_reports(self, answers: Mapping[str, Mapping[str, Any]],
+                      read: Callable[[Any], _Report]) -> dict[str, _Report]:
+        """Site -> its report on its table, with the site in errors."""
+        reports = {}
+        for site, answer in answers.items():
+            try:
+                reports[site] = read(answer.get("table"))
+            except InputError as error:
+                raise InputError(f"{site}: {error}") from error
+        return reports
+
+    def _agreed(self, answers: Mapping[str, Mapping[str, Any]], content: Mapping[str, Any], *, features: int,
+                task: str, rows: Mapping[str, int]) -> Agreed:
+        """An agreement with the same content for all sites, which are those of the whole run."""
+        return Agreed(dict.fromkeys(self.job.sites, content),
+                      Known(self.job.sites, {site: answer["table"] for site, answer in answers.items()}),
+                      {"features": features, "task": task, "findings": [],
+                       "rows": {site: {"train": count} for site, count in rows.items()}})
+
     def serve(self, results: Path) -> None:
         """Run the plan; what is stored is not run again.
 
@@ -148,7 +168,7 @@ class ServedPlan(ABC, Generic[_Plan]):
     def _check_order(self) -> None:
         job, plan = self.job, self.plan
         if plan.needs_all_sites and (job.quorum is not None or job.roster):
-            raise FederationRefusedError(f"a {plan.kind} needs all of its sites in every round, because "
+            raise FederationRefusedError(f"a {plan.title} needs all of its sites in every round, because "
                                          f"{plan.needs_all_sites}: run it without --quorum, and with the sites with "
                                          "which it began")
         rules = SumRules.of_plan(plan.privacy)

@@ -35,19 +35,10 @@ class ServedRegression(ServedPlan[FederatedRegression]):
 
     @override
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
-        plan, reports = self.plan, dict[str, RowsReport]()
-        for site, answer in answers.items():
-            try:
-                reports[site] = RowsReport.from_plain(answer.get("table"))
-            except InputError as error:
-                raise InputError(f"{site}: {error}") from error
+        plan, reports = self.plan, self._read_reports(answers, RowsReport.from_plain)
         self._agreement = agree_on_rows(reports, plan.formula, plan.settings, plan.table.cells)
-        tables = {site: answer["table"] for site, answer in answers.items()}
-        content = {"agreement": asdict(self._agreement)}
-        return Agreed(dict.fromkeys(self.job.sites, content),
-                      Known(self.job.sites, tables),
-                      {"features": len(plan.formula.variables), "task": self._agreement.family, "findings": [],
-                       "rows": {site: {"train": rows} for site, rows in self._agreement.sites.items()}})
+        return self._agreed(answers, {"agreement": asdict(self._agreement)}, features=len(plan.formula.variables),
+                            task=self._agreement.family, rows=self._agreement.sites)
 
     @override
     def _accept(self, answers: Mapping[str, Mapping[str, Any]]) -> None:

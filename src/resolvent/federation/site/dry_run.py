@@ -99,6 +99,6 @@ def read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
     """The lead's experiment, whose models can be attacked."""
     plan = read_plan(file, path)
     if not isinstance(plan, FederatedExperiment):
-        raise InputError(f"{path} is a {plan.kind}, which trains no model that could be attacked: leave out --attack. "
+        raise InputError(f"{path} is a {plan.title}, which trains no model that could be attacked: leave out --attack. "
                          "The site's limits count the rows behind every sum, see docs/regression.md")
     return plan

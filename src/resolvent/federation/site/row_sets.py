@@ -53,6 +53,28 @@ def check_label(folder: Path, question: str, values: NDArray[Any], limits: Limit
            "is their own. Use one of the two labels")
 
 
+def check_told_rows(folder: Path, question: str, sets: list[NDArray[np.bool_]], limits: Limits) -> None:
+    """Check and store the sets of rows of sums about one column.
+
+    Args:
+        folder: see ``check_row_set``.
+        question: the version of the table and the column; sets of one question are compared.
+        sets: each [rows]: those of one sum.
+        limits: see ``check_row_set``.
+    """
+    _check(folder, question, sets, [], limits, "a sum of this plan differs by {} rows from an earlier one of the same "
+           "column: ask for the groups of the earlier plan")
+
+
+def is_first_question(folder: Path, question: str, text: str) -> bool:
+    """Whether a question about the rows was first asked with this text, which is stored."""
+    path = folder / _FILE
+    content: dict[str, list[str]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    if question not in content:
+        write_text(path, json.dumps({**content, question: [text]}))
+    return content.get(question, [text]) == [text]
+
+
 def _check(folder: Path, key: str, sets: list[NDArray[Any]], first: list[NDArray[Any]], limits: Limits,
            reason: str) -> None:
     path = folder / _FILE

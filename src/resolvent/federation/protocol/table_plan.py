@@ -1,0 +1,54 @@
+"""A plan whose file names a table: what is the same for a regression and a description."""
+
+import contextlib
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import jax
+from typing_extensions import override
+
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
+from resolvent.comparisons.plan_file import PlanFile
+from resolvent.differential_privacy import PrivacyBudget
+from resolvent.federation.protocol.plan import Plan
+
+# Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.
+LARGEST, TERMS = 2.0**120, 1024
+wide_integer_sums = partial(FixedPointSums, largest=LARGEST, limbs=5)
+
+
+@dataclass(frozen=True)
+class TablePlan(Plan):
+    """A plan whose rows are at the sites; ``file`` has the checked settings."""
+
+    file_type: ClassVar[type[PlanFile[Any]]]
+    may_end_early: ClassVar[bool] = True
+    file: Any
+    is_rehearsal: bool
+
+    @property
+    @override
+    def name(self) -> str:
+        return str(self.file.name)
+
+    @property
+    @override
+    def text(self) -> str:
+        return str(self.file.text)
+
+    @property
+    def settings(self) -> Any:
+        """The section of the file that only such a plan has."""
+        return self.file.settings
+
+    @property
+    @override
+    def privacy(self) -> PrivacyBudget | None:
+        privacy: PrivacyBudget | None = self.file.privacy
+        return privacy
+
+    @override
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        context: contextlib.AbstractContextManager[None] = jax.enable_x64(True)
+        return context
