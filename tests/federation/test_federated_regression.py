@@ -216,7 +216,7 @@ def oldest_of_aachen(frame):
     return frame[frame["site"] == "aachen"]["age"].max()
 
 
-@pytest.mark.parametrize("privacy", [None, {"secure_sums": True}])
+@nightly.parametrize("privacy", [{"secure_sums": True}, None], others=nightly.WHEN_CHANGED)
 def test_a_lead_cannot_compose_an_indicator_of_a_row_of_two_plans(tmp_path, privacy):
     """The second column is the first one and a bump at the age of one patient: their difference is her row.
 

@@ -55,7 +55,7 @@ def distance(a, b):
     return float(tree.norm(tree.sub(a, b)))
 
 
-@nightly.parametrize(("t", "name"), [*product([0.5, 3.0], PENALTIES)], per_commit=2, others=nightly.WHEN_CHANGED)
+@nightly.parametrize(("t", "name"), [*product([0.5, 3.0], PENALTIES)], others=nightly.WHEN_CHANGED)
 def test_many_steps_give_the_direct_centre(name, t):
     cloud, start = points(), {key: jnp.zeros(shape) for key, shape in SIZES.items()}
     direct, _ = centres.moreau_centre(cloud, jnp.asarray(WEIGHTS), PENALTIES[name], t, tolerance=1e-15,

@@ -98,6 +98,7 @@ def test_noise_is_predicted_by_the_most_frequent_class_and_a_class_without_rows_
     np.testing.assert_allclose(jax.nn.softmax(model["bias"]), np.array([70, 30, 0.5]) / 100.5, rtol=1e-3)
 
 
+@pytest.mark.when_changed
 def test_a_class_without_rows_is_never_predicted_and_careful_training_beats_untuned_training():
     """Sites with 2 to 73 training rows of five of ten classes, where the model is less certain of other rows."""
     data = rv.datasets.digits(parties=30, classes_per_party=5, size_spread=1.0, outliers=1, test=0.4)

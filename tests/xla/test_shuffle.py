@@ -77,7 +77,7 @@ def test_words_of_a_small_function_are_those_of_jax(count, is_small):
     assert jax.vmap(draw, (None, 0))(key, numbers[None]).tolist() == expected[None].tolist()
 
 
-@pytest.mark.parametrize("generator", ["rbg", "unsafe_rbg"])
+@nightly.parametrize("generator", ["rbg", "unsafe_rbg"], others=nightly.WHEN_CHANGED)
 def test_words_of_other_generators_are_those_of_jax(generator):
     key, numbers = jax.random.key(3, impl=generator), jnp.arange(4, dtype=jnp.uint32)
     expected = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (8,), jnp.uint32))(numbers)
