@@ -12,7 +12,12 @@ from statsmodels.duration.hazard_regression import PHReg
 
 import nightly
 import resolvent as rv
+from resolvent.comparisons.regression.agreement import agree_on_rows, describe_rows
 from resolvent.comparisons.regression.formula import parse_formula
+from resolvent.comparisons.regression.regression_file import RegressionFile
+from resolvent.comparisons.regression.rows import read_rows
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -353,3 +358,24 @@ def test_with_a_ridge_every_coefficient_has_an_estimate(separated):
     assert [*constant.table.index[constant.table["estimate"].isna()]] == ["Intercept", "one"]
     assert constant.findings == (
         "No estimate: 'one' is constant in all complete rows, as the intercept is. Leave it out.",)
+
+
+def test_base_levels_of_a_file_may_be_numbers():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"site": ["a", "b"] * 30, "days": rng.integers(1, 50, 60), "status": rng.integers(1, 3, 60),
+                          "icd": rng.choice(["0117", "117", "5"], 60), "age": rng.normal(50, 9, 60)})
+    text = "regression: {formula: 'Surv(days, status) ~ age + icd', reference: {icd: 5}}"
+    file = RegressionFile.parse(text, "mine.yaml", "mine", ["regression.reference.status=1"])
+    rows = read_rows(frame, file.settings, party="site")
+    assert {*rows.model.columns} == {"age", "icd[T.117]", "icd[T.0117]"}
+    np.testing.assert_array_equal(np.sort(rows.event), np.sort(frame["status"] == 2))
+    assert RegressionFile.parse(file.text, "mine.yaml", "mine").settings.references == {"icd": "5", "status": "1"}
+
+
+def test_sites_with_true_and_false_and_sites_with_numbers_do_not_share_a_column():
+    frame, settings = pd.DataFrame({"y": np.arange(8.0), "x": [True, False] * 4}), RegressionSettings(formula="y ~ x")
+    formula = parse_formula(settings.formula)
+    reports = {site: describe_rows(rows, formula, settings, 0)
+               for site, rows in {"a": frame, "b": frame.astype({"x": int})}.items()}
+    with pytest.raises(InputError, match=r"'x' has true/false at a and numbers at b: set text: \[x\] in the data"):
+        agree_on_rows(reports, formula, settings)

@@ -3,7 +3,7 @@
 import tempfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import nightly
@@ -19,6 +19,7 @@ TABLES = st.builds(Messy, cells=st.tuples(KINDS, st.sampled_from(["decimals", "l
 
 @settings(max_examples=nightly.examples(30), deadline=None)
 @given(TABLES)
+@example(Messy(("a few numbers", "levels"), "true or false", "decimals"))
 def test_all_readers_say_the_same_about_a_table_that_has_other_cells_at_one_site(case):
     with tempfile.TemporaryDirectory() as folder:
         assert Readers(case, folder).compare() == []

@@ -6,7 +6,7 @@ A simulation makes the same agreement between its sites, so that a federation ha
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -35,6 +35,8 @@ class RowsReport:
     Attributes:
         left_out: number of rows with a missing value in a column that is used.
         levels: column of categories -> its levels, in their order -> number of rows.
+        numbers: the columns of numbers.
+        booleans: the columns of true/false.
         classes: class -> number of rows, if the label is or could be one of classes; for times, of the event's values.
         total: sum of the label, if it is a number.
         offset: mean of the offsets, with the logarithms of exposures.
@@ -45,6 +47,7 @@ class RowsReport:
     left_out: int
     levels: Mapping[str, Mapping[str, int]]
     numbers: tuple[str, ...]
+    booleans: tuple[str, ...]
     label: LabelKind
     classes: Mapping[str, int]
     total: float
@@ -55,7 +58,7 @@ class RowsReport:
     def from_plain(cls, content: Any) -> "RowsReport":
         """The report of plain values from a site, as ``dataclasses.asdict`` gives them."""
         try:
-            report = cls(**{**content, "numbers": tuple(map(str, content["numbers"])),
+            report = cls(**{**content, **{kind: tuple(map(str, content[kind])) for kind in ("numbers", "booleans")},
                             "levels": {str(name): dict(levels) for name, levels in content["levels"].items()}})
             counts = [report.rows, report.left_out, *report.classes.values(),
                       *(count for levels in report.levels.values() for count in levels.values())]
@@ -111,19 +114,22 @@ class RowsAgreement:
 
 def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, left_out: int) -> RowsReport:
     """What a site says about its complete rows."""
-    levels, numbers = {}, []
+    levels: dict[str, dict[str, int]] = {}
+    numbers: list[str] = []
+    booleans: list[str] = []
     for name in formula.variables:
         if is_category(frame[name]) or name in formula.categories:
             levels[name] = _count_levels(frame[name])
         else:
-            numbers.append(name)
+            (booleans if frame[name].dtype == bool else numbers).append(name)
     kind, classes, total = _describe_label(frame, formula, settings)
     offsets = offsets_of(frame, settings.added)
+    report = RowsReport(len(frame), left_out, levels, tuple(numbers), tuple(booleans), kind, classes, total)
     if offsets is None:
-        return RowsReport(len(frame), left_out, levels, tuple(numbers), kind, classes, total)
+        return report
     largest = float(offsets.max())
-    return RowsReport(len(frame), left_out, levels, tuple(numbers), kind, classes, total, float(offsets.mean()),
-                      largest + float(np.log(np.exp(offsets - largest).mean())))
+    return replace(report, offset=float(offsets.mean()),
+                   log_exposure=largest + float(np.log(np.exp(offsets - largest).mean())))
 
 
 def _describe_label(frame: "pd.DataFrame", formula: Formula,
@@ -151,13 +157,15 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
     _refuse_spellings(reports, formula, cells.text)
     levels: dict[str, list[str]] = {}
     for name in formula.variables:
-        texts = [site for site, report in reports.items() if name in report.levels]
-        if texts and len(texts) < len(reports):
-            others = [site for site in reports if site not in texts]
-            raise InputError(f"{quote(name)} has categories at {', '.join(texts)} and numbers at {', '.join(others)}: "
-                             f"set text: [{yaml_name(name)}] in the data of the file if it is a category, or convert "
-                             "it")
-        if texts:
+        kinds_of: dict[str, list[str]] = {}
+        for site, report in reports.items():
+            kind = ("categories" if name in report.levels else "true/false" if name in report.booleans else "numbers")
+            kinds_of.setdefault(kind, []).append(site)
+        if len(kinds_of) > 1:
+            listed = " and ".join(f"{kind} at {', '.join(sites)}" for kind, sites in kinds_of.items())
+            raise InputError(f"{quote(name)} has {listed}: set text: [{yaml_name(name)}] in the data of the file if it "
+                             "is a category, or convert it")
+        if "categories" in kinds_of:
             levels[name] = _ordered(name, [report.levels[name] for report in reports.values()], settings)
             if len(levels[name]) < 2:
                 raise InputError(f"{quote(name)} is {quote(levels[name][0])} in all rows that have values in every "
@@ -170,7 +178,8 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
         raise InputError(f"the label {quote(name)} is {quote(min(seen))} in all rows that have values in every column "
                          f"of the formula{_without(reports)}: there is nothing to explain")
     if "classes" in kinds and len(kinds) > 1:
-        raise InputError(f"the label {quote(name)} has classes at some sites and numbers at others: convert it")
+        raise InputError(f"the label {quote(name)} has classes at some sites and numbers at others: set text: "
+                         f"[{yaml_name(name)}] in the data of the file if it has classes, or convert it")
     family = _family(formula, settings, reports)
     counts = sum((Counter(report.classes) for report in reports.values()), Counter[str]())
     classes = {}

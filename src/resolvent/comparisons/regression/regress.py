@@ -20,6 +20,7 @@ from resolvent.regression.newton import FederatedNewton
 from resolvent.regression.objective import FitSums, RegressionProblem
 from resolvent.simulator.record.events import EvaluationEvent
 from resolvent.simulator.run import simulate
+from resolvent.tables.cells import text_of_value
 from resolvent.tables.table_options import cell_rules
 from resolvent.tables.text_formats import TextFormat
 
@@ -67,7 +68,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     """
     settings = RegressionSettings(
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
-        reference=None if reference is None else {name: str(base) for name, base in reference.items()},
+        reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
         tests=tuple(tests) or None)
     cells = cell_rules(missing, text)
     return fit_rows(read_rows(data, settings, party=party, format=text_format, cells=cells), settings)

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from resolvent.errors import InputError, alternatives, check_range, quote
+from resolvent.tables.cells import Code, text_of_value
 
 Errors: TypeAlias = Literal["model", "robust", "clustered"]
 FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
@@ -42,7 +43,7 @@ class RegressionSettings:
     l2: float = 0.0
     offset: str | None = None
     exposure: str | None = None
-    reference: dict[str, str] | None = None
+    reference: dict[str, Code] | None = None
     tests: tuple[str, ...] | None = None
     heterogeneity: bool = True
     rounds: int = 40
@@ -66,9 +67,9 @@ class RegressionSettings:
         return {role: column for role, column in columns.items() if column is not None}
 
     @property
-    def references(self) -> Mapping[str, Any]:
-        """Column -> its base level; empty if none is set."""
-        return self.reference or {}
+    def references(self) -> Mapping[str, str]:
+        """Column -> its base level as text; empty if none is set."""
+        return {name: text_of_value(base) for name, base in (self.reference or {}).items()}
 
     @property
     def has_penalty(self) -> bool:
