@@ -233,8 +233,8 @@ def test_the_report_shows_both(run, call, tmp_path):
     (run.folder / "report.html").write_text("of the run")
     assert call("model", "explain", run.folder, "--method", "FedAvg+", cwd=tmp_path).code == 0
     page = (run.folder / "report.html").read_text()
-    assert '<section id="calibration-1">' in page
-    assert '<section id="explanation-1">' in page
+    assert '<details id="calibration-1">' in page
+    assert '<details id="explanation-1">' in page
     assert "ill is predicted from a probability on that was chosen for each site" in page
     assert "logit of well" in page
     for title in (*(f"reliability at {site}" for site in SITES), "reliability at all sites", "importance of columns"):

@@ -4,16 +4,22 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from resolvent.cli.commands import COMMANDS, GROUPS
+from resolvent.cli.terminal import print_outcome
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.comparisons.experiment.registry import listings
+from resolvent.comparisons.judgement.wording import advice_of
 from resolvent.comparisons.runs import runner
-from resolvent.comparisons.runs.record import DataRecord, MethodRecord, RunRecord
+from resolvent.comparisons.runs.first_screen import first_screen
+from resolvent.comparisons.runs.record import DataRecord, MethodRecord, RunRecord, read_record
 from resolvent.errors import InputError
+from resolvent.predict.intervals import Interval
 
 
 def flat(text):
@@ -23,12 +29,50 @@ def flat(text):
 
 # ------------------------------------------------------------------------------------------------------------- codes
 
-def test_done_is_0_and_the_table_has_the_numbers_of_the_summary(finished):
+def test_done_is_0_and_the_outcome_fits_a_screen(finished):
+    """At most 25 lines of 80 columns: counts, warnings, sites, the report's path and the next command."""
     outcome = finished.outcome
     assert outcome.code == 0
-    summary = json.loads((finished.folder / "summary.json").read_text())
     lines = outcome.out.splitlines()
-    assert flat(outcome.out).index(flat(summary["finding"])) < flat(outcome.out).index("What each site should do")
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    record = read_record(finished.folder)
+    screen, text = first_screen(record), flat(outcome.out)
+    for shown in (screen.facts, screen.headline, *(f"{number} {answer}" for answer, number in screen.counts.items())):
+        assert shown in text
+    for number, warning in enumerate(screen.warnings, 1):
+        assert text.count(flat(warning)) == 1
+        assert f"{number}. {warning[:20]}" in text
+    for site in record.sites:
+        (row,) = [line for line in lines if line.startswith(f"{site.name} ")]
+        assert row.endswith(advice_of(site.advice))
+        assert "●" in row
+    assert lines[-2:] == ["Report: runs/small/report.html", "Next: resolvent show runs/small"]
+    for name in record.methods:
+        assert re.search(rf"{re.escape(name)} .*4/4 rounds", outcome.err)
+
+
+@pytest.mark.parametrize("parties", [3, 200])
+def test_many_sites_and_warnings_fit_a_screen_too(finished, parties, capsys):
+    """Sites that should not join are shown first; warnings that have no room are counted."""
+    record = read_record(finished.folder)
+    sites = [site._replace(name=f"{'a very long name of a site ' * (k % 2)}{k}", advice=site.advice._replace(
+        answer="unclear" if k == 1 else "join", expected=Interval(k / 100, 0, 1)))
+        for k in range(parties) for site in record.sites[:1]]
+    print_outcome(replace(record, sites=sites, warnings=[f"Warning {k} is {'long ' * 50}." for k in range(20)]),
+                  Path("report.html"), next_command="resolvent show runs/small")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    assert any("warnings more" in line for line in lines)
+    assert sum(line.endswith(" unclear") and "●" in line for line in lines) == 1
+    assert "200 sites" in " ".join(lines) or parties == 3
+
+
+def test_show_prints_the_tables_with_the_numbers_of_the_summary(finished, call):
+    out = call("show", "runs/small", cwd=finished.folder.parents[1]).out
+    summary = json.loads((finished.folder / "summary.json").read_text())
+    lines = out.splitlines()
     first = next(i for i, line in enumerate(lines) if "test accuracy over 5 parties" in line)
     for site in summary["sites"]:
         row = next(line for line in lines[:first] if line.strip().startswith(f"{site['name']} "))
@@ -42,10 +86,6 @@ def test_done_is_0_and_the_table_has_the_numbers_of_the_summary(finished):
                     for c in ("mean", "p10", "worst", "global mean", "global p10", "global worst")]
         expected += [] if name == summary["alone"] else [str(final[c]) for c in ("better", "level", "worse")]
         assert shown == expected
-    assert flat(summary["finding"]) in flat(outcome.out)
-    assert lines[-1] == "Report: runs/small/report.html"
-    for name in summary["methods"]:
-        assert re.search(rf"{re.escape(name)} .*4/4 rounds", outcome.err)
 
 
 @pytest.mark.parametrize("columns", [80, 300])
@@ -69,7 +109,7 @@ def test_table_is_whole_at_any_width(columns, call, tmp_path, monkeypatch):
         assert f" {shown} " in f" {text} "
     assert "[bold]Finding[/x]." in outcome.out
     assert re.search(r"\[/odd\] label .*1/2 rounds", outcome.err)
-    assert outcome.out.rstrip().endswith("[/red]/report.html")
+    assert outcome.out.splitlines()[-2].endswith("[/red]/report.html")
 
 
 def test_wrong_input_is_2_and_names_what_is_allowed(call, tmp_path):

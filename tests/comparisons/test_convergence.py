@@ -76,8 +76,8 @@ def test_after_the_rounds_to_try_a_falling_loss_has_converged(loss):
 
 def test_the_sentence():
     assert unfinished_text({"A": True, "B": False, "C": None}, {"B": 120}) == (
-        "B has not converged: over the last quarter of the rounds, its training loss still changed by more than 2% of "
-        "its whole fall. Try rounds: 120.")
+        "B has not converged: in the last quarter of the rounds, its training loss changed by more than 2% of its "
+        "whole fall. Try rounds: 120.")
     assert unfinished_text({"B": False}, {}).endswith("Use a smaller learning rate.")
     assert unfinished_text({"C": None, "D": True}, {}) == ""
 

@@ -58,9 +58,9 @@ def test_it_is_named_on_the_terminal_and_in_the_report(diverged):
     (warning,) = summary["warnings"]
     assert warning.startswith("alone: the training diverged at Bonn (round 1) and Trier (round 1): ")
     assert "Try a learning rate smaller than 1e+20" in warning
-    assert f"warning: {warning}" in " ".join(outcome.out.split())
+    assert f" {warning}" in " ".join(outcome.out.split())
     report = (folder / "runs/mine/report.html").read_text()
-    assert f'<p class="warning">{warning}</p>' in report
+    assert f"<li>{warning}</li>" in report
     assert "nan" not in report[:report.index('<script type="application/json"')].replace("finance", "")
 
 

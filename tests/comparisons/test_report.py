@@ -16,6 +16,7 @@ import nightly
 from resolvent.comparisons.judgement.wording import advice_of, reason_text
 from resolvent.comparisons.pages import page_colours, svg_of
 from resolvent.comparisons.runs import figures
+from resolvent.comparisons.runs.first_screen import first_screen
 from resolvent.comparisons.runs.record import read_record
 from resolvent.comparisons.runs.report import redraw_report
 from resolvent.simulator.record.plots import new_figure
@@ -23,7 +24,8 @@ from resolvent.simulator.record.plots import new_figure
 KINDS = ["a run", "hostile names", "all diverged", "one party"]
 NIGHTLY = ["many parties", "diverged", "without local training", "seventeen methods"]
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "em", "span", "i", "div", "table",
-        "small", "br", "b", "u", "thead", "tbody", "tr", "th", "td", "figure", "details", "summary", "pre", "script"}
+        "ol", "li", "small", "br", "b", "u", "thead", "tbody", "tr", "th", "td", "figure", "details", "summary", "pre",
+        "script"}
 
 
 def test_letters_that_matplotlib_has_no_glyph_for_are_text_in_a_picture():
@@ -206,19 +208,35 @@ def test_gains_are_differences_to_training_alone(reports, finished):
 def test_decisions_come_first_and_agree_with_the_summary(reports):
     text, _ = read(reports["a run"])
     record = read_record(reports["a run"])
-    order = [text.index(f'id="{name}"') for name in ("decisions", "gains", "means", "scores")]
+    order = [text.index(f'id="{name}"') for name in ("facts", "finding", "forest", "decisions", "gains", "means",
+                                                     "scores")]
     assert order == sorted(order)
-    table = re.search(r'<div id="decisions">.*?</table>', text, re.DOTALL)[0]
+    table = re.search(r'<details id="decisions">.*?</table>', text, re.DOTALL)[0]
     rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)[1:]
     for row, site in zip(rows, record.sites, strict=True):
         assert site.name in row
         reason = reason_text(site, record.federation.about)
         assert f'{advice_of(site.advice)}<br><small class="reason">{reason}</small></td>' in row
         assert ('class="few"' in row) == site.has_few_rows == (site.test_rows < 20)
-    few = [site for site in record.sites if site.has_few_rows]
-    assert ('id="few"' in text) == bool(few)
-    for site in few:
-        assert f"{site.name} ({site.test_rows} test rows)" in text
+
+
+def test_first_screen_says_each_thing_once(reports):
+    """The counts, the warnings and the sorted plot agree with the record; no sentence of the page is there twice."""
+    text, _ = read(reports["a run"])
+    record = read_record(reports["a run"])
+    screen = first_screen(record)
+    shown = text[:text.index("<details")]
+    assert sum(screen.counts.values()) == len(record.advised)
+    for answer, number in screen.counts.items():
+        assert f"<b>{number}</b>{answer}</span>" in shown
+    assert Page(shown).texts_of("li") == list(screen.warnings)
+    gains = [float(gain.replace("\N{MINUS SIGN}", "-")) for gain in re.findall(r"<td class=.*?<b>(.*?)</b>", shown)]
+    expected = [100 * site.advice.expected.value for site in record.advised]
+    assert gains == pytest.approx(sorted(expected, reverse=True), abs=0.051)
+    assert shown.count("<em style=") == sum(np.isfinite(site.advice.own.value) for site in record.advised)
+    sentences = [sentence for tag in ("p", "li") for paragraph in Page(text).texts_of(tag)
+                 for sentence in re.split(r"(?<=[.:]) ", paragraph) if len(sentence) > 20]
+    assert len(sentences) == len(set(sentences))
 
 
 def test_what_is_for_researchers_is_behind_a_fold(reports):

@@ -49,7 +49,7 @@ def folder(tmp_path_factory, call):
     (folder / "mine.yaml").write_text(FILE)
     outcome = call("run", "mine.yaml", "--set", "seeds=3", cwd=folder)
     assert outcome.code == 0, outcome.err
-    assert "What each site should do" in outcome.out
+    assert "Next: resolvent show runs/mine" in outcome.out
     return folder
 
 

@@ -13,7 +13,7 @@ from resolvent import cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
-COMMANDS = re.findall(r"^resolvent ((?:check|run|model (?:refit|predict|evaluate)) .*)$", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^resolvent ((?:check|run|show|model (?:refit|predict|evaluate)) .*)$", PAGE, re.MULTILINE)
 OUTPUTS = re.findall(r"^```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -33,15 +33,15 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.when_changed
 def test_commands_of_the_page_in_a_small_setting(folder, monkeypatch, capsys):
     """Two rounds and one seed, training alone without its search."""
-    assert [command.replace("model ", "").split()[0] for command in COMMANDS] == ["check", "run", "refit", "predict",
-                                                                                  "evaluate"]
+    assert [command.replace("model ", "").split()[0] for command in COMMANDS] == ["check", "run", "show", "refit",
+                                                                                  "predict", "evaluate"]
     small = ["--rounds", "2", "--set", "seeds=1", "algorithms={alone: local, FedAvg: fedavg}", "diagnostics=[]"]
     for command in COMMANDS:
         arguments = command.split()
         monkeypatch.setattr(sys, "argv", ["resolvent", *arguments, *(small if arguments[0] == "run" else ())])
         cli.main()
     printed = capsys.readouterr().out
-    assert "What each site should do" in printed
+    assert "Next: resolvent show runs/mine" in printed
     assert "24 rows with labels" in printed
     assert len(pd.read_csv(folder / "predictions.csv")) == len(pd.read_csv(folder / "later.csv")) == 24
 

@@ -3,6 +3,7 @@
 What a command needs is imported when it runs: help is printed without it.
 """
 
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -100,8 +101,7 @@ def run(
                                          notify=terminal.print_note, scheduler=scheduler)
     if record is None:  # another process writes it
         return
-    terminal.print_record(record)
-    terminal.print_path("Report", folder / "report.html")
+    terminal.print_outcome(record, folder / "report.html", next_command=f"resolvent show {shlex.quote(str(folder))}")
 
 
 def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIND]")] = "all", *,

@@ -1,5 +1,6 @@
 """The commands that show something and train nothing: check, show and compare."""
 
+import shlex
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,6 @@ from resolvent.cli.options import Changes, Format, OptionalNumber, OptionalPath,
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
-    from resolvent.comparisons.runs.record import RunRecord
     from resolvent.tables.checks.finding import Finding
 
 __all__ = ["check", "compare", "shorten_groups", "show"]
@@ -101,12 +101,7 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
 
         terminal.print_path("Report", redraw_report(folder, anyway=True))
         return
-    _print_record(read_record(folder), format)
-
-
-def _print_record(record: "RunRecord", format: Format) -> None:
-    from resolvent.cli import terminal
-
+    record = read_record(folder)
     if format == "json":
         print_json(record.plain())
     else:
@@ -143,7 +138,12 @@ def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg
 
         if target is not None or reference is not None:
             raise InputError("--target and --reference are for --paper")
-        _print_record(compare_runs([Path(run) for run in runs]), format)
+        record = compare_runs([Path(run) for run in runs])
+        if format == "json":
+            print_json(record.plain())
+        else:
+            terminal.print_outcome(record, next_command=f"resolvent compare {shlex.quote(','.join(runs))} "
+                                                        "--paper figures")
         return
     from resolvent.comparisons.study.study_file import study_of_folders
 

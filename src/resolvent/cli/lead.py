@@ -288,8 +288,7 @@ def _print_result(result: Any) -> None:
     from resolvent.comparisons.runs.record import RunRecord
 
     if isinstance(result, RunRecord):
-        terminal.print_table(terminal.score_table(result))
-        terminal.print_line(result.finding)
+        terminal.print_outcome(result)
     else:
         (print_description if isinstance(result, Description) else print_fit)(result)
 

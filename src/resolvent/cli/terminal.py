@@ -1,6 +1,7 @@
 """Output on the terminal: lines and tables."""
 
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -16,15 +17,10 @@ from typing_extensions import override
 
 from resolvent.comparisons.judgement.metrics import GAP, columns_of, format_value, title_of
 from resolvent.comparisons.judgement.site_judgement import number_of
-from resolvent.comparisons.judgement.wording import (
-    advice_of,
-    folds_text,
-    format_points,
-    format_signed,
-    reason_text,
-    unfinished_text,
-)
+from resolvent.comparisons.judgement.wording import advice_of, folds_text, format_points, format_signed, reason_text
+from resolvent.comparisons.runs.first_screen import FirstScreen, first_screen
 from resolvent.comparisons.runs.record import RunRecord
+from resolvent.errors import count_of
 
 if TYPE_CHECKING:  # a command that shows a run loads none of these
     from resolvent.comparisons.experiment.data_check import SiteRows
@@ -35,6 +31,8 @@ if TYPE_CHECKING:  # a command that shows a run loads none of these
 
 _PIPE_WIDTH = 1000  # columns of a table that no terminal limits
 _MAX_SITES = 40
+_WIDTH, _MAX_LINES, _FEWEST_SITES, _TABLE_LINES = 80, 25, 7, 8  # of an outcome
+_PLOT, _LEFT, _NUMBERS = 40, 22, 21  # columns of the plot of gains, of names, and of a gain with the advice
 _MAX_NAMED, _MAX_REASONS = 10, 12
 _NAME_WIDTH = 8  # smallest width of a column of texts
 _COMPARED = ("better", "level", "worse")
@@ -152,22 +150,94 @@ def score_table(record: RunRecord) -> Table:
 
 
 def print_record(record: RunRecord) -> None:
-    """Print the outcome of a comparison: the finding, the advice to each site, the scores and the warnings.
-
-    If a method has not converged, this comes first.
-    """
-    if text := unfinished_text(record.converged, record.rounds_to_try):
-        print_line(text)
-    print_line(record.finding)
-    if record.federation is not None and record.advised:
+    """Print all of a comparison: what it says first, the advice to each site with the reasons, and the scores."""
+    screen = first_screen(record)
+    for line in [*_head(screen), *_warning_lines(screen.warnings, len(screen.warnings))]:
+        print_line(line)
+    if record.federation is not None and screen.sites:
         print_table(advice_table(record, record.federation.about))
         for line in reason_lines(record, record.federation.about):
             print_line(line)
-    # Secure sums hide the scores of single sites. Gaps have no mean over parties.
-    if any(method.final.get("mean", 0) is not None for method in record.methods.values()):
+    if _has_scores(record):
         print_table(score_table(record))
-    for warning in record.warnings:
-        _Console().print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
+
+
+def _has_scores(record: RunRecord) -> bool:
+    """Whether there is a table of scores: secure sums hide those of single sites, and gaps have no mean."""
+    return any(method.final.get("mean", 0) is not None for method in record.methods.values())
+
+
+def print_outcome(record: RunRecord, report: Path | None = None, *, next_command: str = "") -> None:
+    """Print what a comparison says first, in at most 25 lines of 80 columns, if no path or label is very long.
+
+    Args:
+        next_command: what the user may call next.
+    """
+    screen = first_screen(record)
+    lines = _head(screen)
+    end = [f"Next: {next_command}"] if next_command else []
+    rest = _MAX_LINES - len(lines) - len(end) - (report is not None)
+    lines += _warning_lines(screen.warnings, rest - (_FEWEST_SITES if screen.sites else 0))
+    rest = _MAX_LINES - len(lines) - len(end) - (report is not None)
+    if screen.sites:
+        lines += forest_lines(screen, rest)
+    for line in lines:
+        print_line(line)
+    if not screen.sites and _has_scores(record) and len(record.score_rows()) <= rest - _TABLE_LINES:
+        print_table(score_table(record))
+    if report is not None:
+        print_path("Report", report)
+    for line in end:
+        _Console().print(visible(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def _head(screen: FirstScreen) -> list[str]:
+    """Facts, counts, headline and mean scores."""
+    counts = " · ".join(f"{number} {answer}" for answer, number in screen.counts.items())
+    texts = [screen.facts, counts and f"Sites: {counts}", screen.headline, screen.scores if screen.sites else ""]
+    return [line for text in texts for line in textwrap.wrap(text, _WIDTH)]
+
+
+def _warning_lines(warnings: Sequence[str], most: int) -> list[str]:
+    """Numbered warnings; those that have no room are counted."""
+    lines, shown = list[str](), 0
+    for number, text in enumerate(warnings, 1):
+        wrapped = textwrap.wrap(f"{number}. {text}", _WIDTH, subsequent_indent="   ")
+        if len(lines) + len(wrapped) + (number < len(warnings)) > most:
+            break
+        lines, shown = [*lines, *wrapped], number
+    if shown < len(warnings):
+        lines.append(f"{count_of(len(warnings) - shown, 'warning')} more: see the report, or resolvent show RUN")
+    return lines
+
+
+def forest_lines(screen: FirstScreen, most: int) -> list[str]:
+    """A plot of the sites' gains, sorted, in at most so many lines: first those that should not join."""
+    order = sorted(screen.sites, key=lambda pair: (pair.advice.answer == "join", pair.advice.expected.value))
+    shown = set(map(id, order if len(order) <= most - 2 else order[:max(most - 2, 1)]))
+    sites = [pair for pair in screen.sites if id(pair) in shown]
+    low, high = screen.limits
+    left = min(max(len(visible(pair.site.name)) for pair in sites), _LEFT)
+    plot = min(_PLOT, _WIDTH - _NUMBERS - left)
+
+    def column(points: float) -> int:
+        return round((plot - 1) * min(max((points - low) / (high - low or 1.0), 0.0), 1.0))
+
+    lines = [f"{'':{left}}{'gain':>8} {format_points(low):<{plot // 2}}{format_points(high):>{plot - plot // 2}}"]
+    for site, advice in sites:
+        row = [" "] * plot
+        ends = [100 * end for end in advice.expected[1:]]
+        if all(map(isfinite, ends)):
+            row[column(ends[0]):column(ends[1]) + 1] = "─" * (column(ends[1]) + 1 - column(ends[0]))
+        row[column(0.0)] = "│"
+        for mark, value in (("○", advice.own.value), ("●", advice.expected.value)):
+            if isfinite(value):
+                row[column(100 * value)] = mark
+        name = textwrap.shorten(visible(site.name), left, placeholder="…") or visible(site.name)[:left]
+        lines.append(f"{name:{left}}{format_points(100 * advice.expected.value):>8} {''.join(row)} "
+                     f"{advice_of(advice)}")
+    more = f"; {len(sites)} of {len(screen.sites)} sites" if len(sites) < len(screen.sites) else ""
+    return [*lines, f"● expected gain in {screen.unit}, ○ by the site's own rows{more}"]
 
 
 def advice_table(record: RunRecord, about: str) -> Table:

@@ -17,7 +17,12 @@ from resolvent.comparisons.judgement.gap import gap_finding, gap_table
 from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement, Sites
 from resolvent.comparisons.judgement.sites import judge_sites
-from resolvent.comparisons.judgement.wording import enumerate_names, federation_text
+from resolvent.comparisons.judgement.wording import (
+    NOTHING_LEARNT,
+    below_baseline_text,
+    enumerate_names,
+    federation_text,
+)
 from resolvent.errors import InputError
 from resolvent.predict.intervals import Interval
 
@@ -171,7 +176,9 @@ def _with_pooled_scores(table: "pd.DataFrame", sites: Sites, *, higher_is_better
 
 def _finding(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
     """The finding: what the federation should run, who should join, and where the shared model does not fit."""
-    alone, untrained = evidence.alone, nothing_learnt(sites, evidence)
+    alone = evidence.alone
+    text = below_baseline_text(sites.sites, evidence.methods, evidence.baseline)
+    untrained = text if text.startswith(NOTHING_LEARNT) else ""
     if alone is None or not evidence.candidates:
         return untrained or finding(table, evidence.score, alone, higher_is_better=evidence.higher_is_better)
     if not any(site.has_reference(alone) for site in sites.sites):
@@ -181,21 +188,6 @@ def _finding(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
     unit = f" of {title_of(evidence.score)}" if evidence.decides else " of skill"
     text = federation_text(sites.federation, sites.sites, unit)
     return f"{untrained} {text}" if untrained and sites.federation.method is None else text
-
-
-def nothing_learnt(sites: Sites, evidence: Evidence) -> str:
-    """A sentence if no method is better on average than the predictions that need no training; otherwise empty."""
-    if evidence.baseline is None:
-        return ""
-    known = [site.facts.losses for site in sites.sites if evidence.baseline in site.facts.losses]
-    labels = [m for m in evidence.methods if all(m in losses for losses in known)]
-    if not known or not labels:
-        return ""
-    means = {m: float(np.mean([losses[m] for losses in known])) for m in (*labels, evidence.baseline)}
-    if any(means[m] < means[evidence.baseline] for m in labels):
-        return ""
-    return (f"Nothing was learnt: on average over the sites, no method has a smaller test loss than the "
-            f"{evidence.baseline}.")
 
 
 def _counted(rows: "pd.DataFrame", column: str) -> str:

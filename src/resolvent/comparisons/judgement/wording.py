@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from resolvent.predict.intervals import Interval
 
 STILL_CHANGES = 0.02  # of the whole fall of the training loss: a method has not converged
+NOTHING_LEARNT = "Nothing was learnt"
 _MAX_NAMED, _MAX_COLUMNS = 5, 3  # sites that a finding names, and columns of a site
 
 
@@ -97,8 +98,8 @@ def unfinished_text(converged: Mapping[str, bool | None], rounds_to_try: Mapping
     if not others:
         return ""
     verb, its = ("has", "its") if len(others) == 1 else ("have", "their")
-    text = (f"{enumerate_names(others)} {verb} not converged: over the last quarter of the rounds, {its} training loss "
-            f"still changed by more than {STILL_CHANGES:.0%} of its whole fall.")
+    text = (f"{enumerate_names(others)} {verb} not converged: in the last quarter of the rounds, {its} training loss "
+            f"changed by more than {STILL_CHANGES:.0%} of its whole fall.")
     tries = [(rounds, method) for method, rounds in rounds_to_try.items()]
     if not tries:
         return f"{text} Use a smaller learning rate."
@@ -158,17 +159,35 @@ def federation_text(federation: "FederationAdvice", sites: "Sequence[SiteJudgeme
             f"{len(joins)} of {total} sites")
         parts = [f"Run {federation.method}: {who} should join{_and_the_others(groups)}."]
         parts.append(f"The expected mean gain over the sites is {format_points(100 * federation.gain)} points{unit}.")
-    odd = [(site, site.facts.calibrations[method].slope) for site in sites if site.advice is not None
-           and site.advice.reason == "another relation" for method in [federation.method or federation.about]
-           if method in site.facts.calibrations]
-    parts += [f"At {site.name}, {slope_text(list(slope))}." for site, slope in odd[:_MAX_NAMED]]
+    return " ".join([*parts, *relation_texts(federation, sites)])
+
+
+def relation_texts(federation: "FederationAdvice", sites: "Sequence[SiteJudgement]") -> list[str]:
+    """A sentence for each site at which another relation or an opposite coefficient was found, of the first sites."""
     method = federation.method or federation.about
+    odd = [(site.name, site.facts.calibrations[method].slope) for site in sites if site.advice is not None
+           and site.advice.reason == "another relation" and method in site.facts.calibrations]
+    texts = [f"At {name}, {slope_text(list(slope))}." for name, slope in odd[:_MAX_NAMED]]
     opposite = [(site.name, site.facts.columns[method]) for site in sites if method in site.facts.columns
                 and not (method in site.facts.calibrations and site.facts.calibrations[method].slope.high < 0)]
-    parts += [f"At {name}, {columns_text(columns)}." for name, columns in opposite[:_MAX_NAMED]]
+    texts += [f"At {name}, {columns_text(columns)}." for name, columns in opposite[:_MAX_NAMED]]
     if len(odd) > _MAX_NAMED:
-        parts.append(f"{len(odd) - _MAX_NAMED} more sites have another relation.")
-    return " ".join(parts)
+        texts.append(f"{len(odd) - _MAX_NAMED} more sites have another relation.")
+    return texts
+
+
+def below_baseline_text(sites: "Sequence[SiteJudgement]", methods: Sequence[str], baseline: str | None) -> str:
+    """Which methods have no smaller mean test loss over the sites than the predictions that need no training."""
+    known = [site.facts.losses for site in sites if baseline in site.facts.losses]
+    labels = [m for m in methods if all(m in losses for losses in known)]
+    if not known or not labels:
+        return ""
+    means = {m: math.fsum(losses[m] for losses in known) / len(known) for m in (*labels, str(baseline))}
+    below = [m for m in labels if not means[m] < means[str(baseline)]]
+    if len(below) == len(labels):
+        return f"{NOTHING_LEARNT}: on average over the sites, no method has a smaller test loss than the {baseline}."
+    return (f"On average over the sites, {enumerate_names(below)} {'has' if len(below) == 1 else 'have'} a larger test "
+            f"loss than the {baseline}." if below else "")
 
 
 def _and_the_others(groups: Mapping[str, Sequence[str]]) -> str:

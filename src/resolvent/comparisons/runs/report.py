@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from resolvent.comparisons.judgement.metrics import GAP, columns_of, format_value, run_columns, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement
@@ -14,10 +15,10 @@ from resolvent.comparisons.judgement.wording import (
     format_points,
     format_signed,
     reason_text,
-    unfinished_text,
 )
 from resolvent.comparisons.pages import write_page
 from resolvent.comparisons.runs import figures
+from resolvent.comparisons.runs.first_screen import FirstScreen, first_screen
 from resolvent.comparisons.runs.later_sections import later_sections
 from resolvent.comparisons.runs.record import EXPERIMENT_FILE, RunRecord, read_metrics, read_record
 from resolvent.errors import count_of
@@ -27,14 +28,14 @@ __all__ = ["redraw_report", "write_report"]
 
 _FILE = "report.html"
 _NO_CELL = {"text": "–", "interval": "", "side": "", "strength": ""}
-_MAX_NAMED = 10  # sites with few test rows
+_MAX_FOREST = 40  # sites in the plot of their gains
 _MAX_SITES = 200  # sites in the table of all scores
 _MAX_ROWS = 40  # the gains of more parties than this are sorted curves instead of a table
 
 
 def write_report(folder: Path, record: RunRecord, metrics: pd.DataFrame) -> Path:
     """Draw ``report.html`` in the folder of a run, which has its ``experiment.yaml``, calibrations and explanations."""
-    score, path = record.score, folder / _FILE
+    score, path, screen = record.score, folder / _FILE, first_screen(record)
     write_page(
         path, "report",
         record=record,
@@ -46,11 +47,11 @@ def write_report(folder: Path, record: RunRecord, metrics: pd.DataFrame) -> Path
         traffic=lambda n: f"{n / 1e6:.2f} MB" if n >= 1e5 else f"{n / 1e3:.2f} kB",
         seeds=_seeds_text(record),
         score_rows=record.score_rows(),
-        in_points=format_value(1.0, score).endswith("%"),
         **_pictures(metrics, record),
         **_gain_section(metrics, record),
         **_decision_section(record),
-        unfinished=unfinished_text(record.converged, record.rounds_to_try),
+        screen=screen,
+        **_forest(screen),
         means=_mean_rows(record),
         **_site_scores(record),
         **later_sections(folder, record),
@@ -100,23 +101,17 @@ def _seeds_text(record: RunRecord) -> str:
 def _decision_section(record: RunRecord) -> dict[str, Any]:
     """The advice to each site; empty without intervals or without training alone."""
     sites = record.advised
-    section: dict[str, Any] = {"decisions": [], "few": "", "decision_text": "", "about": ""}
+    section: dict[str, Any] = {"decisions": [], "decision_text": "", "about": ""}
     if record.federation is None or not sites:
         return section
     about = section["about"] = record.federation.about
-    ends = [100 * end for site in sites if site.advice is not None for end in site.advice.expected]
-    finite = [end for end in ends if np.isfinite(end)]
-    limits = (min([0.0, *finite]), max([0.0, *finite]))
-    section["decisions"] = [_decision_row(record, site, about, limits) for site in sites]
+    section["decisions"] = [_decision_row(record, site, about) for site in sites]
     section["decision_text"] = folds_text(
         record.folds, len(record.seeds), {label: method.tuned for label, method in record.methods.items()})
-    few = [f"{site.name} ({count_of(site.test_rows, 'test row')})" for site in sites if site.has_few_rows]
-    more = f", and {len(few) - _MAX_NAMED} more" if len(few) > _MAX_NAMED else ""
-    section["few"] = f"{', '.join(few[:_MAX_NAMED])}{more}"
     return section
 
 
-def _decision_row(record: RunRecord, site: SiteJudgement, about: str, limits: tuple[float, float]) -> dict[str, Any]:
+def _decision_row(record: RunRecord, site: SiteJudgement, about: str) -> dict[str, Any]:
     advice, score, gain = site.advice, record.score, site.gains[about]
     assert advice is not None
     expected, own = ([100 * end for end in interval] for interval in (advice.expected, advice.own))
@@ -124,8 +119,7 @@ def _decision_row(record: RunRecord, site: SiteJudgement, about: str, limits: tu
             "few": site.has_few_rows, "test_rows": site.test_rows, "reason": reason_text(site, about),
             "expected": format_points(expected[0]), "expected_interval": _points_interval(expected),
             "own": format_points(own[0]), "own_interval": _points_interval(own),
-            "gain": _gain_text(gain.value, score), "interval": _interval_text(gain.low, gain.high, score),
-            "bar": _bar((expected[0], expected[1], expected[2]), limits)}
+            "gain": _gain_text(gain.value, score), "interval": _interval_text(gain.low, gain.high, score)}
 
 
 def _points_interval(numbers: list[float]) -> str:
@@ -140,15 +134,30 @@ def _interval_text(low: float, high: float, score: str) -> str:
     return "" if np.isnan(low) else f"[{', '.join(format_signed(end, score, unit=False) for end in (low, high))}]"
 
 
-def _bar(interval: tuple[float, float, float], limits: tuple[float, float]) -> dict[str, str]:
-    """The positions in percent of an interval on a scale that all sites share."""
-    smallest, largest = limits
-    width = largest - smallest or 1.0
-    value, low, high, zero = (float(np.clip(100 * (np.nan_to_num(x, nan=0.0) - smallest) / width, 0, 100))
-                              for x in (*interval, 0.0))
-    side = {1: "gain", -1: "loss", 0: "level"}[int(interval[1] > 0) - int(interval[2] < 0)]
-    return {"side": side, **{name: f"{position:.1f}" for name, position in (
-        ("zero", zero), ("low", low), ("width", high - low), ("value", value))}}
+def _forest(screen: FirstScreen) -> dict[str, Any]:
+    """The sorted plot of the sites' gains: positions in percent of its width, and its axis.
+
+    With more than 40 sites, those with the largest and the smallest gains.
+    """
+    smallest, largest = screen.limits
+
+    def place(points: float) -> str | None:
+        position = 100 * (points - smallest) / (largest - smallest or 1.0)
+        return f"{np.clip(position, 0, 100):.1f}" if np.isfinite(position) else None
+
+    sites, half = list(screen.sites), _MAX_FOREST // 2
+    chosen = sites if len(sites) <= _MAX_FOREST else [*sites[:half], *sites[-half:]]
+    rows = []
+    for site, advice in chosen:
+        value, low, high = (100 * end for end in advice.expected)
+        has_ends = np.isfinite([low, high]).all()
+        width = float(place(high) or 0) - float(place(low) or 0) if has_ends else 0.0
+        rows.append({"site": site.name, "advice": advice_of(advice), "answer": advice.answer,
+                     "text": format_points(value), "value": place(value), "own": place(100 * advice.own.value),
+                     "low": place(low) if has_ends else None, "width": f"{width:.1f}"})
+    ticks = [tick for tick in MaxNLocator(3).tick_values(smallest, largest) if smallest <= tick <= largest]
+    return {"forest": rows, "left_out": len(sites) - len(chosen), "zero": place(0.0),
+            "ticks": [(place(tick), f"{tick:+.0f}".replace("-", "−") if tick else "0") for tick in ticks]}
 
 
 def _mean_rows(record: RunRecord) -> list[dict[str, Any]]:
