@@ -80,6 +80,15 @@ def test_the_limits_of_a_site_hold_for_descriptions(tmp_path, limits, limit):
     assert any(limit in refusal["refused"].get("limits", {}) for refusal in refusals)
 
 
+def test_a_server_that_leaves_a_level_out_gets_no_totals_without_it(tmp_path, caplog):
+    def leave_out(message):
+        return message.replace(b'"B", ', b"") if b'"agreement"' in bytes(message) else message
+
+    hospitals = described(tmp_path)
+    assert hospitals.serve(change=leave_out)["status"] == "refused"
+    assert "the agreement leaves out a level that the site has named" in caplog.text
+
+
 def test_only_listed_columns_and_levels_are_described(tmp_path):
     hospitals = described(tmp_path, limits=replace(LIMITS, features=("ward", "ill")))
     assert "'age'" in hospitals.serve()["message"]

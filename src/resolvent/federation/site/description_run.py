@@ -98,6 +98,9 @@ class DescriptionRun(PlanRun[FederatedDescription]):
             raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
         with refusing(RefusalCode.ENCODING):
             agreement.check(self.plan.settings)
+            # Without a level, a total would differ from that of an earlier plan by the cells of this level.
+            if any({*levels} - {*agreement.levels.get(name, ())} for name, levels in self.report().levels.items()):
+                raise Refusal(RefusalCode.CONFLICT, "the agreement leaves out a level that the site has named")
             numbers = vector_of_sums(self._values.sums(agreement, self._quantiles(agreement)))
         problem = KnownNumbers(numbers[None], np.array([self.training_rows]))
         algorithm = self.plan.algorithm(len(numbers))
