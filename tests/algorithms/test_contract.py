@@ -21,7 +21,7 @@ TRACED_CLAUSES = [testing.check_models, testing.check_declarations,
 ELSEWHERE = {
     "FixedPointSums": "test_fixed_point_sums.py",
     "GraphSplitting": "test_graph.py",
-    "ModelState": "test_model_state.py", "NormLimit": "test_admission.py",
+    "ModelState": "test_model_state.py", "NormLimit": "test_admission.py", "ShareLimit": "test_robust.py",
     "PrivateParties": "test_private_parties.py", "WarmStart": "../simulator/test_notebook_output.py",
 }
 

@@ -8,10 +8,16 @@ import pytest
 
 import nightly
 import resolvent as rv
+from algorithms.contract_rows import ROWS, SAME
+from docs.outside_modules import load
+from resolvent.algorithms import presets
+from resolvent.algorithms.aggregators.aggregator import aggregators_of, with_limited_shares
+from resolvent.algorithms.traits import is_robust
 from resolvent.errors import BreakdownWarning
-from resolvent.math.robust import distances
+from resolvent.math.robust import distances, limited_weights
 from resolvent.testing import check_half_precision
 
+SHARES = load("benchmarks/shares.py")
 PARTIES = 9
 ABSENT = 3
 CONVERGED = {"tolerance": 1e-13, "max_iterations": 20_000}
@@ -391,3 +397,59 @@ def test_the_aggregate_of_few_replies_lies_between_them(aggregator):
         aggregated = flatten(aggregate(aggregator, points, weights))
         assert (present.min(axis=0) - 1e-12 <= aggregated).all()
         assert (aggregated <= present.max(axis=0) + 1e-12).all()
+
+
+# The largest share of a party in the weight
+
+
+@pytest.mark.parametrize("weights", [[20.0, 1, 1, 1, 1], [5, 4, 1, 1, 1, 1], [1, 1, 1, 1], [0.7, 0.2, 0.1, 0, 0],
+                                     [3, 0, 0, 0], [0, 0, 0, 0], [8, 8, 8, 0, 1, 1, 2]])
+def test_limited_weights_are_the_largest_ones_within_the_share(weights):
+    """min(w, c) with the largest c, which a search finds; equal weights if there are too few for the share."""
+    weights = np.array(weights, float)
+    limited = np.asarray(limited_weights(jnp.asarray(weights), 0.3))
+    assert np.isclose(limited.sum(), weights.sum())
+    if weights.max() <= 0.3 * weights.sum():
+        expected = weights
+    elif (weights > 0).sum() * 0.3 < 1:
+        expected = weights.sum() * (weights > 0) / (weights > 0).sum()
+    else:
+        caps = np.linspace(0, weights.max(), 200_001)[1:]
+        kept = [c for c in caps if c <= 0.3 * np.minimum(weights, c).sum() * (1 + 1e-9)]
+        expected = np.minimum(weights, kept[-1])
+        expected *= weights.sum() / expected.sum()
+    np.testing.assert_allclose(limited, expected, rtol=1e-4)
+    few = jnp.array([9.0, 1.0, 1.0])
+    assert (limited_weights(few, 0.3) == few).all()  # three parties: no share of 0.3 is possible
+    equal = jnp.full(7, 1 / 7)
+    assert (limited_weights(equal, 0.3) == equal).all()
+
+
+def test_robust_presets_limit_the_weight_that_a_party_claims():
+    """All presets whose aggregate one reply cannot move without bound; a mean follows the weights."""
+    claimed, shares = jnp.array([1.0, 1, 1, 1, 20]), {}
+    for name, make in ((name, ROWS.get(name) or SAME[name][0]) for name in presets.__all__):
+        algorithm = make(rv.SGD(0.1, batch_size=4, epochs=1))
+        weights = with_limited_shares(algorithm, claimed)
+        shares[name] = float(weights.max() / weights.sum()), is_robust(algorithm) and bool(aggregators_of(algorithm))
+    robust = {name: share for name, (share, holds) in shares.items() if holds}
+    assert {"rfa", "coordinate_median", "robust_interpolation", "fedgeomed_plus", "protected_fedplus"} <= {*robust}
+    assert {name: share for name, share in robust.items() if share > 0.3 + 1e-6} == {}
+    assert shares["fedavg"][0] == pytest.approx(20 / 24)
+    wider = rv.combinators.Momentum(rv.combinators.ShareLimit(rv.rfa(rv.SGD(0.1)), 0.5))
+    assert float(with_limited_shares(wider, claimed).max()) == pytest.approx(12)
+    assert (with_limited_shares(rv.combinators.ShareLimit(rv.rfa(rv.SGD(0.1)), 1.0), claimed) == claimed).all()
+    limited = with_limited_shares(rv.combinators.ShareLimit(rv.fedavg(rv.SGD(0.1)), 0.3), claimed)
+    assert float(limited.max() / limited.sum()) == pytest.approx(0.3)
+
+
+@nightly.parametrize("method", [
+    "rfa", "coordinate_median", "robust (TrimmedMean)", "robust (MultiKrum)", "robust (NormBound)", "fedgeomed_plus",
+    "fedcomed_plus", "fedpi_plus", "fedplus_pull", "protected_fedplus", "robust_interpolation"])
+def test_a_party_that_claims_many_rows_does_not_move_a_robust_method(method):
+    """One of five parties claims 20 times its rows and sends minus its model: within two points of no attack."""
+    rounds = 20
+    honest, attacked = (SHARES.accuracy(method, None, table, 0, rounds) for table in ("honest", "claim"))
+    assert attacked > honest - 2
+    if method == "rfa":  # what happens to a mean
+        assert SHARES.accuracy("fedavg", None, "claim", 0, rounds) < 50

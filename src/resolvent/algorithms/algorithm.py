@@ -177,6 +177,14 @@ class Algorithm(CheckedArguments, eqx.Module):
         return DEFAULT_NORM_MULTIPLE
 
     @property
+    def max_share(self) -> float | None:
+        """The largest share of a round's weight that one party has in the server's step; None: as the aggregators say.
+
+        A party's weight is the number of rows that it says it has. See ``Aggregator.max_share``.
+        """
+        return None
+
+    @property
     def works_without_held_out(self) -> bool:
         """Whether an algorithm that chooses by held-out samples also works if no party has any."""
         return False

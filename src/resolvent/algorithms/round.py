@@ -8,6 +8,7 @@ reply in ``admission``.
 import gc
 import math
 from collections.abc import Callable, Collection, Mapping, MutableMapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from resolvent.algorithms.admission import admitted, median_norm, reason_to_refuse
+from resolvent.algorithms.aggregators.aggregator import with_limited_shares
 from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_ids
 from resolvent.algorithms.description import describe
@@ -227,13 +229,14 @@ def _merge(of_private: Any, of_mirrored: Any, new: PartyState, old: PartyState) 
 
 def server_step(algorithm: Algorithm, number: int, state: ServerState, replies: Replies,
                 key: Array) -> tuple[ServerState, Info]:
-    """The server's step of a phase, with the ``keys.server_key`` of the phase.
+    """The server's step of a phase, with the ``keys.server_key`` of the phase and limited weights of the replies.
 
     Its state is unchanged if the replies that count have no weight, unless the algorithm ``steps_without_replies``.
 
     Raises:
         InputError: see ``phase_results.server_work``.
     """
+    replies = replace(replies, weight=with_limited_shares(algorithm, replies.weight))
     after, info = server_work(algorithm.phases[number], state, replies, key)
     # Rows that do not count have weight 0.
     is_step = jnp.asarray(algorithm.steps_without_replies) | (jnp.sum(replies.weight) > 0)

@@ -43,6 +43,36 @@ def trimmed_mean(points: Vector, weights: Float[Array, " C"], fraction: ArrayLik
     return jax.tree.map(of_leaf, points)
 
 
+def limited_weights(weights: Float[Array, " C"], largest: float) -> Float[Array, " C"]:
+    """The weights w_k, in which no point has more than the share ``largest`` of their sum.
+
+    They are min(w_k, c) with the largest c for which c <= largest * sum_k min(w_k, c), scaled to the former sum.
+    Weights that keep to the share do not change by a bit. If the points with a weight are too few for the share, such
+    as three for 0.3, they get equal weights; an array with too few rows for it does not change.
+
+    Args:
+        weights: [C].
+        largest: a share in (0, 1].
+
+    Example:
+        >>> limited_weights(jnp.array([20.0, 1.0, 1.0, 1.0, 1.0]), 0.5).tolist()
+        [12.0, 3.0, 3.0, 3.0, 3.0]
+    """
+    rows = len(weights)
+    if rows * largest <= 1:
+        return weights
+    total, descending = jnp.sum(weights), -jnp.sort(-weights)
+    capped = jnp.arange(rows)  # how many of the largest weights the cap changes
+    rest = total - jnp.cumsum(descending) + descending
+    room = 1 - largest * capped
+    cap = jnp.where(room > 0, largest * rest / jnp.where(room > 0, room, 1), 0)
+    fits = (room > 0) & (descending <= cap)
+    smallest = jnp.min(jnp.where(weights > 0, weights, jnp.inf))
+    limited = jnp.minimum(weights, jnp.where(jnp.any(fits & (descending > 0)), cap[jnp.argmax(fits)], smallest))
+    scaled = limited * (total / jnp.where(total > 0, jnp.sum(limited), 1))
+    return jnp.where(fits[0], weights, scaled)
+
+
 def distances(points: Vector) -> Float[Array, "C C"]:
     """|p_i - p_j| over all leaves; infinite where it overflows. Rows are computed one by one to save memory."""
     wide = tree.widen(points)

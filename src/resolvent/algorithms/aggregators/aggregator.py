@@ -14,7 +14,10 @@ from resolvent.arguments import CheckedArguments
 from resolvent.math import centres, tree
 from resolvent.math.centre_searches import CentreSearch, MoreauSearch, SignSearch
 from resolvent.math.penalties import L2Norm, Penalty
+from resolvent.math.robust import limited_weights
 from resolvent.math.tree import Vector
+
+MAX_SHARE = 0.3
 
 
 class Aggregator(CheckedArguments, eqx.Module):
@@ -36,6 +39,15 @@ class Aggregator(CheckedArguments, eqx.Module):
         honest replies. Aggregators that count replies mean the share of their number instead.
         """
 
+    @property
+    def max_share(self) -> float | None:
+        """The largest share of a round's weight that one party has; None: any.
+
+        A breakdown point is a share of the weight, and a weight is what a party says about its number of rows. So
+        aggregators that are not linear limit it. ``combinators.ShareLimit`` sets another share.
+        """
+        return None if self.linear else MAX_SHARE
+
     @abstractmethod
     def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         """The aggregate, and numbers about its computation.
@@ -55,6 +67,12 @@ class Aggregator(CheckedArguments, eqx.Module):
 def aggregators_of(algorithm: Algorithm) -> list[Aggregator]:
     """The aggregators of an algorithm and of the algorithms inside it."""
     return tree.parts(algorithm, Aggregator)
+
+
+def with_limited_shares(algorithm: Algorithm, weights: Float[Array, " C"]) -> Float[Array, " C"]:
+    """The weights of replies, in which no party has more than the algorithm's, or its aggregators', ``max_share``."""
+    shares = [algorithm.max_share] if algorithm.max_share else [part.max_share for part in aggregators_of(algorithm)]
+    return limited_weights(weights, min((share for share in shares if share is not None), default=1.0))
 
 
 class Mean(Aggregator):
@@ -109,6 +127,11 @@ class MoreauCentre(Aggregator):
     def breakdown_point(self) -> float:
         # A penalty with an unbounded pull (SquaredL2) makes the centre move as the mean does.
         return 0.5 if self.penalty.has_bounded_pull else 0.0
+
+    @property
+    @override
+    def max_share(self) -> float | None:
+        return MAX_SHARE if self.penalty.has_bounded_pull else None
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:

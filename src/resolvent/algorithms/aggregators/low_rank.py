@@ -30,6 +30,7 @@ class LowRankMean(Aggregator):
 
     linear: ClassVar[bool] = False
     breakdown_point: ClassVar[float] = 0.0
+    max_share: ClassVar[None] = None
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None,

@@ -15,7 +15,7 @@ from resolvent.algorithms.combinators.personal_layers import PersonalLayers
 from resolvent.algorithms.combinators.personal_use import FineTuned, SharedUntilTrained
 from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.combinators.private_parties import PrivateParties
-from resolvent.algorithms.combinators.replies import NormLimit, StaleReplies
+from resolvent.algorithms.combinators.replies import NormLimit, ShareLimit, StaleReplies
 from resolvent.algorithms.combinators.server_steps import ErgodicAveraging, ServerOptimizer
 from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.combinators.with_objective import WithObjective
@@ -24,4 +24,4 @@ __all__ = ["Anderson", "Asynchronous", "Attacked", "CentreFromSums", "Combinator
            "Compressed", "CompressedMessages", "DecentralisedAnderson", "ErgodicAveraging", "ExplicitMixture",
            "FineTuned", "FixedPointSums", "HeldOutInterpolation", "HeldOutSelection", "MetaLearned", "ModelState",
            "Momentum", "NormLimit", "PersonalLayers", "PooledData", "PrivateParties", "ServerOptimizer",
-           "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart", "WithObjective"]
+           "ShareLimit", "SharedUntilTrained", "SharpnessAware", "StaleReplies", "WarmStart", "WithObjective"]

@@ -144,6 +144,11 @@ class Combinator(Algorithm):
 
     @property
     @override
+    def max_share(self) -> float | None:
+        return self.inner.max_share
+
+    @property
+    @override
     def works_without_held_out(self) -> bool:
         return self.inner.works_without_held_out
 

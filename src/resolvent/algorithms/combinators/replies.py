@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 from typing_extensions import override
 
+from resolvent.algorithms.aggregators.aggregator import with_limited_shares
 from resolvent.algorithms.algorithm import Info, Replies, ServerState
 from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerServer, contains
 from resolvent.errors import InputError
@@ -37,6 +38,28 @@ class NormLimit(Combinator):
     @override
     def norm_multiple(self) -> float | None:
         return None if self.inner.norm_multiple is None else self.multiple
+
+
+class ShareLimit(Combinator):
+    """The inner algorithm, in which no party has more than ``largest`` of the weight of a round.
+
+    Without this combinator the limit is 0.3 for robust aggregators and none for means, see ``Aggregator.max_share``. A
+    weight is the number of rows that a party says it has, which nobody can check.
+
+    Attributes:
+        inner: any algorithm.
+        largest: the largest share; 1: any. A cohort of too few parties for it, such as three for 0.3, has no limit.
+
+    Example:
+        >>> algorithm = rv.combinators.ShareLimit(rv.rfa(rv.SGD(0.1)), largest=0.5)
+    """
+
+    largest: Annotated[float, "(0, 1]"] = eqx.field(static=True)
+
+    @property
+    @override
+    def max_share(self) -> float:
+        return self.largest
 
 
 class StaleRepliesState(NamedTuple):
@@ -82,6 +105,6 @@ class StaleReplies(Combinator):
         stored, shares = state.extra
         stored = replies.write(replies.payload, stored)
         n = len(shares)
-        everyone = Replies(stored, shares, jnp.arange(n), jnp.ones(n, bool), shares)
+        everyone = Replies(stored, with_limited_shares(self, shares), jnp.arange(n), jnp.ones(n, bool), shares)
         after, info = inner(state.inner, everyone, key)
         return CombinatorState(after, StaleRepliesState(stored, shares)), info
