@@ -41,10 +41,6 @@ METHODS: dict[str, Callable[[], rv.Algorithm]] = {
     "robust (NormBound)": lambda: rv.robust(SOLVER, rv.aggregators.NormBound()),
     "fedgeomed_plus": lambda: rv.fedgeomed_plus(SOLVER, sigma=0.1, delta=1),
     "fedcomed_plus": lambda: rv.fedcomed_plus(SOLVER, sigma=0.03, delta=0.3),
-    "fedpi_plus": lambda: rv.fedpi_plus(SOLVER, rv.penalties.L2Norm()),
-    "fedplus_pull": lambda: rv.fedplus_pull(SOLVER, rv.aggregators.CoordinateMedian()),
-    "protected_fedplus": lambda: rv.protected_fedplus(SOLVER),
-    "robust_interpolation": lambda: rv.robust_interpolation(SOLVER),
 }
 
 
