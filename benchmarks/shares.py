@@ -23,7 +23,6 @@ import jax
 from typing_extensions import override
 
 import resolvent as rv
-from records import as_json
 from resolvent.algorithms.aggregators.aggregator import MAX_SHARE
 from resolvent.algorithms.combinators.attacked import AttackedMessage
 from resolvent.algorithms.participation.base import ParticipationWrapper
@@ -83,6 +82,8 @@ def main() -> None:
             print(json.dumps(row), flush=True)
         jax.clear_caches()
     if options.out:
+        from records import as_json  # here, because a test loads this file without its folder
+
         facts = {"rounds": ROUNDS, "seeds": options.seeds, "multiple": MULTIPLE, "jax": jax.__version__,
                  "command": f"python benchmarks/shares.py --seeds {options.seeds} --out {options.out}"}
         options.out.write_text(as_json(facts, rows=rows))
