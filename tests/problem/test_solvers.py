@@ -116,6 +116,8 @@ def test_a_part_of_an_epoch_or_of_a_step_is_exact_or_refused():
     for make, message in ((lambda: rv.SGD(0.1, epochs=0.5), r"SGD\(epochs=0.5\) is not a whole number.*stop='step'"),
                           (lambda: rv.SGD(0.1, steps=2.5), r"SGD\(steps=2.5\) is not a whole number"),
                           (lambda: rv.solvers.adam(0.1, epochs=1.5), r"OptaxSolver\(epochs=1.5\) is not a whole"),
+                          (lambda: rv.solvers.GD(0.1, steps=2.5), r"GD\(steps=2.5\) is not a whole number"),
+                          (lambda: rv.solvers.LBFGS(steps=0.5), r"LBFGS\(steps=0.5\) is not a whole number"),
                           (lambda: rv.OptaxSolver(optax.sgd(0.1), steps=2.5), r"OptaxSolver\(steps=2.5\) is not a")):
         with pytest.raises(rv.InputError, match=message):
             make()

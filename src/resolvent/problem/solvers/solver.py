@@ -41,6 +41,9 @@ class LocalSolver(CheckedArguments, eqx.Module):
 
     adds_noise: ClassVar[bool] = False
 
+    def __check_init__(self) -> None:
+        check_whole(self, "steps", getattr(self, "steps", None))
+
     @abstractmethod
     def __call__(self, subproblem: Subproblem, start: Vector, key: Array, effort: Float[Array, ""],
                  memory: PartyMemory = NO_MEMORY) -> tuple[Vector, Int[Array, ""], PartyMemory]:
@@ -109,7 +112,6 @@ class MinibatchSolver(LocalSolver):
     def __check_init__(self) -> None:
         if self.budget.epochs is not None and self.budget.steps is not None:
             raise InputError(f"{type(self).__name__} takes epochs= or steps=, not both")
-        check_whole(self, "steps", self.budget.steps)
         if self.budget.stop == "epoch":
             check_whole(self, "epochs", self.budget.epochs, "; for a part of an epoch give steps=, or SGD(stop='step')")
 
