@@ -15,6 +15,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.names import JOURNAL
+from resolvent.federation.protocol.wire import Message, decode, encode
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.site import Site
@@ -34,6 +35,28 @@ LIMITS = Limits(min_rows=10, min_sites=2, min_cell=2, max_leverage=0.8)  # the t
 
 def limits(**changes):
     return replace(LIMITS, **changes)
+
+
+def request_bytes(kind, run, to="aachen", **content):
+    """A message about a plan, as the server sends it."""
+    return encode(Message(kind, run, facts={"party": to, "content": content}))
+
+
+def read_request(data):
+    """The arguments of ``request_bytes``; None for a message of the rounds of a method."""
+    message = decode(data)
+    if "/" in message.run:
+        return None
+    return {"kind": message.kind, "run": message.run, "to": message.facts["party"], **message.facts["content"]}
+
+
+def answer_of(reply):
+    """The content of an answer to a message about a plan; ``{"refused": ...}`` of a refusal."""
+    message = decode(reply)
+    if message.kind == "refusal":
+        return {"refused": {name: value for name, value in message.facts.items() if name not in ("answers", "party")}}
+    assert message.kind == "answer"
+    return message.facts["content"]
 
 
 def lead_of(content, signature):

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 import nightly
-from federation.harness import EXPERIMENT, SITES, Consortium, lead_note, left, limits, signed
+from federation.harness import EXPERIMENT, SITES, Consortium, lead_note, left, limits, read_request, signed
 from resolvent.cli.federation_events import federation_observer
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
@@ -26,7 +26,6 @@ from resolvent.federation.lead import watchdog as federation_watchdog
 from resolvent.federation.lead.lead import FederationEndedError, federate
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.job import FederationJob
-from resolvent.federation.protocol.requests import read_request
 from resolvent.federation.protocol.second_sessions import (
     SECOND_SESSION,
     folder_id,
@@ -368,7 +367,7 @@ def test_a_run_whose_jobs_were_stopped_often_continues(federation, monkeypatch):
     federation.session.outcomes.update({"job 1": None, "job 2": None})
     with pytest.raises(FederationEndedError, match="the job was stopped 2 times"):
         federation.federate("nvflare")
-    assert federation.federate("nvflare")["rounds"] == 2
+    assert federation.federate("nvflare").rounds == 2
 
 
 def test_a_complete_run_is_not_run_again(federation):

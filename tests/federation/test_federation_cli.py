@@ -14,7 +14,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from federation.harness import EXPERIMENT, SITES, Consortium, FakeSession, lead_note, left, limits, sent
+from federation.harness import (
+    EXPERIMENT,
+    SITES,
+    Consortium,
+    FakeSession,
+    answer_of,
+    lead_note,
+    left,
+    limits,
+    request_bytes,
+    sent,
+)
 from resolvent.cli import lead as commands
 from resolvent.comparisons.after.predictions import predict_file
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
@@ -39,11 +50,10 @@ from resolvent.federation.lead.rehearsal import prepare_rehearsal, shipped_chang
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import read_consortium, read_site
 from resolvent.federation.protocol.job import FederationJob
-from resolvent.federation.protocol.names import ALLOWED_CLASSES
+from resolvent.federation.protocol.names import ALLOWED_CLASSES, check_run_name, run_of_method
 from resolvent.federation.protocol.refusals import Refusal
-from resolvent.federation.protocol.requests import check_run_name, read_request, request_bytes, run_of_method
 from resolvent.federation.protocol.stores import PartyStore, append_to_log
-from resolvent.federation.protocol.wire import Message, encode, run_of_message
+from resolvent.federation.protocol.wire import Message, encode, head_of_message
 from resolvent.federation.site import plan_run
 from resolvent.federation.site.check import check_site
 from resolvent.simulator.record.model_folder import ModelFolder
@@ -221,7 +231,7 @@ def test_a_site_answers_no_message_that_is_not_its_own(tmp_path):
     requests = [("describe", {}), ("describe", {"version": "0"}), ("prepare", {}), ("finish", {}), ("other", {}),
                 ("describe", {"run": "../../etc"})]
     for kind, content in requests:
-        assert "refused" in json.loads(handle(request_bytes(kind, **{"run": "mine-1", **content})))
+        assert "refused" in answer_of(handle(request_bytes(kind, **{"run": "mine-1", **content})))
     assert {p.name for p in (tmp_path / "aachen").iterdir()} == {"journal.sqlite", "journal.key"}
 
 
@@ -231,11 +241,12 @@ def test_a_run_name_cannot_leave_the_folder(name):
         check_run_name(name)
 
 
-def test_messages_of_the_rounds_are_no_requests():
+def test_a_message_of_a_method_names_its_number_and_plan(tmp_path):
     message = encode(Message("work", run_of_method("mine-1", 12, "ab"), 3))
-    assert read_request(message) is None
-    assert run_of_message(message) == "mine-1/12/ab"
-    assert read_request(request_bytes("finish", run="mine-1")) == {"kind": "finish", "run": "mine-1"}
+    assert head_of_message(message).run == "mine-1/12/ab"
+    with pytest.raises(InputError, match="another run or method"):
+        Consortium(tmp_path).site("aachen").handle(message)
+
 
 
 def test_no_code_of_a_federation_reads_pickles_or_runs_text():

@@ -4,7 +4,6 @@ Those on a site go through its messages: the attacker is a lead, a server, or an
 private algorithms and on the server's sum have tests elsewhere, which are listed.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,12 @@ import pandas as pd
 import pytest
 
 import nightly
-from federation.harness import EXPERIMENT, SOLVER
+from federation.harness import EXPERIMENT, SOLVER, answer_of, request_bytes
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.limits import Limits
-from resolvent.federation.protocol.requests import library_version, request_bytes
+from resolvent.federation.protocol.names import library_version
 from resolvent.federation.site.site import Site
 from resolvent.federation.site.table_versions import TableVersions
 from resolvent.tables.column_encodings import CategoryColumn, LabelEncoding, NumberColumn
@@ -78,7 +77,7 @@ class Target:
         text = EXPERIMENT.replace("{label: ill, test: 0.3}", data).replace(SOLVER, solver).replace("logistic", model)
         site = Site("aachen", self.folder / "runs", SiteFile(table=str(self.path), limits=self.limits),
                     verify=lambda content, signature: "lead")
-        return site, json.loads(site.handle(request_bytes(
+        return site, answer_of(site.handle(request_bytes(
             "describe", run=f"run-{self.runs}", party=party, version=library_version(), sites=list(sites),
             experiment=experiment_from_text(f"{text}seed: {seed}\n{more}", "x").text)))
 
@@ -86,7 +85,7 @@ class Target:
         """The answer when the rounds are prepared."""
         site, described = self._describe(data, model=model, **request)
         assert "table" in described, described
-        answer = json.loads(site.handle(request_bytes(
+        answer = answer_of(site.handle(request_bytes(
             "prepare", run=f"run-{self.runs}", plan=site._plan, encoding=_encoding(["east", "west"]), decide_by=None,
             weights=weights)))
         site.close()
@@ -225,7 +224,7 @@ def test_a_guess_of_a_rare_level_changes_no_answer(tmp_path):
     for run, levels in {"a": ["east", "west"], "b": ["ICU", "east", "west"], "c": ["Mars", "east", "west"]}.items():
         site.handle(request_bytes("describe", run=run, party=0, experiment=text, version=library_version(),
                                   sites=["aachen", "berlin", "celle"]))
-        answers.append(json.loads(site.handle(request_bytes("prepare", run=run, plan=plan_digest(run, text, None, None),
+        answers.append(answer_of(site.handle(request_bytes("prepare", run=run, plan=plan_digest(run, text, None, None),
                                                             encoding=_encoding(levels),
                                                             decide_by=None, weights=None))))
     site.close()

@@ -1,6 +1,5 @@
 """A curious server asks for what the plan does not contain: a site refuses every such message, and the run goes on."""
 
-import json
 import shutil
 from dataclasses import replace
 
@@ -11,13 +10,12 @@ import pytest
 
 import nightly
 import resolvent as rv
-from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, signed
+from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, answer_of, read_request, request_bytes, signed
 from resolvent.algorithms import keys
 from resolvent.comparisons.runs.record import read_record
 from resolvent.federation.engines.in_process import InProcess
-from resolvent.federation.protocol.names import JOURNAL, VERSIONS
+from resolvent.federation.protocol.names import JOURNAL, VERSIONS, library_version
 from resolvent.federation.protocol.refusals import Refusal
-from resolvent.federation.protocol.requests import library_version, read_request, request_bytes
 from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.planned_work import Membership, PlannedWork
@@ -181,7 +179,7 @@ def test_a_site_that_has_lost_its_folder_does_not_use_a_key_twice(rounds, tmp_pa
     start, evaluate, work = (next(m for m in messages[2:] if read_request(m) is None and decode(m).kind == kind)
                              for kind in ("start", "evaluate", "work"))
     for request in messages[:2]:
-        assert "refused" not in json.loads(site.handle(request))
+        assert "refused" not in answer_of(site.handle(request))
     assert decode(site.handle(start)).kind == "ready"
     for old in (evaluate, *([work] if rounds > 1 else [])):  # later ones are answered
         for message in (old, encode(other_model(decode(old)))):
@@ -197,7 +195,7 @@ def described(consortium, **changes):
     job, site = signed(consortium.job()), consortium.site("berlin")
     request = {"run": job.run, "party": 1, "experiment": job.experiment, "sites": [*job.sites], "roster": [],
                "version": library_version(), "signature": job.signature, "refit": None, "keeps_validation": False}
-    return site, json.loads(site.handle(request_bytes("describe", **{**request, **changes})))
+    return site, answer_of(site.handle(request_bytes("describe", to="berlin", **{**request, **changes})))
 
 
 @pytest.mark.parametrize("changes", [{"party": 0}, {"party": 2}, {"party": -1}, {"party": "1"}, {"party": None}])
@@ -223,7 +221,7 @@ def test_a_site_is_prepared_once(tmp_path):
             answers = super().broadcast(sent, **settings)
             if request is not None and request["kind"] == "prepare":
                 request["encoding"]["numbers"][0]["deviation"] *= 2
-                prepared.append(json.loads(self.handlers["berlin"](request_bytes(**request))))
+                prepared.append(answer_of(self.handlers["berlin"](request_bytes(**request))))
             return answers
 
     assert consortium.serve(transport=Preparing) == {"status": "complete"}
@@ -236,7 +234,7 @@ def test_a_run_that_a_site_has_refused_is_not_prepared(tmp_path):
     site, answer = described(consortium)
     assert answer["refused"]["limits"] == {"labels": ["dead"]}
     for kind in ("prepare", "finish"):
-        refused = json.loads(site.handle(request_bytes(kind, run="mine-1", plan=consortium.job().plan)))
+        refused = answer_of(site.handle(request_bytes(kind, to="berlin", run="mine-1", plan=consortium.job().plan)))
         assert refused["refused"]["code"] == "conflict"
     site.close()
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, sent, signed
+from federation.harness import EXPERIMENT, LIMITS, SITES, Consortium, answer_of, request_bytes, sent, signed
 from resolvent.cli import site as commands
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
@@ -17,8 +17,7 @@ from resolvent.federation.protocol.files import Approval, SiteFile, read_site
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote, kit_note
 from resolvent.federation.protocol.limits import read_refusal
-from resolvent.federation.protocol.names import JOURNAL
-from resolvent.federation.protocol.requests import library_version, request_bytes
+from resolvent.federation.protocol.names import JOURNAL, library_version
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.plans import Plans
@@ -111,10 +110,10 @@ def test_messages_of_another_plan_get_no_answer(tmp_path):
     site = consortium.site("aachen")
     request = {"run": job.run, "party": 0, "experiment": job.experiment, "sites": [*job.sites],
                "version": library_version(), "signature": job.signature, "refit": None, "keeps_validation": False}
-    assert "table" in json.loads(site.handle(request_bytes("describe", **request)))
+    assert "table" in answer_of(site.handle(request_bytes("describe", **request)))
     for plan in (None, "", job.plan[:-1], "0" * 64):
         for kind in ("prepare", "finish"):
-            refused = json.loads(site.handle(request_bytes(kind, run=job.run, plan=plan)))["refused"]
+            refused = answer_of(site.handle(request_bytes(kind, run=job.run, plan=plan)))["refused"]
             assert read_refusal(refused)[1].startswith("refused (conflict)")
     site.close()
 

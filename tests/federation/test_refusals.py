@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import nightly
-from federation.harness import EXPERIMENT, SITES, Consortium, limits, pooled_table, signed
+from federation.harness import EXPERIMENT, SITES, Consortium, answer_of, limits, pooled_table, request_bytes, signed
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
@@ -19,8 +19,8 @@ from resolvent.federation.protocol.experiment import experiment_from_text, exper
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.limits import read_refusal
+from resolvent.federation.protocol.names import library_version
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
-from resolvent.federation.protocol.requests import library_version, read_request, request_bytes
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.protocol.transport import TransportError
@@ -171,7 +171,7 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pandas and the library warn at the site
             transport.broadcast({"aachen": request}, deadline=None, quorum=1, grace=0.0)
-        answer = json.loads(transport.left[-1])
+        answer = answer_of(transport.left[-1])
         refused.append(answer.get("refused"))
 
     # At night all settings; a commit has the first two, and one of the others in turn.
@@ -238,7 +238,7 @@ def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):
     text = experiment_of_file(str(tmp_path / "mine.yaml")).text
     site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_cell=1)),
                 verify=lambda content, signature: "lead")
-    reply = json.loads(site.handle(request_bytes("describe", run="mine", experiment=text, party=0, sites=[*SITES],
+    reply = answer_of(site.handle(request_bytes("describe", run="mine", experiment=text, party=0, sites=[*SITES],
                                                  version=library_version())))
     assert reply == {"refused": {"code": "missing values", "column": "age", "limits": {}}}
     assert "row 3, column 'age': the value is missing" in caplog.text
@@ -276,6 +276,6 @@ def test_a_refusal_names_limits_with_their_values():
         "site's log has the details")
 
 
-def test_a_request_that_cannot_be_read_is_none():
+def test_bytes_that_are_no_message_are_not_read(tmp_path):
     with pytest.raises(InputError):
-        read_request(b"request\n[]")
+        Consortium(tmp_path).site("aachen").handle(b"request\n[]")

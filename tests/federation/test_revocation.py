@@ -14,10 +14,9 @@ from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.lead.lead import read_sites
 from resolvent.federation.protocol.experiment import experiment_from_text
 from resolvent.federation.protocol.kits import SERVER_KIT, KitNote
-from resolvent.federation.protocol.requests import digest_of_reply
 from resolvent.federation.protocol.revocation import REVOKED_FILE, RevokedKeys, RevokedList
 from resolvent.federation.protocol.run_status import STATUS_FILE, read_status
-from resolvent.federation.protocol.wire import Message, encode
+from resolvent.federation.protocol.wire import Message, digest_of_reply, encode
 from resolvent.federation.server.serve import serve_federation
 
 # The list

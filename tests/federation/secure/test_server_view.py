@@ -7,13 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.harness import EXPERIMENT, SITES
+from federation.harness import EXPERIMENT, SITES, answer_of, read_request
 from federation.schema_tables import SETTINGS, pooled_table, site_tables
 from federation.secure_parts import SECURE, Certified
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
-from resolvent.federation.protocol.requests import read_request
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_sums import integers_of, names_only, pooled, pooled_from_integers
 from resolvent.federation.protocol.wire import decode
@@ -59,7 +58,7 @@ def view(folder, change=lambda table: table, text=TEXT):
 def contents(message, reply):
     """(kind, facts and arrays without keys and masks, lengths of the masks)."""
     if (request := read_request(message)) is not None:
-        answer = json.loads(reply)
+        answer = answer_of(reply)
         return request["kind"], {key: value for key, value in answer.items() if key not in KEYS}, ()
     head = decode(reply)
     open_facts = {key: value for key, value in head.facts.items() if key not in KEYS | MASKED}

@@ -13,8 +13,7 @@ from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.kits import KitNote
-from resolvent.federation.protocol.names import runs_of
-from resolvent.federation.protocol.requests import run_of_method
+from resolvent.federation.protocol.names import run_of_method, runs_of
 from resolvent.federation.protocol.stores import PartyStore
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.secure.answers import MASKED

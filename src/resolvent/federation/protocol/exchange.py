@@ -1,23 +1,28 @@
-"""One exchange: messages are sent until enough parties have answered, and every answer is checked."""
+"""One exchange: messages are sent until enough parties have answered, and every answer is checked.
+
+The messages about a plan, before and after its rounds, and those of the rounds of its methods are sent alike.
+"""
 
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from resolvent.errors import InputError, check_range
-from resolvent.federation.protocol.encoded_message import Outgoing, parts_of
+from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing, parts_of
 from resolvent.federation.protocol.limits import read_refusal
 from resolvent.federation.protocol.refusals import REPEATABLE, RefusalCode
 from resolvent.federation.protocol.transport import Transport
 from resolvent.federation.protocol.wire import MAX_BYTES, Message, WireError, decode, identity_of_message
 
-_NO_REPLY = "no reply arrived in time, or the site failed: its log says which"
-
 
 class FederationStoppedError(RuntimeError):
     """Too few parties have answered. The run is stored; starting it again resumes it."""
+
+
+class FederationRefusedError(InputError):
+    """A site does not take part, or the sites do not agree; nothing has been trained."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,12 @@ class RoundRules:
         if self.deadline is None and self.quorum is not None and math.isinf(self.grace):
             raise InputError("RoundRules(grace=inf, deadline=None) waits for all parties forever: set a deadline")
 
+    @property
+    def no_answer(self) -> str:
+        """Why a site has no answer if nothing else is known."""
+        late = "" if self.deadline is None else f", or took longer than {self.deadline:.0f} s"
+        return f"no answer: the site failed{late}; its log says which"
+
 
 @dataclass
 class Answers:
@@ -58,6 +69,8 @@ class Answers:
     Attributes:
         values: party -> what was read from its answer.
         absent: party -> why it has no valid answer.
+        codes: party -> code of its refusal (``RefusalCode``); the others that are absent have not answered, or not with
+            a valid message.
         late: parties whose answer to an earlier message arrived during the exchange.
         lost: parties that have lost their state and have not started again.
         attempts: how often messages were sent.
@@ -67,6 +80,7 @@ class Answers:
 
     values: dict[str, Any] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    codes: dict[str, RefusalCode | None] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     attempts: int = 0
@@ -87,7 +101,7 @@ def exchange(transport: Transport, messages: dict[str, Outgoing], read: Callable
         recover: a function that is called with the name of a party that has lost its state; it returns the message
             that the party gets instead, or None without one. It is called in every attempt.
     """
-    answers = Answers(absent=dict.fromkeys(messages, _NO_REPLY))
+    answers = Answers(absent=dict.fromkeys(messages, rules.no_answer))
     sent = {party: identity_of_message(parts_of(message)[0]) for party, message in messages.items()}
     retries, quorum = rules.retries, len(messages) if rules.quorum is None else min(rules.quorum, len(messages))
     while messages and len(answers.values) < quorum and answers.attempts <= retries:
@@ -101,6 +115,28 @@ def exchange(transport: Transport, messages: dict[str, Outgoing], read: Callable
                 retries += 1  # the party has not had the chance to answer
         answers.lost = [party for party in answers.lost if party not in messages]
     return answers
+
+
+def ask_about_plan(transport: Transport, kind: str, run: str, contents: Mapping[str, Mapping[str, Any]],
+                   rules: RoundRules) -> Answers:
+    """Send a message about the plan of a run to every site, and wait for all; the values are what the sites answer.
+
+    A site that does not answer does not stop a run with a quorum, so that it is asked only once.
+
+    Args:
+        contents: site -> plain values.
+    """
+    messages: dict[str, Outgoing] = {site: EncodedMessage(Message(kind, run, facts={"party": site, "content": content}))
+                                     for site, content in contents.items()}
+    return exchange(transport, messages, _read_content,
+                    replace(rules, quorum=None, retries=rules.retries if rules.quorum is None else 0))
+
+
+def _read_content(site: str, message: Message) -> dict[str, Any]:
+    if message.kind != "answer":
+        raise WireError("the answer is not of the kind 'answer'")
+    content: dict[str, Any] = message.fact("content", dict)
+    return content
 
 
 def _attempt(transport: Transport, messages: dict[str, Outgoing], sent: Mapping[str, str],
@@ -155,6 +191,7 @@ def _read_all(replies: Iterable[tuple[str, bytes | memoryview]], sent: Mapping[s
 
 def _read_refusal(party: str, message: Message, answers: Answers, pending: dict[str, Outgoing]) -> None:
     code, answers.absent[party] = read_refusal(message.facts)
+    answers.codes[party] = code
     if code == RefusalCode.LOST_STATE:
         answers.lost += [party]
     if code not in REPEATABLE:

@@ -3,7 +3,11 @@
 import os
 import re
 import secrets
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+from resolvent.errors import InputError, quote
 
 # The only classes that a job may name.
 SERVER_CLASS, SITE_CLASS = ALLOWED_CLASSES = ("resolvent.federation.engines.nvflare.programs.FederationServer",
@@ -16,6 +20,33 @@ MODELS, CODE_FOLDER = "RESOLVENT_MODELS", "RESOLVENT_CODE_FOLDER"
 VERSIONS, JOURNAL, VERSION_FILE = "table.versions", "journal.sqlite", "table.json"
 NOTE_FILE = "job.json"  # of the lead, in the folder of a run that is not complete
 PREPARED_FILE = "prepared.json"  # how the server has prepared the site for a run
+_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+
+
+def library_version() -> str:
+    """The version of the library, which must be the same at the server and at the sites."""
+    return version("resolvent")
+
+
+def check_run_name(run: Any) -> str:
+    """Check the name of a run, which becomes the name of a folder."""
+    if not isinstance(run, str) or not _RUN.fullmatch(run):
+        raise InputError(f"{quote(run)} cannot be the name of a run")
+    return run
+
+
+def run_of_method(run: str, number: int, plan: str) -> str:
+    """The name in the messages of the rounds of a method: the site answers only those of the plan that it has approved.
+
+    Args:
+        number: number of the method and seed; methods are numbered from 0, with one seed after the other.
+    """
+    return f"{run}/{number}/{plan}"
+
+
+def run_of_table(run: str, plan: str) -> str:
+    """The name in the messages of the secure sum of the numbers of the tables; see ``run_of_method``."""
+    return f"{run}/table/{plan}"
 
 
 def name_refit(run: str) -> str:

@@ -55,9 +55,10 @@ class Message:
     """A message between the server and a party, in either direction.
 
     Attributes:
-        kind: from the server ``start``, ``work``, ``evaluate`` or ``finish``; from a party ``ready``, ``reply``,
-            ``scores``, ``stored`` or ``refusal``.
-        run: the run to which it belongs.
+        kind: about a plan ``describe``, ``prepare`` or ``finish``, each with an ``answer``; in the rounds of a method
+            ``start``, ``work``, ``evaluate`` or ``finish`` from the server, and ``ready``, ``reply``, ``scores`` or
+            ``stored`` from a party; from a site also ``refusal``.
+        run: the run of the plan, or of one of its methods (``run_of_method``).
         round: number of the round.
         phase: number of the phase.
         facts: values that JSON can hold.
@@ -103,7 +104,7 @@ def encode_parts(message: Message) -> list[bytes | memoryview]:
     header["zeros"] = {name: _description(arrays.pop(name)) for name in sorted(zeros)}
     header["same"] = repeated = _repeated(arrays)
     arrays = {name: array for name, array in arrays.items() if name not in repeated}
-    parts = _safetensors_parts(arrays, {"header": json.dumps(header, allow_nan=False, sort_keys=True)})
+    parts = _safetensors_parts(arrays, {"header": json.dumps(header, allow_nan=False)})
     checksum = hashlib.sha256()
     for part in parts:
         checksum.update(part)
@@ -181,6 +182,21 @@ def identity_of_message(data: bytes | memoryview) -> str:
     return data[len(_MAGIC):_CONTENT].hex()
 
 
+def digest_of_reply(reply: bytes | memoryview) -> str:
+    """What identifies the bytes of a reply, also if they are no message."""
+    return identity_of_message(reply) if reply[:len(_MAGIC)] == _MAGIC else hashlib.sha256(reply).hexdigest()
+
+
+def refusal_code(reply: bytes | memoryview) -> str | None:
+    """The code with which a site refuses, as it has arrived; None if the reply is no refusal, or cannot be read."""
+    try:
+        head = head_of_message(reply)
+    except WireError:
+        return None
+    code = head.facts.get("code")
+    return code if head.kind == "refusal" and isinstance(code, str) else None
+
+
 def decode(data: bytes | memoryview, limit: int = MAX_BYTES) -> Message:
     """Read a message from bytes. Its arrays are views of the bytes, not copies.
 
@@ -216,11 +232,6 @@ def head_of_message(data: bytes | memoryview) -> Message:
         raise WireError("the bytes are not a message of this version of resolvent")
     _, header, _ = _read_header(memoryview(data)[_CONTENT:])
     return Message(header["kind"], header["run"], header["round"], header["phase"], header["facts"])
-
-
-def run_of_message(data: bytes | memoryview) -> str:
-    """The run to which a message belongs, see ``head_of_message``."""
-    return head_of_message(data).run
 
 
 def _read_header(content: memoryview) -> tuple[dict[str, Any], dict[str, Any], int]:

@@ -176,8 +176,9 @@ class SecurePhases:
             total.accept_signature(name, facts.get("signature"))
         if not total.has_enough_signatures:
             raise VoidSumError(f"{len(total.signatures)} of {', '.join(listed)} have signed the list")
+        signatures = dict(sorted(total.signatures.items()))  # the bytes do not depend on the order of the replies
         return total.unmask(self._ask("reveal", total, lambda name: {
-            "listed": listed, "signatures": total.signatures, "shares": total.shares_for(name)}, answers, len(listed)))
+            "listed": listed, "signatures": signatures, "shares": total.shares_for(name)}, answers, len(listed)))
 
     def _ask(self, kind: str, total: SecureSum, facts: Callable[[str], dict[str, Any]], answers: Answers,
              quorum: int) -> dict[str, dict[str, Any]]:

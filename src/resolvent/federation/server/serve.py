@@ -10,12 +10,11 @@ from typing import Any
 
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.description import FederatedDescription
-from resolvent.federation.protocol.exchange import FederationStoppedError
+from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
-from resolvent.federation.protocol.requests import FederationRefusedError
 from resolvent.federation.protocol.run_status import STATUS_FILE
 from resolvent.federation.protocol.transport import Transport, TransportError
 from resolvent.federation.server.served_description import ServedDescription

@@ -26,8 +26,8 @@ from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import Answers
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.judgement import join_judgements, read_judgement
+from resolvent.federation.protocol.names import run_of_table
 from resolvent.federation.protocol.reports import PhaseReport, Report
-from resolvent.federation.protocol.requests import run_of_table
 from resolvent.federation.protocol.results import SPLIT, FederationRun, TrainedMethod, evidence_of_run, write_run_folder
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, conflicts_of_names, misfits

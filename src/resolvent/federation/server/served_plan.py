@@ -17,18 +17,12 @@ from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.data.files.atomic_files import write_text
 from resolvent.differential_privacy.parties import noise_parties
 from resolvent.errors import InputError
-from resolvent.federation.protocol.exchange import FederationStoppedError
+from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError, ask_about_plan
 from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.names import library_version, run_of_method
 from resolvent.federation.protocol.plan import Plan
+from resolvent.federation.protocol.refusals import RefusalCode
 from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
-from resolvent.federation.protocol.requests import (
-    FederationRefusedError,
-    ask_all,
-    ask_each,
-    library_version,
-    request_bytes,
-    run_of_method,
-)
 from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.server.coordinator import Coordinator
@@ -144,7 +138,7 @@ class ServedPlan(ABC, Generic[_Plan]):
             FederationStoppedError: a site does not answer.
         """
         self._check_order()
-        answers = ask_all(self.transport, self._descriptions(), self.job.deadline)
+        answers = self._ask_all("describe", self._descriptions())
         path = self.folder / _TABLES
         known = Known(**json.loads(path.read_text("utf-8"))) if path.is_file() else None
         self._refuse_changed_tables(answers, known)
@@ -152,9 +146,8 @@ class ServedPlan(ABC, Generic[_Plan]):
         try:
             agreed = self._agree(answers, known)
             self.observe({"event": "agreed", **agreed.event})
-            requests = {site: request_bytes("prepare", run=self.job.run, plan=self.job.plan, **content)
-                        for site, content in agreed.contents.items()}
-            self._accept(ask_all(self.transport, requests, self.job.deadline))
+            contents = {site: {"plan": self.job.plan, **content} for site, content in agreed.contents.items()}
+            self._accept(self._ask_all("prepare", contents))
         except FederationRefusedError:
             raise
         except InputError as error:
@@ -177,12 +170,27 @@ class ServedPlan(ABC, Generic[_Plan]):
                                          f"{len(job.sites)}: with fewer, a site's own numbers could be computed from "
                                          "it")
 
-    def _descriptions(self) -> dict[str, bytes]:
+    def _ask_all(self, kind: str, contents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Send a message about the plan to every site, and return the answers.
+
+        Raises:
+            FederationRefusedError: a site refuses; the message names all such sites.
+            FederationStoppedError: a site does not answer, or waits for the approval of the plan.
+        """
+        rules = self.job.rules
+        answers = ask_about_plan(self.transport, kind, self.job.run, contents, rules)
+        if absent := answers.absent:
+            is_lost = all(answers.codes.get(site) == RefusalCode.WAITING or reason == rules.no_answer
+                          for site, reason in absent.items())
+            error = FederationStoppedError if is_lost else FederationRefusedError
+            raise error("; ".join(f"{site}: {reason}" for site, reason in absent.items()))
+        return {site: answers.values[site] for site in contents}  # in the order of the sites, also after a retry
+
+    def _descriptions(self) -> dict[str, dict[str, Any]]:
         job, plan = self.job, self.plan
-        return {site: request_bytes("describe", run=job.run, party=job.numbered.index(site), experiment=job.experiment,
-                                    version=library_version(), sites=list(job.sites), roster=list(job.roster),
-                                    signature=job.signature, refit=plan.refit, keeps_validation=plan.keeps_validation)
-                for site in job.sites}
+        return {site: {"party": job.numbered.index(site), "experiment": job.experiment, "version": library_version(),
+                       "sites": list(job.sites), "roster": list(job.roster), "signature": job.signature,
+                       "refit": plan.refit, "keeps_validation": plan.keeps_validation} for site in job.sites}
 
     def _refuse_changed_tables(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> None:
         if known is None:
@@ -254,13 +262,13 @@ class ServedPlan(ABC, Generic[_Plan]):
         if lost and job.quorum is None:
             raise FederationStoppedError(f"{'; '.join(lost)}: run the command again, with --quorum to do without the "
                                          "site")
-        request = request_bytes("finish", run=job.run, plan=job.plan)
-        answers, problems = ask_each(self.transport, dict.fromkeys(job.sites, request), job.deadline)
+        contents = {site: {"plan": job.plan} for site in job.sites}
+        answers = ask_about_plan(self.transport, "finish", job.run, contents, job.rules)
         silent = [f"{site} has not answered at the end, and has no models of this run: {reason}"
-                  for site, reason in problems.items()]
+                  for site, reason in answers.absent.items()]
         if silent and job.quorum is None:
             raise FederationStoppedError(f"{'; '.join(silent)}: run the command again")
-        return answers, silent + lost
+        return {site: answers.values[site] for site in job.sites if site in answers.values}, silent + lost
 
 
 def titles_of_runs(job: FederationJob, plan: Plan) -> dict[str, str]:

@@ -10,19 +10,19 @@ from typing import Any, Self
 from typing_extensions import override
 
 from resolvent.errors import InputError
-from resolvent.federation.protocol.encoded_message import Outgoing, parts_of
-from resolvent.federation.protocol.requests import read_request, refusal_code, request_bytes
+from resolvent.federation.protocol.encoded_message import EncodedMessage, Outgoing, parts_of
 from resolvent.federation.protocol.revocation import REVOKED, RevokedKeys
 from resolvent.federation.protocol.second_sessions import SecondSessions
 from resolvent.federation.protocol.transport import Transport
-from resolvent.federation.protocol.wire import head_of_message
+from resolvent.federation.protocol.wire import Message, head_of_message, refusal_code
 
 _SILENCE, _CHECK = 8.0, 1.0  # seconds without an event before a report, and between two checks: together below 10
 _PATIENCE, _POLL = 600.0, 0.5  # seconds until a command gives up, and between two queries for the sites
 _WARNING = 10.0  # seconds for which a warning to a site waits for its answer
-# What a site that has not answered is asked for, by the kind of the message.
-_REQUESTS = {"describe": "the description of its table", "prepare": "the encoding of its rows",
-             "finish run": "its models and its judgement", "start": "the start of {method}",
+# What a site that has not answered is asked for, by the kind of the message: about the plan, and about a method.
+_OF_PLAN = {"describe": "the description of its table", "prepare": "the encoding of its rows",
+            "finish": "its models and its judgement"}
+_REQUESTS = {"start": "the start of {method}",
              "work": "its reply of {method}, round {round} of {rounds}, phase {phase}",
              "evaluate": "its scores of {method} after round {round}", "finish": "storing its models of {method}"}
 
@@ -64,8 +64,9 @@ class WatchedTransport(Transport):
             return {}
         if warned := self._unwarned & {*messages}:
             self._unwarned -= warned
-            warning = request_bytes("second session", run=self._run)
-            self._inner.broadcast(dict.fromkeys(warned, warning), deadline=_WARNING, quorum=len(warned), grace=0.0)
+            warnings = {site: EncodedMessage(Message("second session", self._run, facts={"party": site, "content": {}}))
+                        for site in warned}
+            self._inner.broadcast(warnings, deadline=_WARNING, quorum=len(warned), grace=0.0)
         self._wait = {"for": "replies", **self._contents(messages), "asked": [*messages]}
         self.bytes_down += sum(map(len, messages.values()))
         try:
@@ -119,10 +120,9 @@ class WatchedTransport(Transport):
     def _contents(self, messages: Mapping[str, Outgoing]) -> dict[str, Any]:
         """The kind of the messages, and their method, round and phase from 1; a broadcast has messages of one kind."""
         message = b"".join(parts_of(next(iter(messages.values())))[:2])
-        if (request := read_request(message)) is not None:
-            kind = request["kind"]
-            return {"message": "finish run" if kind == "finish" else kind}
         head = head_of_message(message)
+        if head.run == self._run:
+            return {"message": head.kind}
         return {"message": head.kind, "method": self._titles.get(head.run, head.run), "rounds": self._rounds,
                 "round": head.round + (head.kind == "work"), "phase": head.phase + 1}
 
@@ -209,7 +209,7 @@ def wait_text(event: Mapping[str, Any]) -> str:
     """A line about an event ``waiting``."""
     kind, missing = event["for"], ", ".join(event.get("missing", ()))
     if kind == "replies":
-        request = _REQUESTS.get(event["message"], "a reply").format_map(event)
+        request = (_REQUESTS if "method" in event else _OF_PLAN).get(event["message"], "a reply").format_map(event)
         answered = len(event["asked"]) - len(event["missing"])
         return f"waiting for {missing or 'the server'}: {request} ({answered} of {len(event['asked'])} have answered)"
     return {"sites": f"waiting for {missing} to connect: resolvent site start",

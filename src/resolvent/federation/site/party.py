@@ -54,20 +54,13 @@ from resolvent.federation.protocol.message_shapes import (
     with_weak_scalars,
 )
 from resolvent.federation.protocol.protection import adds_private_noise, has_encoded_vector, protect
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.score_sums import integers_of_scores, names_of_scores
 from resolvent.federation.protocol.stores import PartyRecord, PartyStore
-from resolvent.federation.protocol.wire import (
-    Message,
-    WireError,
-    arrays_of,
-    decode,
-    encode,
-    identity_of_message,
-    restore_tree,
-)
+from resolvent.federation.protocol.wire import Message, arrays_of, identity_of_message, restore_tree
 from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers, integers_of
 from resolvent.federation.secure.site import SecureSite
+from resolvent.federation.site.answering import answer_message, encode_answer
 from resolvent.federation.site.budgets import epsilon_of_records
 from resolvent.federation.site.departures import Departure, list_departures
 from resolvent.federation.site.journal import Journal
@@ -181,24 +174,11 @@ class Party:
         return list_departures(self._description, self._problem, self._scored, self._metric_names)
 
     def handle(self, data: bytes | memoryview) -> bytes:
-        """Answer a message. Whatever the bytes are, the result is a message: a refusal has a code, see ``outgoing``."""
-        run, position = "", (0, 0)
-        try:
-            message = decode(data, int(self._limits.max_bytes))
-            run, position = message.run, (message.round, message.phase)
-            return self._answer(message, identity_of_message(data))
-        except WireError as error:
-            content = outgoing(Refusal(RefusalCode.DAMAGED, str(error)), self.name)
-        except Exception as error:  # of the model or the solver, too; its text can contain values of the samples
-            content = outgoing(error, self.name)
-        identity = identity_of_message(data) if isinstance(data, bytes | memoryview) else ""
-        return encode(Message("refusal", run[:100], *position,
-                              facts={**content, "answers": identity, "party": self.name}))
+        """Answer a message, see ``answer_message``."""
+        return answer_message(data, self.name, self._limits.max_bytes, self._answer)
 
     def _answer(self, message: Message, identity: str) -> bytes:
         self.check()
-        if message.fact("party", str) != self.name:
-            raise Refusal(RefusalCode.CONFLICT, f"the message is for another party than {self.name}")
         answers: Mapping[str, Callable[[Message, str], bytes]] = {
             "start": self._start, "work": self._work, "evaluate": self._evaluate, "finish": self._finish}
         if self._sums is not None and message.kind in SUM_KINDS:
@@ -279,7 +259,7 @@ class Party:
         if self._limits.clip is not None:
             reply = protect(reply, content["payload"], self._algorithm, self._limits.clip, self._limits.noise)
         facts, arrays = ({}, arrays_of(reply)) if sums is None else sums.hide(message, integers_of(reply))
-        sent = encode(Message("reply", record.run, *position, {**self._facts(identity), **facts}, arrays))
+        sent = encode_answer("reply", self.name, message, identity, facts, arrays)
         self._write(PartyRecord(record.run, record.start, before, *position, identity, after, record.number), sent)
         return self._logged("reply", message, sent)
 
@@ -319,7 +299,7 @@ class Party:
             names = names_of_scores(self._problem.score_name, self._metric_names)
             models = [facts[name] for name in ("personal", "shared") if facts[name] is not None]
             facts, arrays = self._sums.hide(message, integers_of_scores(models, names, self._problem.splits))
-        sent = self._encoded("scores", message, identity, facts, arrays)
+        sent = encode_answer("scores", self.name, message, identity, facts, arrays)
         return self._logged("scores", message, self._answers.write("scores", message.round, identity, sent))
 
     def _finish(self, message: Message, identity: str) -> bytes:
@@ -333,7 +313,7 @@ class Party:
         self._store.write_models(personal, shared, message.round)
         if self._finished is not None:
             self._finished(personal, shared)
-        sent = self._encoded("stored", message, identity, {})
+        sent = encode_answer("stored", self.name, message, identity, {})
         return self._logged("stored", message, self._answers.write("stored", message.round, identity, sent))
 
     def _models(self, message: Message) -> tuple[Callable[[Problem], Vector], Vector | None]:
@@ -373,20 +353,12 @@ class Party:
             raise Refusal(RefusalCode.DAMAGED, "the message has numbers that are not finite")
         return content
 
-    def _facts(self, identity: str) -> dict[str, Any]:
-        return {"answers": identity, "party": self.name}
-
     def _write(self, record: PartyRecord, reply: bytes) -> None:
         self._store.write(record, reply)
         self._record = record  # after the file: if the disk is full, the party keeps its state before the message
 
     def _send(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any]) -> bytes:
-        return self._logged(kind, message, self._encoded(kind, message, identity, facts))
-
-    def _encoded(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any],
-                 arrays: Mapping[str, Any] | None = None) -> bytes:
-        return encode(Message(kind, message.run, message.round, message.phase, {**self._facts(identity), **facts},
-                              arrays or {}))
+        return self._logged(kind, message, encode_answer(kind, self.name, message, identity, facts))
 
     def _logged(self, kind: str, message: Message, sent: bytes) -> bytes:
         """Write to the site's log that the bytes leave, and return them."""

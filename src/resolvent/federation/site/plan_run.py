@@ -21,10 +21,9 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Asked, Usage, check_parts, reasons_to_refuse, refusal_of_limits
-from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSIONS
+from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSIONS, run_of_method
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
-from resolvent.federation.protocol.requests import run_of_method
 from resolvent.federation.protocol.stores import PartyStore
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.budgets import DELTA, has_private_work

@@ -1,10 +1,9 @@
-"""A site of a federation: it answers requests about its table, and trains. It does not depend on an engine.
+"""A site of a federation: it answers messages about its table, and trains. It does not depend on an engine.
 
 Each run has a folder in the site's folder. It contains the agreed encoding, a store for each method, the site's models
 after the last round, and the logs of all data that left the site.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,30 +12,26 @@ from typing import Any
 
 from resolvent.comparisons.runs.record import SUMMARY_FILE
 from resolvent.data.files.digests import DamagedFileError
-from resolvent.errors import InputError
+from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.files import SiteFile, read_site
 from resolvent.federation.protocol.job import plan_digest, signed_content
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import (
     JOURNAL,
     SITE_FILE,
+    check_run_name,
     code_folder,
     is_rehearsal,
+    library_version,
     refitted_run,
     runs_of,
 )
 from resolvent.federation.protocol.plan_files import plan_from_text
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
-from resolvent.federation.protocol.requests import (
-    RequestError,
-    check_run_name,
-    library_version,
-    read_request,
-    reply_bytes,
-)
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.second_sessions import SECOND_SESSION
-from resolvent.federation.protocol.wire import run_of_message
+from resolvent.federation.protocol.wire import Message, head_of_message, identity_of_message
 from resolvent.federation.secure.primitives import Identity
+from resolvent.federation.site.answering import answer_message, encode_answer, encode_refusal
 from resolvent.federation.site.data_sheet import write_data_sheet
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.kinds import begin_run
@@ -44,7 +39,8 @@ from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.plans import Plans, Verifier
 
-_ADDRESS = ("kind", "run", "plan")  # of a request, beside its content
+_PLAN_KINDS = ("describe", "prepare", "finish", "second session")  # of messages about a plan
+_MAX_BYTES = 2**24  # of such a message
 
 
 class Site:
@@ -67,49 +63,43 @@ class Site:
         self._run_name = ""
 
     def handle(self, data: bytes | memoryview) -> bytes:
-        """Answer a message of the server."""
-        request = read_request(data)
-        if request is None:
-            return self._handle_round(data)
+        """Answer a message of the server: one about a plan, or one of the rounds of a method of the site's run."""
+        head = head_of_message(data)
+        handle = None if self._run is None else self._run.handlers.get(head.run)
+        if handle is not None:
+            return handle(data)
+        if "/" in head.run and head.kind not in _PLAN_KINDS:
+            raise InputError("the message is of another run or method, or the run is not prepared")
+        reply = answer_message(data, self.name, _MAX_BYTES, self._answer)
         try:
-            answer = self._answer(request)
-        except Exception as error:  # its text can have values of the table
-            answer = {"refused": outgoing(error, self.name)}
-        reply = reply_bytes(answer)
-        try:
-            self._log_departure(str(request["kind"]), reply)
+            self._log_departure(head.kind, reply)
         except (OSError, DamagedFileError) as error:  # an answer that is not logged does not leave
-            return reply_bytes({"refused": outgoing(error, self.name)})
+            return encode_refusal(error, self.name, head, identity_of_message(data))
         return reply
 
-    def _handle_round(self, data: bytes | memoryview) -> bytes:
-        """Answer a message of the rounds of a method."""
-        if self._run is None:
-            raise RequestError("no run has begun at this site")
-        handle = self._run.handlers.get(run_of_message(data))
-        if handle is None:
-            raise RequestError("the message is of another run or method, or the run is not prepared")
-        return handle(data)
-
-    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        kind = request["kind"]
+    def _answer(self, message: Message, identity: str) -> bytes:
+        """Answer a message about a plan."""
         with refusing(RefusalCode.CONFLICT):
-            run = check_run_name(request.get("run"))
+            run = check_run_name(message.run)
+        content = self._answer_about_plan(message.kind, run, message.fact("content", dict))
+        return encode_answer("answer", self.name, message, identity, {"content": content})
+
+    def _answer_about_plan(self, kind: str, run: str, content: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "second session":
             print(f"{SECOND_SESSION}{self.name}", flush=True)  # the command of the site reads it in the log
             return {}
         if kind == "describe":
-            return self._describe(run, request)
-        if self._run is None or run != self._run_name or request.get("plan") != self._plan:
+            return self._describe(run, content)
+        if self._run is None or run != self._run_name or content.get("plan") != self._plan:
             raise Refusal(RefusalCode.CONFLICT, f"the run {run} has not begun at this site with this plan")
         if kind == "prepare":
-            return self._run.prepare({key: value for key, value in request.items() if key not in _ADDRESS})
+            return self._run.prepare({key: value for key, value in content.items() if key != "plan"})
         if kind == "finish":
             answer = self._run.finish()
             write_data_sheet(self._folder / run, self.name, self._file, self._run,
                              self._journal(), plan=self._plan, lead=self._lead)
             return answer
-        raise Refusal(RefusalCode.CONFLICT, f"there is no request {kind!r}")
+        raise Refusal(RefusalCode.CONFLICT, f"there is no message '{shorten(kind)}' about a plan")
 
     def _describe(self, run: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if request.get("version") != library_version():
@@ -144,10 +134,13 @@ class Site:
         return answer
 
     def _log_departure(self, kind: str, reply: bytes) -> None:
-        """Write a reply that leaves the site before the rounds to the journal; the stores log those of the rounds."""
-        content, journal = json.loads(reply), self._journal()
-        journal.append("refusal" if "refused" in content else kind, run=self._run_name, bytes=len(reply),
-                       content=content)
+        """Write a reply about the plan, which leaves the site, to the journal; the stores log those of the rounds."""
+        answer, journal = head_of_message(reply), self._journal()
+        if answer.kind == "refusal":
+            content = {"refused": {key: answer.facts[key] for key in ("code", "column", "limits")}}
+            journal.append("refusal", run=self._run_name, bytes=len(reply), content=content)
+        else:
+            journal.append(kind, run=self._run_name, bytes=len(reply), content=answer.facts["content"])
         if self._run_name:
             journal.mark(self._folder / self._run_name)
 

@@ -24,9 +24,8 @@ from resolvent.data.partition.splits import Resplit, resplit
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.limits import limits_of_weights, scored_splits
-from resolvent.federation.protocol.names import VERSION_FILE, VERSIONS, refitted_run
+from resolvent.federation.protocol.names import VERSION_FILE, VERSIONS, refitted_run, run_of_table
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
-from resolvent.federation.protocol.requests import run_of_table
 from resolvent.federation.protocol.results import (
     FederationRun,
     TrainedMethod,

@@ -1,7 +1,7 @@
 """A site's part in secure sums outside of the rounds: numbers of its table, on which the sites agree."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.differential_privacy.parties import noise_parties
 from resolvent.federation.protocol.limits import Limits
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing
+from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.stores import append_to_log
-from resolvent.federation.protocol.wire import Message, WireError, decode, encode, identity_of_message
+from resolvent.federation.protocol.wire import Message, identity_of_message
 from resolvent.federation.secure.answers import SUM_KINDS, SecureAnswers
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.secure.rules import SumRules
 from resolvent.federation.secure.site import SecureSite
+from resolvent.federation.site.answering import answer_message, encode_answer
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.stored_answers import StoredAnswers
 from resolvent.simulator.storage.tree_files import digest
@@ -51,41 +52,28 @@ class SumParty:
         return self._sums.card()
 
     def handle(self, data: bytes | memoryview) -> bytes:
-        """Answer a message; a refusal has a code, see ``outgoing``."""
-        identity = identity_of_message(data)
-        try:
-            message = decode(data, int(self._limits.max_bytes))
-            sent = self._answer(message, identity)
-        except WireError as error:
-            return self._refused(identity, Refusal(RefusalCode.DAMAGED, str(error)))
-        except Exception as error:  # its text can have values of the table
-            return self._refused(identity, error)
+        """Answer a message, see ``answer_message``."""
+        return answer_message(data, self.name, self._limits.max_bytes, self._logged)
+
+    def _logged(self, message: Message, identity: str) -> bytes:
+        """Answer a message, and write to the log that the bytes leave."""
+        sent = self._answer(message, identity)
         append_to_log(self._folder / _LOG, {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "kind": message.kind, "run": message.run,
             "bytes": len(sent), "sha256": identity_of_message(sent)})
         return sent
 
     def _answer(self, message: Message, identity: str) -> bytes:
-        if message.fact("party", str) != self.name:
-            raise Refusal(RefusalCode.CONFLICT, f"the message is for another party than {self.name}")
         if message.kind in SUM_KINDS:
-            return self._encoded(SUM_KINDS[message.kind], message, identity, self._sums.answer(message))
+            return encode_answer(SUM_KINDS[message.kind], self.name, message, identity, self._sums.answer(message))
         if message.kind != "sum" or (message.round, message.phase) != (0, 0):
             raise Refusal(RefusalCode.PLAN, f"the plan has no message '{message.kind}' here")
         if (stored := self._answers.find("reply", 0, identity)) is not None:
             return stored
         self._sums.check(message, self._sites)
         facts, arrays = self._sums.hide(message, self._integers)
-        return self._answers.write("reply", 0, identity, self._encoded("reply", message, identity, facts, arrays))
-
-    def _encoded(self, kind: str, message: Message, identity: str, facts: Mapping[str, Any],
-                 arrays: Mapping[str, NDArray[Any]] | None = None) -> bytes:
-        return encode(Message(kind, message.run, message.round, message.phase,
-                              {"answers": identity, "party": self.name, **facts}, arrays or {}))
-
-    def _refused(self, identity: str, error: Exception) -> bytes:
-        return encode(Message("refusal", self.run, facts={
-            **outgoing(error, self.name), "answers": identity, "party": self.name}))
+        sent = encode_answer("reply", self.name, message, identity, facts, arrays)
+        return self._answers.write("reply", 0, identity, sent)
 
 
 def secure_site(privacy: PrivacyBudget | None, membership: Membership, limits: Limits, run: str, folder: Path,

@@ -12,9 +12,8 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare.adapter import ServerProgram, SiteProgram
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.kits import KitNote
-from resolvent.federation.protocol.names import MODELS, code_folder, is_rehearsal, runs_of
+from resolvent.federation.protocol.names import MODELS, check_run_name, code_folder, is_rehearsal, runs_of
 from resolvent.federation.protocol.plan_files import plan_from_text
-from resolvent.federation.protocol.requests import check_run_name
 from resolvent.federation.protocol.transport import PartyHandler, Transport
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.site import site_of_process
