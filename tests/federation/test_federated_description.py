@@ -15,6 +15,7 @@ from resolvent.federation.lead.lead import LedDescription
 from resolvent.federation.lead.rehearsal import compare_numbers, rehearsal_of_file
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
 from resolvent.federation.protocol.plan_files import plan_of_file
+from resolvent.federation.protocol.wire import head_of_message
 from resolvent.federation.site.check import check_site
 
 LIMITS = Limits(min_sites=3)
@@ -76,8 +77,8 @@ def test_the_limits_of_a_site_hold_for_descriptions(tmp_path, limits, limit):
     hospitals = described(tmp_path, limits=replace(LIMITS, **limits))
     outcome = hospitals.serve()
     assert outcome["status"] == "refused"
-    refusals = [json.loads(reply[reply.index(b"{"):]) for _, reply in hospitals.sent if b'"refused"' in reply]
-    assert any(limit in refusal["refused"].get("limits", {}) for refusal in refusals)
+    refusals = [head for _, reply in hospitals.sent if (head := head_of_message(reply)).kind == "refusal"]
+    assert any(limit in refusal.facts["limits"] for refusal in refusals)
 
 
 def test_a_server_that_leaves_a_level_out_gets_no_totals_without_it(tmp_path, caplog):
