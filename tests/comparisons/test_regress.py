@@ -69,12 +69,16 @@ def test_glm(patients, label, family, law):
                                white.bse[list(fit.names)] * np.sqrt(len(patients) / fit.degrees_of_freedom), rtol=1e-6)
 
 
-def test_linear_regression_has_t_and_hc1(patients):
+def test_linear_regression_has_t_and_hc0_to_hc3(patients):
     fit = rv.regress(patients, f"score ~ {FORMULA}", party="site")
     pooled = smf.ols(f"score ~ {FORMULA}", patients)
     _agree(fit, pooled.fit())
     np.testing.assert_allclose(fit.log_likelihood, pooled.fit().llf, rtol=1e-10)
-    _agree(fit.with_errors("robust"), pooled.fit(cov_type="HC1", use_t=True))
+    for errors in ("HC3", "HC0", "HC2", "HC1", "robust"):
+        fit = fit.with_errors(errors)
+        reference = pooled.fit(cov_type="HC1" if errors == "robust" else errors, use_t=True)
+        np.testing.assert_allclose(fit.table["standard error"], reference.bse[list(fit.names)], rtol=1e-10)
+        _agree(fit, reference)
     assert "t" in fit.table
 
 
@@ -112,6 +116,21 @@ def test_joint_tests_and_contrasts_are_those_of_statsmodels(patients):
 def test_a_hypothesis_is_refused_before_the_fit(patients, hypothesis, words):
     with pytest.raises(InputError, match=words):
         rv.regress(patients, "score ~ age + sex", party="site", tests=[hypothesis])
+
+
+def test_hc3_of_a_generalised_linear_model(patients):
+    """As in R's package sandwich: leverages are those of the weighted least squares of the last step."""
+    fit = rv.regress(patients, f"y ~ {FORMULA}", party="site", family="binomial", errors="HC3")
+    reference = smf.glm(f"y ~ {FORMULA}", patients, family=sm.families.Binomial()).fit(tol=1e-14)
+    x, p = reference.model.exog, np.asarray(reference.fittedvalues)
+    inverse = np.linalg.inv(x.T @ (x * (p * (1 - p))[:, None]))
+    leverages = p * (1 - p) * np.einsum("ij,jk,ik->i", x, inverse, x)
+    scores = x * ((patients["y"] - p) / (1 - leverages)).to_numpy()[:, None]
+    errors = pd.Series(np.sqrt(np.diag(inverse @ scores.T @ scores @ inverse)), reference.params.index)
+    np.testing.assert_allclose(fit.table["standard error"], errors[list(fit.names)], rtol=1e-10)
+    assert "(HC3)" in fit.summary()
+    with pytest.raises(InputError, match="needs the leverages of a generalised linear model"):
+        rv.regress(patients, "visits ~ age", party="site", family="negative_binomial", errors="HC2")
 
 
 @pytest.mark.nightly

@@ -184,6 +184,34 @@ def test_a_server_cannot_choose_coefficients_that_leave_one_row(tmp_path):
     assert messages(sites, "aachen", "refusal")[0].facts["limits"] == {"min_cell": 5}
 
 
+def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp_path):
+    """HC3 weights the squared scores of rows by 1/(1 - leverage)^2, with the inverse of the information of all rows."""
+    settings = {"formula": "cost ~ age + ward", "family": "gamma", "errors": "HC3"}
+    hospitals, events = Hospitals(tmp_path, table(120), settings, is_rehearsal=False, limits=Limits()), []
+    assert hospitals.serve(observe=events.append) == {"status": "complete"}
+    fit, simulated = hospitals.fit(), rv.regress(hospitals.frame, settings["formula"], party="site", family="gamma",
+                                                 errors="HC3")
+    assert sum(event["event"] == "round" for event in events) == fit.rounds + 2
+    pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-9)
+    with pytest.raises(InputError, match="errors: HC2 in the file"):
+        fit.with_errors("HC2")
+
+    def single_out(message):
+        """With this inverse the leverage of one row is nearly 1, and its weight a million times that of others."""
+        with contextlib.suppress(InputError):
+            content = decode(message)
+            if "payload.inverse" in content.arrays and content.arrays["payload.inverse"].any():
+                oldest = hospitals.frame["age"].max()
+                inverse = np.diag([0, (1 - 1e-3) / oldest**2, 0, 0])
+                return encode(replace(content, arrays={**content.arrays, "payload.inverse": inverse}))
+        return message
+
+    hospitals = Hospitals(tmp_path / "attack", hospitals.frame, settings, is_rehearsal=False, limits=Limits())
+    outcome = hospitals.serve(change=single_out)
+    assert outcome["status"] == "stopped"
+    assert messages(hospitals, "aachen", "refusal")[0].facts["limits"] == {"max_leverage": 0.5}
+
+
 def test_a_server_gets_no_objective_outside_the_sums(tmp_path):
     """A regression has no evaluations: the objective of one site at any coefficients would leave it without rules."""
     def change(message):

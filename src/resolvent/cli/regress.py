@@ -20,8 +20,8 @@ def regress(
     party: OptionalText = None,
     family: Annotated[Literal["gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
                               "cox"] | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
-    errors: Annotated[Literal["model", "robust", "clustered"] | None, tyro.conf.arg(
-        metavar="{model,robust,clustered}", help_behavior_hint="")] = None,
+    errors: Annotated[Literal["model", "robust", "clustered", "HC0", "HC1", "HC2", "HC3"] | None, tyro.conf.arg(
+        metavar="{model,robust,clustered,HC0,...,HC3}", help_behavior_hint="")] = None,
     set: Changes = (),
     out: OptionalPath = None,
     overwrite: bool = False,
@@ -44,7 +44,8 @@ def regress(
         party: the column that names the site.
         family: distribution of the label: gaussian, binomial, multinomial, poisson, negative_binomial, gamma or cox;
             default: from the label, where it is certain.
-        errors: standard errors from the model (default), robust to a wrong variance (HC1), or clustered by site.
+        errors: standard errors from the model (default), robust to a wrong variance (HC1; or HC0, HC2, HC3), or
+            clustered by site.
         set: other settings: regression.level of the intervals, l1 (lasso) and l2 (ridge), offset, exposure,
             reference.ward=A for a base level, tests=[C(ward)] for joint tests and contrasts;
             data.separator, data.decimal and data.encoding of a text file;

@@ -11,10 +11,11 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from resolvent.errors import InputError
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.regression.families import RowTerms
-from resolvent.regression.objective import FitSums, RegressionOracle, RegressionProblem, padded
+from resolvent.regression.objective import FitSums, RegressionOracle, RegressionProblem, ScoreWeights, padded
 
 _ROUNDING = 1e-12  # features that differ by less, relative to their size, are equal
 
@@ -150,7 +151,9 @@ class CoxOracle(RegressionOracle):
                            hessian / self.samples)
 
     @override
-    def fit_sums(self, w: Vector) -> FitSums:
+    def fit_sums(self, w: Vector, weights: ScoreWeights | None = None) -> FitSums:
+        if weights is not None:
+            raise InputError("a Cox model has no leverages of rows")
         _, gradient, hessian = self.mean_second_order(w)
         risks = self.risks(w)
         scores = self._row_scores(risks)

@@ -9,9 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
+from resolvent.errors import InputError
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -45,6 +46,20 @@ class FitSums(NamedTuple):
     terms: RowTerms
 
 
+class ScoreWeights(NamedTuple):
+    """Weights (1 - h_i)^-power of the rows' squared scores, for the errors HC2 (power 1) and HC3 (power 2).
+
+    h_i = w_i x_i' inverse x_i is a row's leverage, with its weight w_i in the information.
+
+    Attributes:
+        inverse: [P, P] of the information of all rows.
+        power: of the weights.
+    """
+
+    inverse: Float[Array, "P P"]
+    power: Float[ArrayLike, ""]
+
+
 class RegressionOracle(Oracle):
     """One party's mean loss in a regression, with l2/2 |w|^2 on the coefficients that are penalised.
 
@@ -63,8 +78,8 @@ class RegressionOracle(Oracle):
         """Mean loss over the rows without l2."""
 
     @abstractmethod
-    def fit_sums(self, w: Float[Array, " P"]) -> FitSums:
-        """The means of a fit, without l2."""
+    def fit_sums(self, w: Float[Array, " P"], weights: ScoreWeights | None = None) -> FitSums:
+        """The means of a fit, without l2; with ``weights``, ``scores`` are weighted (one linear predictor only)."""
 
     @override
     def value(self, w: Vector) -> Float[Array, ""]:
@@ -118,6 +133,10 @@ class RegressionProblem(LikelihoodProblem):
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
         """The weights of all rows in the second derivatives, for each linear predictor; for a problem of one party."""
 
+    def row_leverages(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " rows"]:
+        """The leverages of all rows, see ``ScoreWeights``; for a problem of one party and one linear predictor."""
+        raise InputError("this regression has no leverages of rows")
+
 
 class RowRegression(RegressionProblem):
     """Regressions whose loss is a mean over rows: generalised linear models.
@@ -165,6 +184,18 @@ class RowRegression(RegressionProblem):
         second: Array = jax.vmap(lambda z, y: jnp.diag(jax.hessian(self.family.loss)(z, y))[:c])(z, y)
         return second
 
+    @override
+    def row_leverages(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " rows"]:
+        rows = self.y.shape[0] - self.block
+        x, y = self.x[:rows], self.y[:rows]
+        z = x @ w + self.offsets[:rows]
+        return _leverages(x, jax.vmap(self.family.information)(z[:, None], y), inverse)
+
+
+def _leverages(x: Float[Array, "B P"], information: Float[Array, "B 1 1"],
+               inverse: Float[Array, "P P"]) -> Float[Array, " B"]:
+    return jnp.sum(x @ inverse * x, axis=1) * information[:, 0, 0]
+
 
 def padded(rows: Any, count: int) -> Float[Array, "rows ..."]:
     """The rows, and after them this number of zeros. A table in memory is copied once: its copy is aligned for JAX."""
@@ -211,10 +242,13 @@ class RowsOracle(RegressionOracle):
         return mean
 
     @override
-    def fit_sums(self, w: Vector) -> FitSums:
+    def fit_sums(self, w: Vector, weights: ScoreWeights | None = None) -> FitSums:
         def of_block(b: _Block) -> FitSums:
             slopes = jax.vmap(jax.grad(self.family.loss))(b.z, b.y)
             squares = slopes[:, :, None] * slopes[:, None, :]
+            if weights is not None:
+                leverages = _leverages(b.x, jax.vmap(self.family.information)(b.z, b.y), weights.inverse)
+                squares *= ((1 - leverages)**-weights.power)[:, None, None]
             same = jnp.broadcast_to(jnp.eye(b.z.shape[1], dtype=b.z.dtype), squares.shape)
             terms = jax.vmap(self.family.terms)(b.z, b.y)
             information, hessian, scores, gram = (self._outer(b, weights) for weights in (

@@ -16,7 +16,21 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers.newton import Newton
 from resolvent.problem.subproblem import Subproblem
 from resolvent.regression.families import RowTerms
-from resolvent.regression.objective import FitSums, RegressionOracle
+from resolvent.regression.objective import FitSums, RegressionOracle, ScoreWeights
+
+_FLAT = 1e-13  # eigenvalue of the scaled information, relative to the largest, that counts as zero
+
+
+class FitQuestion(NamedTuple):
+    """The server's message.
+
+    Attributes:
+        estimates: [P] the common estimates.
+        inverse: [P, P] of the information of all rows; zero before it is known, None where it is not needed.
+    """
+
+    estimates: Vector
+    inverse: Float[Array, "P P"] | None
 
 
 class FitReply(NamedTuple):
@@ -54,9 +68,14 @@ class SumsOfFit(OnePhaseMethod):
     Attributes:
         with_local_fits: whether each party also fits its own rows, as a meta-analysis needs: these numbers are of one
             party each.
+        leverage_power: of the weights of the scores, see ``ScoreWeights``. Where it is not zero, a second round has the
+            inverse of the information that the first one has found.
+        rows: the number of all rows, which the leverages need.
     """
 
     with_local_fits: bool = eqx.field(static=True, default=False)
+    leverage_power: float = eqx.field(static=True, default=0.0)
+    rows: int = eqx.field(static=True, default=1)
     replies_models: ClassVar[bool] = False
     norm_multiple: ClassVar[float | None] = None  # the sums of one party can be far larger than those of others
 
@@ -73,17 +92,24 @@ class SumsOfFit(OnePhaseMethod):
         return FitReport(w0, means, local if self.with_local_fits else None)
 
     @override
-    def message(self, state: FitReport, k: Int[Array, ""]) -> Vector:
+    def message(self, state: FitReport, k: Int[Array, ""]) -> FitQuestion:
+        if not self.leverage_power:
+            return FitQuestion(state.estimates, None)
+        return FitQuestion(state.estimates, inverse_of(self.rows * state.means.information))
+
+    @override
+    def model_message(self, state: FitReport, k: Int[Array, ""]) -> Vector:
         return state.estimates
 
     @override
-    def party(self, state: PartyState, message: Vector, oracle: Oracle, key: Array,
+    def party(self, state: PartyState, message: FitQuestion, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, FitReply, Info]:
         if not isinstance(oracle, RegressionOracle):
             raise TypeError("SumsOfFit is for the problem of a regression")
-        local = fit_of_party(oracle, message) if self.with_local_fits else None
-        info = {"model": message, "steps": jnp.ones((), tree.dtype(message))}
-        return state, FitReply(oracle.fit_sums(message), local), info
+        w, inverse = message
+        local = fit_of_party(oracle, w) if self.with_local_fits else None
+        weights = None if inverse is None else ScoreWeights(inverse, self.leverage_power)
+        return state, FitReply(oracle.fit_sums(w, weights), local), {"model": w, "steps": jnp.ones((), w.dtype)}
 
     @override
     def server(self, state: FitReport, replies: Replies, key: Array) -> tuple[FitReport, Info]:
@@ -97,6 +123,14 @@ class SumsOfFit(OnePhaseMethod):
     @override
     def server_model(self, state: FitReport) -> Vector:
         return state.estimates
+
+
+def inverse_of(information: Float[Array, "P P"]) -> Float[Array, "P P"]:
+    """The inverse; zero along directions without information, whatever the units of the parameters."""
+    diagonal = jnp.diag(information)
+    scale = jnp.where(diagonal > 0, jnp.sqrt(1 / jnp.where(diagonal > 0, diagonal, 1)), 0)
+    inverse: Array = jnp.linalg.pinv(information * jnp.outer(scale, scale), rtol=_FLAT, hermitian=True)
+    return inverse * jnp.outer(scale, scale)
 
 
 def fit_of_party(oracle: RegressionOracle, start: Vector) -> tuple[Vector, FitSums]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +18,9 @@ from resolvent.comparisons.regression.identification import (
 )
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
-from resolvent.comparisons.regression.settings import Errors
+from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors
 from resolvent.comparisons.regression.site_fits import SiteFits
+from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
 from resolvent.errors import InputError, alternatives, check_range, quote
 from resolvent.regression.objective import FitSums
 
@@ -37,8 +39,8 @@ class Fit:
         rounds: number of rounds that the fit took.
         has_converged: whether the fit has converged.
         penalties: the weights (l1, l2) of the penalty.
-        errors: kind of the standard errors: ``model`` from the information, ``robust`` to a wrong variance (HC1), or
-            ``clustered`` by site.
+        errors: kind of the standard errors: ``model`` from the information, ``robust`` to a wrong variance (HC1; also
+            ``HC0``, ``HC2``, ``HC3``), or ``clustered`` by site.
         level: level of the intervals.
         rows: the rows, for further fits; None in a federation, whose rows are at the sites.
         site_fits: the sites' own fits, if they are known.
@@ -133,8 +135,9 @@ class Fit:
             return self.dispersion * inverse
         n, sites = self.count, len(self.model.sites)
         inverse = directions_of(self.sums, n, np.asarray(self.sums.hessian)).inverse
-        if self.errors == "robust":
-            factor = 1.0 if self.model.family is None else n / self.degrees_of_freedom
+        if self.errors != "clustered":
+            is_hc1 = self.errors in ("robust", "HC1") and self.model.family is not None
+            factor = n / self.degrees_of_freedom if is_hc1 else 1.0
             return np.asarray(factor * inverse @ np.asarray(self.sums.scores) @ inverse)
         if sites < 2:
             raise InputError("standard errors clustered by site need at least 2 sites: use errors=robust")
@@ -181,8 +184,21 @@ class Fit:
         return (*sentences, *rows_left_out(self.model))
 
     def with_errors(self, errors: Errors, *, level: float | None = None) -> Self:
-        """The same fit with another kind of standard errors, or another level. Nothing is fitted again."""
-        return replace(self, errors=errors, level=self.level if level is None else level)
+        """The same fit with another kind of standard errors, or another level. Nothing is fitted again.
+
+        Raises:
+            InputError: the leverages for HC2 or HC3 are not known, because the rows are at the sites.
+        """
+        fit = replace(self, errors=errors, level=self.level if level is None else level)
+        if LEVERAGE_POWERS.get(errors) == LEVERAGE_POWERS.get(self.errors):
+            return fit
+        check_errors(self.model, errors)
+        if self.rows is None:
+            raise InputError(f"errors={errors} needs another sum over the rows of all sites than {self.errors}: set "
+                             f"errors: {errors} in the file, and run it")
+        with jax.enable_x64(True):
+            means = mean_fit_sums(self.rows.problem(l2=self.penalties[1]), self.estimates, errors)
+        return replace(fit, sums=jax.tree.map(lambda leaf: np.asarray(leaf) * self.count, means))
 
     def facts(self) -> Mapping[str, Any]:
         """The numbers about the whole fit, by name."""

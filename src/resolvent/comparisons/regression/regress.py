@@ -12,12 +12,13 @@ from resolvent.comparisons.regression.hypotheses import constraints_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import RegressionRows, read_rows
-from resolvent.comparisons.regression.settings import Errors, FamilyName, RegressionSettings
+from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, FamilyName, RegressionSettings
+from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
 from resolvent.errors import InputError
 from resolvent.math.newton import NewtonState
-from resolvent.problem.problem import shares_by_size
 from resolvent.regression.newton import FederatedNewton
-from resolvent.regression.objective import FitSums, RegressionProblem
+from resolvent.regression.objective import FitSums
+from resolvent.regression.regression_fits import SumsOfFit
 from resolvent.simulator.record.events import EvaluationEvent
 from resolvent.simulator.run import simulate
 from resolvent.tables.cells import text_of_value
@@ -46,7 +47,8 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         family: distribution of the label: ``gaussian`` (identity), ``binomial`` (logit), ``multinomial`` (logit against
             the first class), ``poisson``, ``negative_binomial`` and ``gamma`` (logarithm), or ``cox``. Default: from
             the label, where it is certain.
-        errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1), or ``clustered`` by site.
+        errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1; also ``HC0``, and with
+            leverages ``HC2`` and ``HC3``), or ``clustered`` by site.
         level: level of the intervals.
         l1: weight of the absolute values of the coefficients (lasso), next to the mean loss of a row.
         l2: weight of half their squares (ridge). The intercept has no penalty. Columns are penalised in their units.
@@ -81,7 +83,7 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
         problem = rows.problem(l2=settings.l2)
         result = simulate(newton_of(rows.model, settings), problem, rounds=settings.rounds, evaluate_every=2,
                           on_evaluation=_stop_when_converged, progress=False, name="Newton")
-        means = _mean_fit_sums(problem, jnp.asarray(result.server_model))
+        means = mean_fit_sums(problem, np.asarray(result.server_model), settings.errors)
     return regression_of(rows.model, settings, result.state.server.search, means, rows=rows)
 
 
@@ -91,6 +93,7 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     if rows <= parameters:
         raise InputError(f"{rows} complete rows cannot determine {parameters} parameters: leave columns out, or join "
                          "levels")
+    check_errors(model, settings.errors)
     for text in settings.tests or ():
         constraints_of(text, model)
 
@@ -98,6 +101,11 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
 def newton_of(model: RegressionModel, settings: RegressionSettings) -> FederatedNewton:
     """The algorithm that fits a regression."""
     return FederatedNewton(jnp.asarray(settings.l1 * model.is_penalised) if settings.l1 else None)
+
+
+def sums_of(model: RegressionModel, settings: RegressionSettings, *, with_local_fits: bool) -> SumsOfFit:
+    """The algorithm of the sums from which a regression is reported."""
+    return SumsOfFit(with_local_fits, LEVERAGE_POWERS.get(settings.errors, 0.0), sum(model.site_rows))
 
 
 def regression_of(model: RegressionModel, settings: RegressionSettings, search: NewtonState, means: FitSums,
@@ -118,17 +126,3 @@ def regression_of(model: RegressionModel, settings: RegressionSettings, search: 
 def _stop_when_converged(event: EvaluationEvent) -> None:
     if bool(event.result().state.server.search.has_converged):
         event.stop("converged")
-
-
-@jax.jit
-def _mean_fit_sums(problem: RegressionProblem, w: jax.Array) -> FitSums:
-    """The mean over all rows: the mean over the parties by size."""
-    shares = shares_by_size(problem.sizes)
-
-    def add(total: Any, k: jax.Array) -> tuple[Any, None]:
-        return jax.tree.map(lambda a, b: a + shares[k] * b, total, problem.oracle(k).fit_sums(w)), None
-
-    shapes = jax.eval_shape(lambda: problem.oracle(jnp.array(0)).fit_sums(w))
-    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    total: FitSums = jax.lax.scan(add, zero, jnp.arange(problem.sizes.shape[0]))[0]
-    return total

@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias, get_args
 from resolvent.errors import InputError, alternatives, check_range, quote
 from resolvent.tables.cells import Code, text_of_value
 
-Errors: TypeAlias = Literal["model", "robust", "clustered"]
+Errors: TypeAlias = Literal["model", "robust", "clustered", "HC0", "HC1", "HC2", "HC3"]
+LEVERAGE_POWERS = {"HC2": 1.0, "HC3": 2.0}  # of the weights 1/(1 - leverage) of the rows' squared scores
 FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
                                 "cox"]
 
@@ -19,7 +20,8 @@ class RegressionSettings:
     Attributes:
         formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``.
         family: distribution of the label; ``auto``: from the label, where it is certain.
-        errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1), or ``clustered`` by site.
+        errors: standard errors from the ``model``, ``robust`` to a wrong variance (HC1; also ``HC0``, ``HC2``,
+            ``HC3``), or ``clustered`` by site.
         level: level of the intervals.
         l1: weight of the absolute values of the coefficients (lasso), next to the mean loss of a row.
         l2: weight of half their squares (ridge).

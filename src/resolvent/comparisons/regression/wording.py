@@ -11,7 +11,9 @@ from resolvent.errors import count_of, quote
 if TYPE_CHECKING:
     from resolvent.comparisons.regression.fit import Fit
 
-_ERRORS = {"model": "from the model", "robust": "robust to a wrong variance (HC1)", "clustered": "clustered by site"}
+_ERRORS = {"model": "from the model", "clustered": "clustered by site",
+           **{kind: f"robust to a wrong variance ({hc})" for kind, hc in
+              {"robust": "HC1", "HC0": "HC0", "HC1": "HC1", "HC2": "HC2", "HC3": "HC3"}.items()}}
 
 
 def summary(fit: "Fit") -> str:

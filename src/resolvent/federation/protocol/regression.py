@@ -12,11 +12,10 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.plan_file import PlanFile
 from resolvent.comparisons.regression.formula import Formula, parse_formula
 from resolvent.comparisons.regression.model import RegressionModel
-from resolvent.comparisons.regression.regress import newton_of
+from resolvent.comparisons.regression.regress import newton_of, sums_of
 from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, RegressionSettings
 from resolvent.federation.protocol.table_plan import LARGEST, TERMS, TablePlan, wide_integer_sums
-from resolvent.regression.regression_fits import SumsOfFit
 from resolvent.tables.table_options import TableOptions
 
 
@@ -52,11 +51,12 @@ class FederatedRegression(TablePlan):
 
     @override
     def rounds_of(self, label: str) -> int:
-        return self.rounds if label == self.labels[0] else 1
+        return self.rounds if label == self.labels[0] else 1 + (self.settings.errors in LEVERAGE_POWERS)
 
     def algorithms(self, model: RegressionModel) -> tuple[Algorithm, Algorithm]:
         """The fit, and the round of sums from which it is reported; with secure sums their replies are integers."""
-        newton, sums = newton_of(model, self.settings), SumsOfFit(sends_own_fits(self.settings))
+        newton = newton_of(model, self.settings)
+        sums = sums_of(model, self.settings, with_local_fits=sends_own_fits(self.settings))
         if self.privacy is None:
             return newton, sums
         terms = max(TERMS, len(model.sites))

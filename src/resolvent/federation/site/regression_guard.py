@@ -27,6 +27,7 @@ from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import Limits, refusal_of_limits
 from resolvent.regression.objective import RegressionProblem
+from resolvent.regression.regression_fits import FitQuestion
 
 _NONE = 1e-12  # weights of a cell whose sum is smaller, relative to the number of rows, are zero
 
@@ -62,12 +63,13 @@ class RegressionGuard:
         """Check the sums at the coefficients of the server.
 
         Args:
-            w: [P] the coefficients.
+            w: [P] the coefficients, or a ``FitQuestion``.
             number: number of evaluations that the site has answered before.
 
         Raises:
             Refusal: a sum would be one of few rows, or the answers would have more numbers than the rows.
         """
+        w, inverse = w if isinstance(w, FitQuestion) else (w, None)
         parameters = len(self.rows.model.names)
         numbers = (number + 1) * (1 + parameters + parameters * (parameters + 1) // 2)
         values = len(self.rows.y) * (sum(name != "Intercept" for name in self.rows.model.columns) + 1)
@@ -80,6 +82,16 @@ class RegressionGuard:
             if not np.isfinite(weight).all():
                 continue  # the reply says only that it has failed
             self._check_weights(weight / max(float(weight.max()), np.finfo(float).tiny))
+
+        if inverse is not None:
+            self._check_leverages(np.asarray(_row_leverages(self.problem, jnp.asarray(w), jnp.asarray(inverse))))
+
+    def _check_leverages(self, leverages: NDArray[np.float64]) -> None:
+        """Refuse an inverse of the information with which the weights 1/(1 - leverage) would single out a row."""
+        low, high, largest = float(leverages.min()), float(leverages.max()), self.limits.max_leverage
+        if largest is not None and not -_NONE <= low <= high <= largest:
+            raise refusal_of_limits({"max_leverage": "with the server's inverse of the information the leverages are "
+                                     f"{low:.2g} to {high:.2g}, and must be from 0 to {largest:.2g}"}, self.limits)
 
     def _check_weights(self, weight: NDArray[np.float64]) -> None:
         marks = self._marks[1]
@@ -116,6 +128,12 @@ class RegressionGuard:
         if self.rows.model.counts:
             marks |= {f"class {value:g} of the label": label == value for value in np.unique(label)}
         return [*marks], np.stack([mark.astype(float) for mark in marks.values()], axis=1)
+
+
+@jax.jit
+def _row_leverages(problem: RegressionProblem, w: Float[Array, " P"],
+                   inverse: Float[Array, "P P"]) -> Float[Array, " rows"]:
+    return problem.row_leverages(w, inverse)
 
 
 @jax.jit
