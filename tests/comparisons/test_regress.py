@@ -133,6 +133,41 @@ def test_hc3_of_a_generalised_linear_model(patients):
         rv.regress(patients, "visits ~ age", party="site", family="negative_binomial", errors="HC2")
 
 
+def test_intercepts_that_stay_at_the_sites_are_indicators_of_the_sites(patients):
+    fit = rv.regress(patients, f"y ~ {FORMULA}", party="site", family="binomial", site="fixed")
+    pooled = smf.glm(f"y ~ {FORMULA} + site", patients, family=sm.families.Binomial())
+    reference, names = pooled.fit(tol=1e-14), list(fit.names)
+    assert "Intercept" not in names
+    _agree(fit, reference)
+    np.testing.assert_allclose(fit.table["standard error"], reference.bse[names], rtol=1e-10)
+    np.testing.assert_allclose([fit.log_likelihood, fit.deviance, fit.aic],
+                               [reference.llf, reference.deviance, reference.aic], rtol=1e-10)
+    np.testing.assert_allclose(fit.with_errors("HC0").table["standard error"],
+                               pooled.fit(tol=1e-14, cov_type="HC0").bse[names], rtol=1e-8)
+    assert "an intercept of its own for each site" in fit.summary()
+    with pytest.raises(InputError, match="the intercepts are at the sites"):
+        fit.predict(patients)
+    assert fit.predict(patients, scale="link").notna().all(axis=None)
+    one_class = patients.assign(y=patients["y"].where(patients["site"] != "Ulm", 1))  # Ulm then says nothing
+    others = patients[patients["site"] != "Ulm"]
+    _agree(rv.regress(one_class, f"y ~ {FORMULA}", party="site", family="binomial", site="fixed"),
+           smf.glm(f"y ~ {FORMULA} + site", others, family=sm.families.Binomial()).fit(tol=1e-14))
+    with pytest.raises(InputError, match="a baseline hazard of its own for each site already"):
+        rv.regress(patients.assign(died=1), "Surv(years, died) ~ age", party="site", site="fixed")
+
+
+@pytest.mark.nightly
+def test_intercepts_that_stay_at_the_sites_of_normal_labels_and_counts(patients):
+    fit = rv.regress(patients, f"score ~ {FORMULA}", party="site", site="fixed")
+    pooled = smf.ols(f"score ~ {FORMULA} + site", patients)
+    for errors, options in (("model", {}), ("HC3", {"cov_type": "HC3", "use_t": True})):
+        _agree(fit.with_errors(errors), pooled.fit(**options))
+    fit = rv.regress(patients, "visits ~ age", party="site", family="negative_binomial", site="fixed")
+    pooled = rv.regress(patients.assign(place=patients["site"]), "visits ~ age + place", party="site",
+                        family="negative_binomial")
+    pd.testing.assert_frame_equal(fit.table, pooled.table.loc[["age", "log_alpha"]], rtol=1e-8)
+
+
 @pytest.mark.nightly
 def test_multinomial_and_negative_binomial(patients):
     fit = rv.regress(patients, "grade ~ age + sex", party="site")

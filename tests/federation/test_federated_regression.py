@@ -186,11 +186,11 @@ def test_a_server_cannot_choose_coefficients_that_leave_one_row(tmp_path):
 
 def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp_path):
     """HC3 weights the squared scores of rows by 1/(1 - leverage)^2, with the inverse of the information of all rows."""
-    settings = {"formula": "cost ~ age + ward", "family": "gamma", "errors": "HC3"}
+    settings = {"formula": "cost ~ age + ward", "family": "gamma", "errors": "HC3", "site": "fixed"}
     hospitals, events = Hospitals(tmp_path, table(120), settings, is_rehearsal=False, limits=Limits()), []
     assert hospitals.serve(observe=events.append) == {"status": "complete"}
     fit, simulated = hospitals.fit(), rv.regress(hospitals.frame, settings["formula"], party="site", family="gamma",
-                                                 errors="HC3")
+                                                 errors="HC3", site="fixed")
     assert sum(event["event"] == "round" for event in events) == fit.rounds + 2
     pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-9)
     with pytest.raises(InputError, match="errors: HC2 in the file"):
@@ -201,8 +201,9 @@ def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp
         with contextlib.suppress(InputError):
             content = decode(message)
             if "payload.inverse" in content.arrays and content.arrays["payload.inverse"].any():
-                oldest = hospitals.frame["age"].max()
-                inverse = np.diag([0, (1 - 1e-3) / oldest**2, 0, 0])
+                aachen = hospitals.frame["age"][hospitals.frame["site"] == "aachen"]
+                oldest, mean = aachen.max(), aachen.mean()
+                inverse = np.diag([(1 - 1e-3) / (oldest - mean)**2, 0, 0])
                 return encode(replace(content, arrays={**content.arrays, "payload.inverse": inverse}))
         return message
 

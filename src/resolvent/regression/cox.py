@@ -15,9 +15,14 @@ from resolvent.errors import InputError
 from resolvent.math.newton import SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.regression.families import RowTerms
-from resolvent.regression.objective import FitSums, RegressionOracle, RegressionProblem, ScoreWeights, padded
-
-_ROUNDING = 1e-12  # features that differ by less, relative to their size, are equal
+from resolvent.regression.objective import (
+    FitSums,
+    RegressionOracle,
+    RegressionProblem,
+    ScoreWeights,
+    centred_by_party,
+    padded,
+)
 
 
 class CoxRegression(RegressionProblem):
@@ -56,7 +61,7 @@ class CoxRegression(RegressionProblem):
                  longest: int | None = None) -> None:
         sizes, x = np.asarray(sizes), np.asarray(x, float)
         starts = np.cumsum(sizes) - sizes
-        centred = np.concatenate([_centred(x[a:a + n]) for a, n in zip(starts, sizes, strict=True)])
+        centred = centred_by_party(x, sizes)
         parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n])
                  for a, n in zip(starts, sizes, strict=True)]
         order = np.concatenate([a + part[0] for a, part in zip(starts, parts, strict=True)])
@@ -86,12 +91,6 @@ class CoxRegression(RegressionProblem):
         sorted_weights = (risks.hazard * risks.pressure)[:self.order.shape[0]]
         weights: Array = jnp.zeros_like(sorted_weights).at[self.order].set(sorted_weights)
         return weights[:, None]
-
-
-def _centred(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[n, d] the features minus their means; 0 where they are equal, up to the rounding error of their size."""
-    is_constant = np.ptp(x, axis=0) <= _ROUNDING * np.abs(x).max(axis=0)
-    return np.where(is_constant, 0.0, x - x.mean(axis=0))
 
 
 def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_]) -> tuple[NDArray[Any], ...]:

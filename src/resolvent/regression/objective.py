@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.errors import InputError
@@ -19,6 +20,8 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.problem import ValueProblem
 from resolvent.regression.families import Family, RowTerms
 
+_ROUNDING = 1e-12  # features that differ by less, relative to their size, are equal
+_FLAT = 1e-13  # eigenvalue of the scaled information, relative to the largest, that counts as zero
 _ALIGNMENT = 64  # bytes: JAX takes such an array of NumPy without a copy on a CPU
 
 
@@ -195,6 +198,23 @@ class RowRegression(RegressionProblem):
 def _leverages(x: Float[Array, "B P"], information: Float[Array, "B 1 1"],
                inverse: Float[Array, "P P"]) -> Float[Array, " B"]:
     return jnp.sum(x @ inverse * x, axis=1) * information[:, 0, 0]
+
+
+def centred_by_party(x: NDArray[np.float64], sizes: NDArray[Any]) -> NDArray[np.float64]:
+    """[rows, d] the features minus their means within each party; 0 where they are equal there, up to rounding."""
+    def centred(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        is_constant = np.ptp(x, axis=0) <= _ROUNDING * np.abs(x).max(axis=0)
+        return np.where(is_constant, 0.0, x - x.mean(axis=0))
+
+    return np.concatenate([centred(part) for part in np.split(x, np.cumsum(sizes)[:-1])])
+
+
+def inverse_of(information: Float[Array, "P P"]) -> Float[Array, "P P"]:
+    """The inverse; zero along directions without information, whatever the units of the parameters."""
+    diagonal = jnp.diag(information)
+    scale = jnp.where(diagonal > 0, jnp.sqrt(1 / jnp.where(diagonal > 0, diagonal, 1)), 0)
+    inverse: Array = jnp.linalg.pinv(information * jnp.outer(scale, scale), rtol=_FLAT, hermitian=True)
+    return inverse * jnp.outer(scale, scale)
 
 
 def padded(rows: Any, count: int) -> Float[Array, "rows ..."]:

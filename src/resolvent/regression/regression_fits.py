@@ -16,9 +16,7 @@ from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers.newton import Newton
 from resolvent.problem.subproblem import Subproblem
 from resolvent.regression.families import RowTerms
-from resolvent.regression.objective import FitSums, RegressionOracle, ScoreWeights
-
-_FLAT = 1e-13  # eigenvalue of the scaled information, relative to the largest, that counts as zero
+from resolvent.regression.objective import FitSums, RegressionOracle, ScoreWeights, inverse_of
 
 
 class FitQuestion(NamedTuple):
@@ -123,14 +121,6 @@ class SumsOfFit(OnePhaseMethod):
     @override
     def server_model(self, state: FitReport) -> Vector:
         return state.estimates
-
-
-def inverse_of(information: Float[Array, "P P"]) -> Float[Array, "P P"]:
-    """The inverse; zero along directions without information, whatever the units of the parameters."""
-    diagonal = jnp.diag(information)
-    scale = jnp.where(diagonal > 0, jnp.sqrt(1 / jnp.where(diagonal > 0, diagonal, 1)), 0)
-    inverse: Array = jnp.linalg.pinv(information * jnp.outer(scale, scale), rtol=_FLAT, hermitian=True)
-    return inverse * jnp.outer(scale, scale)
 
 
 def fit_of_party(oracle: RegressionOracle, start: Vector) -> tuple[Vector, FitSums]:

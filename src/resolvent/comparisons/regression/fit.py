@@ -98,8 +98,8 @@ class Fit:
 
     @property
     def degrees_of_freedom(self) -> int:
-        """n - P."""
-        return self.count - len(self.names)
+        """n - P, without the intercepts that stay at the sites."""
+        return self.count - len(self.names) - self.model.kept
 
     @property
     def degrees_of_freedom_of_tests(self) -> int | None:
@@ -118,7 +118,7 @@ class Fit:
     @property
     def aic(self) -> float:
         """Akaike's criterion, 2 P - 2 log-likelihood. A dispersion is not counted, as in statsmodels."""
-        return 2 * len(self.names) - 2 * self.log_likelihood
+        return 2 * (len(self.names) + self.model.kept) - 2 * self.log_likelihood
 
     @cached_property
     def identification(self) -> Identification:

@@ -215,7 +215,8 @@ def check_columns(formula: Formula, columns: Iterable[str], others: Iterable[str
     for name in [*formula.response.columns, *others]:
         if name in formula.variables:
             raise InputError(f"{quote(name)} is the label or names the site, and cannot be on the right side of "
-                             f"{quote(formula.text)} as well: differences between sites are what heterogeneity is for")
+                             f"{quote(formula.text)} as well: site='fixed' fits an intercept for each site, and "
+                             "heterogeneity() compares the sites")
 
 
 def _in_our_words(text: str) -> str:

@@ -56,7 +56,7 @@ class Heterogeneity:
             statistic = 2 * (self.sites.likelihood - float(sums.likelihood))
             p = float(stats.chi2.sf(statistic, freedom))
             return {"statistic": statistic, "degrees of freedom": freedom, "p": p}
-        residual = self.fit.count - int(self.sites.ranks.sum())
+        residual = self.fit.count - int(self.sites.ranks.sum()) - self.fit.model.kept
         if residual <= 0:
             return {"statistic": np.nan, "degrees of freedom": freedom, "p": np.nan}
         statistic = (float(sums.deviance) - self.sites.deviance) / freedom / (self.sites.pearson / residual)

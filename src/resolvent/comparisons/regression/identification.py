@@ -110,7 +110,7 @@ def identify(model: RegressionModel, sums: FitSums, l2: float = 0.0) -> Identifi
     parts = directions_of(sums, rows)
     has_no_limit = parts.separated & np.isin(names, model.extra)
     constant = _constant(model, np.asarray(sums.gram)) & parts.collinear
-    cases = ((parts.absent, _constant_at_sites if model.family is None else _without_rows),
+    cases = ((parts.absent, _constant_at_sites if model.has_baseline else _without_rows),
              (constant, _constant_everywhere), (parts.collinear & ~constant, _collinear),
              (parts.separated & ~has_no_limit, _separated), (has_no_limit, _no_overdispersion))
     sentences = [words([*names[involved]]) for involved, words in cases
@@ -172,8 +172,8 @@ def rows_left_out(model: RegressionModel) -> list[str]:
 
 
 def _constant_at_sites(names: list[str]) -> str:
-    return (f"No estimate: {_list(names)} {_are(names)} constant within every site, and a Cox model compares rows of "
-            f"one site. Leave {_them(names)} out.")
+    return (f"No estimate: {_list(names)} {_are(names)} constant within every site, and with a baseline for each site "
+            f"only rows of one site are compared. Leave {_them(names)} out.")
 
 
 def _without_rows(names: list[str]) -> str:

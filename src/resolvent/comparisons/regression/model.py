@@ -32,6 +32,7 @@ class RegressionModel:
         levels: column of categories -> its levels, base first.
         added: offset and exposure -> the column, if there is one.
         missing: column, or ``*`` -> the cells that stand for a missing value, also in new rows.
+        keeps_intercepts: whether each site has an intercept of its own, which stays there.
     """
 
     formula: str
@@ -48,6 +49,7 @@ class RegressionModel:
     levels: Mapping[str, list[str]]
     added: Mapping[str, str]
     missing: Mapping[str, Sequence[Code]]
+    keeps_intercepts: bool = False
 
     @property
     def cells(self) -> CellRules:
@@ -87,6 +89,16 @@ class RegressionModel:
         return "Intercept" in self.columns
 
     @property
+    def has_baseline(self) -> bool:
+        """Whether a baseline of each site takes the place of the intercept."""
+        return self.family is None or self.keeps_intercepts
+
+    @property
+    def kept(self) -> int:
+        """The number of intercepts that stay at the sites."""
+        return len(self.sites) * self.family.predictors if self.keeps_intercepts and self.family is not None else 0
+
+    @property
     def block(self) -> int:
         """Rows that are computed at a time: the same at every site, so that a federation repeats a simulation."""
         return min(_BLOCK, 1 << (max(self.site_rows) - 1).bit_length())
@@ -121,7 +133,8 @@ class RegressionModel:
         return cls(settings.formula, tuple(columns), agreement.family, tuple(classes),
                    tuple(agreement.classes.values()), agreement.mean, tuple(agreement.sites),
                    tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
-                   dict(agreement.levels), settings.added, dict(agreement.missing))
+                   dict(agreement.levels), settings.added, dict(agreement.missing),
+                   settings.site == "fixed")
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "RegressionModel":

@@ -65,6 +65,9 @@ class Predictor:
 
         if scale not in get_args(Scale):
             raise InputError(f"scale={quote(scale)} is not known{alternatives(scale, get_args(Scale))}")
+        if self.model.keeps_intercepts and scale != "link":
+            raise InputError("the intercepts are at the sites, so that there are no means: scale='link' gives the "
+                             "linear predictors without them, whose differences compare rows of one site")
         x, offsets, is_complete = self._encode(frame)
         family, d = self.model.family, x.shape[1]
         predictors = 1 if family is None else family.predictors
@@ -111,7 +114,7 @@ class Predictor:
         frame = read_cells(frame, self.columns, model.cells)
         is_complete = np.asarray(frame[self.columns].notna().all(axis=1), bool)
         complete = frame[self.columns][is_complete].reset_index(drop=True)
-        names, x = encode_features(complete, formula, model.levels, has_baseline=model.family is None)
+        names, x = encode_features(complete, formula, model.levels, has_baseline=model.has_baseline)
         if names != model.columns:
             raise InputError(f"the rows have the columns {', '.join(names)}, and the regression has "
                              f"{', '.join(model.columns)}: give each column the type that it had in the regression")

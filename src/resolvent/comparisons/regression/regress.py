@@ -1,7 +1,7 @@
 """``regress``: fit a regression over sites by sums."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,8 @@ from resolvent.tables.text_formats import TextFormat
 @checked
 def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto", errors: Errors = "model",
             level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
-            exposure: str | None = None, reference: Mapping[str, Any] | None = None, tests: Sequence[str] = (),
+            exposure: str | None = None, reference: Mapping[str, Any] | None = None,
+            site: Literal["fixed"] | None = None, tests: Sequence[str] = (),
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
     """Fit a regression over sites, exactly as from the pooled rows, by sums that the sites send.
@@ -55,6 +56,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
+        site: ``fixed`` fits an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
         missing: cells that stand for a missing value, such as ``['?', -999]``, beside empty ones and words such as NA;
             or column -> such a list. Predictions leave the same cells out.
@@ -71,7 +73,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     settings = RegressionSettings(
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
         reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
-        tests=tuple(tests) or None)
+        site=site, tests=tuple(tests) or None)
     cells = cell_rules(missing, text)
     return fit_rows(read_rows(data, settings, party=party, format=text_format, cells=cells), settings)
 
@@ -89,7 +91,9 @@ def fit_rows(rows: RegressionRows, settings: RegressionSettings) -> Regression:
 
 def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     """Refuse a model that the rows cannot determine, and hypotheses about coefficients that it does not have."""
-    rows, parameters = sum(model.site_rows), len(model.names)
+    rows, parameters = sum(model.site_rows), len(model.names) + model.kept
+    if model.keeps_intercepts and model.family is None:
+        raise InputError("a Cox model has a baseline hazard of its own for each site already: leave site out")
     if rows <= parameters:
         raise InputError(f"{rows} complete rows cannot determine {parameters} parameters: leave columns out, or join "
                          "levels")

@@ -30,6 +30,7 @@ from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.regression.cox import CoxRegression
 from resolvent.regression.objective import RegressionProblem, RowRegression
+from resolvent.regression.site_intercepts import SiteIntercepts
 from resolvent.tables.cells import CellRules, ColumnError, read_cells, with_unique_names
 from resolvent.tables.columns import label_kind, read_feature
 from resolvent.tables.party_tables import natural_order, read_owners
@@ -92,8 +93,9 @@ class RegressionRows:
         if model.family is None:
             return CoxRegression(self.x, self.y, self.event, self.sizes, offsets=self.offsets, l2=penalty,
                                  longest=max(model.site_rows))
-        return RowRegression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, start=model.start,
-                             l2=penalty, block=model.block)
+        regression = SiteIntercepts if model.keeps_intercepts else RowRegression
+        return regression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, start=model.start,
+                          l2=penalty, block=model.block)
 
 
 def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
@@ -161,7 +163,8 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
                 sizes: Sequence[int]) -> RegressionRows:
     """The rows of one or all sites as numbers."""
     frame = frame.reset_index(drop=True)
-    names, x = encode_features(frame, formula, agreement.levels, has_baseline=agreement.family == "cox")
+    has_baseline = agreement.family == "cox" or settings.site == "fixed"
+    names, x = encode_features(frame, formula, agreement.levels, has_baseline=has_baseline)
     model = RegressionModel.of_agreement(settings, names, agreement)
     y: NDArray[np.float64]
     label = frame[formula.response.label]
@@ -184,7 +187,7 @@ def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str
 
     Args:
         levels: column of categories -> its levels, base first.
-        has_baseline: whether a baseline hazard takes the place of the intercept.
+        has_baseline: whether a baseline of each site takes the place of the intercept.
     """
     import pandas as pd
 
@@ -196,8 +199,8 @@ def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str
     names, x = design_of(formula, frame)
     columns = [j for j, name in enumerate(names) if not (has_baseline and name == "Intercept")]
     if not columns:
-        raise InputError(f"the formula {quote(formula.text)} has no column but the intercept, which a Cox model does "
-                         "not have")
+        raise InputError(f"the formula {quote(formula.text)} has no column but the intercept, and each site has a "
+                         "baseline of its own")
     return Design(tuple(names[j] for j in columns), x[:, columns])
 
 

@@ -28,6 +28,7 @@ class RegressionSettings:
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
+        site: ``fixed``: an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test, such as ``[C(ward), "age = 0.05"]``; see ``Regression.test``.
         heterogeneity: whether the sites' own fits are compared. In a federation each site then sends its own estimates.
         rounds: largest number of rounds; 4 to 8 are usual. A separated fit moves by about 1 a round, and ends after
@@ -46,6 +47,7 @@ class RegressionSettings:
     offset: str | None = None
     exposure: str | None = None
     reference: dict[str, Code] | None = None
+    site: Literal["fixed"] | None = None
     tests: tuple[str, ...] | None = None
     heterogeneity: bool = True
     rounds: int = 40
@@ -54,9 +56,9 @@ class RegressionSettings:
         check_range("regress", "[0, inf)", l1=self.l1, l2=self.l2)
         check_range("regress", "(0, 1)", level=self.level)
         check_range("regress", "[1, inf)", rounds=self.rounds)
-        for name, kinds in (("family", FamilyName), ("errors", Errors)):
+        for name, kinds in (("family", FamilyName), ("errors", Errors), ("site", Literal["fixed"])):
             value = getattr(self, name)
-            if value not in get_args(kinds):
+            if value not in get_args(kinds) and not (name == "site" and value is None):
                 raise InputError(f"{name}={quote(value)} is not known{alternatives(value, get_args(kinds))}")
 
         if self.tests and self.has_penalty:

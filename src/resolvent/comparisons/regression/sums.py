@@ -11,8 +11,7 @@ from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors
 from resolvent.errors import InputError
 from resolvent.problem.problem import shares_by_size
-from resolvent.regression.objective import FitSums, RegressionProblem, ScoreWeights
-from resolvent.regression.regression_fits import inverse_of
+from resolvent.regression.objective import FitSums, RegressionProblem, ScoreWeights, inverse_of
 
 
 def check_errors(model: RegressionModel, errors: Errors) -> None:

@@ -28,6 +28,8 @@ def facts_in_words(fit: "Fit") -> list[str]:
     """What was fitted, to what, and how well; a sentence each."""
     model = fit.model
     family = "Cox regression, stratified by site, ties by Efron" if model.family is None else f"family {fit.family}"
+    if model.keeps_intercepts:
+        family += ", with an intercept of its own for each site"
     sentences = [f"{fit.count} rows of {len(model.sites)} sites; {family}; fitted in {fit.rounds} rounds."]
     if model.family is None:
         sentences.append(f"{count_of(model.counts[1], 'event')}, coded {quote(model.event)}.")
