@@ -268,7 +268,7 @@ class RowsOracle(RegressionOracle):
             squares = slopes[:, :, None] * slopes[:, None, :]
             if weights is not None:
                 leverages = _leverages(b.x, jax.vmap(self.family.information)(b.z, b.y), weights.inverse)
-                squares *= ((1 - leverages)**-weights.power)[:, None, None]
+                squares *= ((1 - leverages)**(-jnp.asarray(weights.power)))[:, None, None]
             same = jnp.broadcast_to(jnp.eye(b.z.shape[1], dtype=b.z.dtype), squares.shape)
             terms = jax.vmap(self.family.terms)(b.z, b.y)
             information, hessian, scores, gram = (self._outer(b, weights) for weights in (

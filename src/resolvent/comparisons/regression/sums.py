@@ -29,11 +29,11 @@ def mean_fit_sums(problem: RegressionProblem, w: NDArray[np.float64], errors: Er
         w: [P] the estimates.
     """
     estimates = jnp.asarray(np.nan_to_num(w))
-    sums = _mean_fit_sums(problem, estimates, None)
-    if errors not in LEVERAGE_POWERS:
-        return sums
-    inverse = inverse_of(jnp.sum(problem.sizes) * sums.information)
-    return _mean_fit_sums(problem, estimates, ScoreWeights(inverse, LEVERAGE_POWERS[errors]))
+    sums: FitSums = _mean_fit_sums(problem, estimates, None)
+    if errors in LEVERAGE_POWERS:
+        inverse = inverse_of(jnp.sum(problem.sizes) * sums.information)
+        sums = _mean_fit_sums(problem, estimates, ScoreWeights(inverse, LEVERAGE_POWERS[errors]))
+    return sums
 
 
 @jax.jit
