@@ -124,9 +124,8 @@ def conflicts_of_names(reports: Mapping[str, TableReport]) -> list[str]:
                          "site's column in columns, or exclude it")
             continue
         usual = Counter(by_site.values()).most_common(1)[0][0]
-        advice = (f"set text: [{yaml_name(name)}] for all sites if it is a category, convert it"
-                  if "text" in by_site.values() else "convert it")
-        lines += [f"{site}: {title} holds {kind} values, and {usual} values at most sites: {advice}, or exclude it"
+        advice = f"set text: [{yaml_name(name)}] for all sites if it is a category, convert it, or exclude it"
+        lines += [f"{site}: {title} holds {kind} values, and {usual} values at most sites: {advice}"
                   for site, kind in by_site.items() if kind != usual]
     return lines
 
