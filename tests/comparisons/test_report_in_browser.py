@@ -110,7 +110,7 @@ def scores_are_those_of_the_summary(shown):
                 assert float(cell) == pytest.approx(value, rel=6e-4)
         if summary["alone"] is not None and row[0] != summary["alone"]:
             assert [int(n) for n in row[7].split(" / ")] == [method["final"][c] for c in ("better", "level", "worse")]
-    advice = summary["federation"]
+    advice = summary["federation"] if any(site["advice"] for site in summary["sites"]) else None
     gain = "" if advice is None else f"{100 * advice['gain']:+.1f}".replace("-", "\N{MINUS SIGN}")
     headline = (summary["finding"] if advice is None else "No site should join: no method is expected to help."
                 if advice["method"] is None else
