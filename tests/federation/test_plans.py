@@ -184,3 +184,15 @@ def test_a_signature_is_that_of_the_federations_lead(kits):
                            (job.signed_content, {**signature, "certificate": stranger.sign(b"")["certificate"]})):
         with pytest.raises(InputError, match=r"sign(ed|ature)"):
             site.verify(content, wrong)
+
+
+def test_the_lead_is_told_before_the_sites_run_methods_that_treat_stragglers_differently():
+    def note(fedavg, participation):
+        methods = f"{{FedAvg: {fedavg}, FedProx: fedprox}}"
+        text = EXPERIMENT.replace("{alone: local, FedAvg: fedavg}", methods)
+        return experiment_from_text(f"{text}participation: {participation}\n", "mine").note
+
+    some, dropping = "{name: stragglers, share: 0.5}", "{name: fedavg, stragglers: drop}"
+    assert note(dropping, some).startswith("The methods differ in more than their updates: the partial work of "
+                                           "stragglers counts with FedProx, but not with FedAvg")
+    assert (note("fedavg", some), note(dropping, "full")) == ("", "")

@@ -1,6 +1,7 @@
 """Run the algorithms of an experiment, once for each seed and fold."""
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -88,13 +89,15 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         progress: a function that is called with (label, rounds done, rounds in total).
         execution: how each run uses the machine.
         needs_rows: whether the value of every test row is measured; without it there are no intervals.
-        notify: a function that is called with messages, about the cost of folds and about methods that treat
-            stragglers differently.
+        notify: a function that is called with messages about the cost of folds.
+
+    Warns:
+        UserWarning: the methods treat stragglers differently.
     """
     runner = _Runner(experiment, search, checkpoints, resume, progress, execution)
     folds = experiment.folds
     if note := straggler_policy_note(experiment.algorithms, experiment.participation):
-        notify(note)
+        warnings.warn(note, stacklevel=2)
     if folds > 1:
         check_folds(experiment.data, folds)
         notify(cost_text(experiment, search))

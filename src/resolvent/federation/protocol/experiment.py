@@ -18,6 +18,7 @@ from resolvent.algorithms.combinators.fixed_point_sums import with_integer_sums
 from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted
 from resolvent.comparisons.experiment.binding import Bound
+from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.own_parts import limit_own_parts
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
@@ -175,6 +176,11 @@ class FederatedExperiment(Plan):
     def participation(self) -> Participation:
         participation: Participation = self.file.bound.part("participation").build()
         return participation
+
+    @property
+    @override
+    def note(self) -> str:
+        return straggler_policy_note({label: self.algorithm(label) for label in self.labels}, self.participation())
 
     def model(self, encoding: TableEncoding) -> Model:
         """The model for the inputs of the agreed encoding."""

@@ -18,8 +18,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
 from resolvent.simulator.engine.cohort_parts import PartyShard, problem_specs
-from resolvent.simulator.engine.cohorts import CohortDraws, DrawnCohorts
-from resolvent.simulator.engine.compiled_rounds import ChunkInputs, ChunkRunner, initial_state
+from resolvent.simulator.engine.compiled_rounds import initial_state
 from resolvent.simulator.engine.evaluate import personal_models
 from resolvent.simulator.mesh import (
     AXIS,
@@ -37,13 +36,13 @@ from resolvent.simulator.mesh import (
 from resolvent.simulator.states import Chunk, Federation, Rounds, Snapshot
 from resolvent.simulator.storage.parties_view import PartiesView, PartyRows, SampledParties
 from resolvent.simulator.storage.shards import ShardLayout, place_shards
-from resolvent.simulator.storage.storage import CohortView, EvaluationView, Storage, call_capacity
+from resolvent.simulator.storage.storage import CohortView, DeviceStorage, EvaluationView
 from resolvent.simulator.storage.tree_files import BlockedLeaf
 
 _BLOCK_BYTES = 2**24  # bytes of party states or models that the processes exchange at a time, outside of rounds
 
 
-class ShardStorage(Storage, PartiesView):
+class ShardStorage(DeviceStorage, PartiesView):
     """The parties are divided among the devices of all processes. The server's state is on every device.
 
     All processes call the same methods in the same order.
@@ -54,46 +53,31 @@ class ShardStorage(Storage, PartiesView):
 
     def __init__(self, rounds: Rounds, model: Model, data: FederatedData) -> None:
         """Read the samples of this process's parties, and compute their first states."""
-        self.capacity = call_capacity(rounds.participation.capacity(len(data)))
         self._layout = layout = ShardLayout.of_data(data, mesh_of())
-        self._devices = local_devices(layout.mesh)
-        problem = place_shards(model, data, layout)
-        # Every process draws the same cohorts.
-        self._draw = CohortDraws(rounds.participation, jnp.asarray(data.sizes()), rounds.seed, self.capacity)
-        self._first = self._draw(0, 1)
-        self._training = problem
-        self._state: Federation = initial_state(rounds.algorithm, problem, replicate(self._first.shares, layout.mesh),
-                                                jnp.array(rounds.seed), mesh=layout.mesh)
+        self._mesh, self._devices = layout.mesh, local_devices(layout.mesh)
+        self._training = problem = place_shards(model, data, layout)
+        shares = replicate(self._begin(rounds, jnp.asarray(data.sizes())), layout.mesh)
+        self._device_state = initial_state(rounds.algorithm, problem, shares, jnp.array(rounds.seed), mesh=layout.mesh)
         self._snapshot: Snapshot | None = None
         self._problems = [local_view(problem, i) for i in range(len(self._devices))]
         self.problem = self._problems[0]
-        self._evaluated = [np.flatnonzero(layout.device_of[rounds.evaluated] == device)
+        self._positions = [np.flatnonzero(layout.device_of[rounds.evaluated] == device)
                            for device in self._devices]
-        self._evaluated_ids = [jnp.asarray(rounds.evaluated[at]) for at in self._evaluated]
+        self._evaluated_ids = [jnp.asarray(rounds.evaluated[at]) for at in self._positions]
 
     @override
-    def first_inputs(self) -> ChunkInputs:
-        return self._inputs(self._first)
-
-    def _inputs(self, cohorts: DrawnCohorts) -> ChunkInputs:
-        return ChunkInputs(self._training, replicate(cohorts, self._layout.mesh), self._state)
-
-    @override
-    def advance(self, run_chunk: ChunkRunner, start: int, end: int, limit: int) -> tuple[Chunk, int]:
-        rounds = min(end - start, limit, self.capacity)
-        chunk = run_chunk(self._inputs(self._draw(start, rounds)), start, rounds)
-        jax.tree.leaves(chunk.record)[0].block_until_ready()
-        self._state, self._snapshot = chunk.state, chunk.snapshot
+    def _local(self, chunk: Chunk) -> Chunk:
+        self._snapshot = chunk.snapshot
         server, record, last_record, server_before = local_view(
             (chunk.state.server, chunk.record, chunk.snapshot.record, chunk.snapshot.server_before), 0)
         snapshot = Snapshot(last_record, chunk.snapshot.models, server_before)
-        return Chunk(Federation(server, chunk.state.parties), record, snapshot), rounds
+        return Chunk(Federation(server, chunk.state.parties), record, snapshot)
 
     @override
     def evaluated_parties(self) -> list[EvaluationView]:
-        return [EvaluationView(problem, local_view(self._state, i), index, positions)
+        return [EvaluationView(problem, local_view(self._device_state, i), index, positions)
                 for i, (problem, index, positions) in enumerate(
-                    zip(self._problems, self._evaluated_ids, self._evaluated, strict=True))]
+                    zip(self._problems, self._evaluated_ids, self._positions, strict=True))]
 
     @override
     def last_cohort(self, chunk: Chunk) -> list[CohortView]:
@@ -105,7 +89,7 @@ class ShardStorage(Storage, PartiesView):
             index = np.full(min(len(cohort), self._layout.slots), np.asarray(problem.smallest)[0], np.int32)
             index[:len(positions)] = cohort[positions]
             models, server, before = local_view(
-                (self._snapshot.models, self._state.server, self._snapshot.server_before), i)
+                (self._snapshot.models, self._device_state.server, self._snapshot.server_before), i)
             views.append(CohortView(problem, models, jnp.asarray(index), positions, server, before))
         return views
 
@@ -145,12 +129,12 @@ class ShardStorage(Storage, PartiesView):
             index = np.full(len(ids), np.asarray(problem.smallest)[0], np.int32)  # one shape for all devices
             index[:len(at)] = ids[at]
             positions.append(at)
-            models.append(personal_models(algorithm, problem, local_view(self._state, i), jnp.asarray(index)))
+            models.append(personal_models(algorithm, problem, local_view(self._device_state, i), jnp.asarray(index)))
         return jax.tree.map(lambda *parts: self.collect(positions, parts, len(ids)), *models)
 
     def _rows(self, ids: NDArray[np.integer]) -> PartyState:
         """The states of these parties, leaves [M, ...]; all processes call it with the same ids."""
-        return self._gather(self._state.parties, ids)
+        return self._gather(self._device_state.parties, ids)
 
     def _gather(self, states: PyTree[Array], ids: NDArray[np.integer]) -> PyTree[NDArray[Any]]:
         gathered = _gather_rows(self._training, states, jnp.asarray(ids, jnp.int32), mesh=self._layout.mesh)
@@ -159,19 +143,20 @@ class ShardStorage(Storage, PartiesView):
     @override
     def final_state(self) -> Federation:
         """The server's state; instead of arrays [N, ...], an object that gathers the rows of parties by index."""
-        return Federation(local_view(self._state.server, 0), PartyRows(self._rows))
+        return Federation(local_view(self._device_state.server, 0), PartyRows(self._rows))
 
     @override
     def checkpoint_state(self) -> Federation:
         """The state in the form of one process; the parties' states are exchanged in blocks when they are read."""
-        return Federation(local_view(self._state.server, 0), jax.tree.map(self._in_blocks, self._state.parties))
+        state = self._device_state
+        return Federation(local_view(state.server, 0), jax.tree.map(self._in_blocks, state.parties))
 
     def _in_blocks(self, leaf: Array) -> "_StateLeaf":
         return _StateLeaf(leaf, self._layout, lambda ids: self._gather(leaf, ids))
 
     @override
     def restore(self, state: Federation, facts: dict[str, Any], rounds: int) -> None:
-        self._state = Federation(replicate(state.server, self._layout.mesh), state.parties)
+        self._device_state = Federation(replicate(state.server, self._layout.mesh), state.parties)
 
 
 class _StateLeaf(BlockedLeaf):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
@@ -142,7 +142,7 @@ class Storage(ABC):
 
 
 class DeviceStorage(Storage):
-    """All parties' data and states are arrays on the device; with a mesh, on each of its devices.
+    """All parties' data and states are arrays on devices between rounds; with a mesh, on each of its devices.
 
     Attributes:
         draw: draws the cohorts of a chunk.
@@ -155,14 +155,18 @@ class DeviceStorage(Storage):
             training: the problem of the rounds.
             evaluation: the problem on which models are evaluated.
         """
-        self.problem = evaluation
-        self.capacity = call_capacity(rounds.participation.capacity(training.parties))
-        self._mesh, self._evaluated = mesh, jnp.asarray(rounds.evaluated)
-        self.draw = CohortDraws(rounds.participation, training.sizes, rounds.seed, self.capacity)
-        self._first = self.draw(0, 1)
-        self._state: Federation = initial_state(rounds.algorithm, training, self._first.shares, jnp.array(rounds.seed))
+        self.problem, self._mesh, self._evaluated = evaluation, mesh, jnp.asarray(rounds.evaluated)
+        shares = self._begin(rounds, training.sizes)
+        self._state: Federation = initial_state(rounds.algorithm, training, shares, jnp.array(rounds.seed))
         self._training = replicate_constants(training, mesh)
         self._device_state: Federation = replicate(self._state, mesh)
+
+    def _begin(self, rounds: Rounds, sizes: Int[Array, " N"]) -> Float[Array, " N"]:
+        """Draw the first cohorts of parties with these numbers of samples; returns the shares lambda_k."""
+        self.capacity = call_capacity(rounds.participation.capacity(len(sizes)))
+        self.draw = CohortDraws(rounds.participation, sizes, rounds.seed, self.capacity)
+        self._first = self.draw(0, 1)
+        return self._first.shares
 
     @override
     def first_inputs(self) -> ChunkInputs:
@@ -177,9 +181,13 @@ class DeviceStorage(Storage):
         chunk = run_chunk(self._inputs(self.draw(start, rounds)), start, rounds)
         jax.tree.leaves(chunk.record)[0].block_until_ready()
         self._device_state = chunk.state
+        return self._local(chunk), rounds
+
+    def _local(self, chunk: Chunk) -> Chunk:
+        """The chunk as this process reads it."""
         local: Chunk = chunk if self._mesh is None else local_view(chunk)
         self._state = local.state
-        return local, rounds
+        return local
 
     @override
     def evaluated_parties(self) -> list[EvaluationView]:
