@@ -189,7 +189,7 @@ def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp
     settings = {"formula": "cost ~ age + ward", "family": "gamma", "errors": "HC3", "site": "fixed"}
     hospitals, events = Hospitals(tmp_path, table(120), settings, is_rehearsal=False, limits=Limits()), []
     assert hospitals.serve(observe=events.append) == {"status": "complete"}
-    fit, simulated = hospitals.fit(), rv.regress(hospitals.frame, settings["formula"], party="site", family="gamma",
+    fit, simulated = fit_of(hospitals), rv.regress(hospitals.frame, settings["formula"], party="site", family="gamma",
                                                  errors="HC3", site="fixed")
     assert sum(event["event"] == "round" for event in events) == fit.rounds + 2
     pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-9)
