@@ -268,7 +268,7 @@ def gain_on_digits() -> str:
     record = read("digits")
     row, = chosen(record["rows"], method=record["method"])
     gain, low, high = (f"{100 * value:.1f}" for value in row["gain"])
-    return f"{record['method']} gains {gain} points over training alone [{low}, {high}]"
+    return f"{record['method']} gains {gain} points of accuracy over training alone [{low}, {high}]"
 
 
 def advice_of_digits() -> str:

@@ -79,15 +79,9 @@ def photograph(folder: Path) -> None:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        wide, phone = (browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
-                       for width, height in ((1280, 900), (390, 760)))
-        report = (folder / "runs" / "mine" / "report.html").as_uri()
-        wide.goto(report)
-        wide.screenshot(path=IMAGES / "tutorial-report.png")
-        wide.locator("#forest").screenshot(path=IMAGES / "tutorial-decisions.png")
-        phone.goto(report)
-        phone.evaluate("document.querySelector('#forest').scrollIntoView()")
-        phone.screenshot(path=IMAGES / "tutorial-phone.png")
+        page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+        page.goto((folder / "runs" / "mine" / "report.html").as_uri())
+        page.screenshot(path=IMAGES / "tutorial-report.png")
         browser.close()
 
 

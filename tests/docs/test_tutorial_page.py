@@ -33,8 +33,8 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.when_changed
 def test_commands_of_the_page_in_a_small_setting(folder, monkeypatch, capsys):
     """Two rounds and one seed, training alone without its search."""
-    assert [command.replace("model ", "").split()[0] for command in COMMANDS] == ["check", "run", "show", "refit",
-                                                                                  "predict", "evaluate"]
+    assert [command.replace("model ", "").split()[0] for command in COMMANDS] == ["check", "run", "refit", "predict",
+                                                                                  "evaluate"]
     small = ["--rounds", "2", "--set", "seeds=1", "algorithms={alone: local, FedAvg: fedavg}", "diagnostics=[]"]
     for command in COMMANDS:
         arguments = command.split()

@@ -163,7 +163,7 @@ def test_another_structure_is_refused(case):
 
 
 VALID = encode(Message("reply", "run", 3, 1, {"answers": "x"}, arrays_of(TREE)))
-HEADER = {"version": 1, "kind": "reply", "run": "", "round": 0, "phase": 0, "facts": {}, "zeros": {}, "same": {}}
+HEADER = {"version": 2, "kind": "reply", "run": "", "round": 0, "phase": 0, "facts": {}, "zeros": {}, "same": {}}
 WRONG_HEADERS = {
     "no JSON": b"{",
     "not an object": b"[]",

@@ -43,7 +43,7 @@ _MAX_NUMBER = 2**31
 _SAMPLE = 64  # bytes that are read first, because arrays mostly differ there from zero and from each other
 _MIN_REPEATED = 256  # bytes; the entry of an array in the header has about 100
 _BLOCK = 2**16
-_VERSION = 1
+_VERSION = 2
 
 
 class WireError(InputError):
