@@ -8,8 +8,8 @@ loss after round r, over the evaluations of the last quarter of the rounds, at l
     c = (max L_r - min L_r) / (L_0 - min over all rounds of L_r) <= 0.02
 
 for every seed. For a problem whose optimum is known, L_r is the optimality gap. It says that more rounds would change
-little, not that the point is a minimiser: FedAvg with several local steps converges to another point. Where the step size
-falls to zero over the rounds, it says that this training has ended; twice as many rounds may end elsewhere.
+little, not that the point is a minimiser: FedAvg with several local steps converges to another point. Where the step
+size falls to zero over the rounds, it says that this training has ended; twice as many rounds may end elsewhere.
 
 If the loss still falls after R rounds, R ceil(c / 0.02) rounds are to be tried, at most 10 R: where the loss approaches
 its limit like 1/r, as that of gradient methods on convex problems does, the fall in the last quarter of r rounds is
