@@ -100,12 +100,13 @@ def test_methods_that_only_solve_are_private(algorithm, calls):
     assert isinstance(work.solver, DPSGD)
 
 
-@nightly.parametrize("steps", [2.4, 2.5, 3.0])
-def test_a_part_of_a_step_is_a_step_and_counts_as_one(steps):
-    solver = DPSGD(0.1, batch_size=4, steps=steps)
+def test_steps_are_counted_and_a_part_of_one_is_refused():
+    solver = DPSGD(0.1, batch_size=4, steps=3.0)
     made = solver(rv.problems.Subproblem(oracle_of(np.zeros((9, 3))), jnp.zeros(3)), jnp.zeros(3), jax.random.key(2),
                   jnp.ones(()))[1]
     assert int(made) == rv.privacy.check_private_records(rv.fedavg(solver), jnp.zeros(3)).steps == 3
+    with pytest.raises(rv.InputError, match="steps"):
+        DPSGD(0.1, batch_size=4, steps=2.4)
 
 
 @pytest.mark.parametrize(("algorithm", "message"), [
