@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from resolvent.cli.commands import COMMANDS, GROUPS
-from resolvent.cli.terminal import print_outcome
+from resolvent.cli.terminal import print_outcome, print_record
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.comparisons.experiment.registry import listings
 from resolvent.comparisons.judgement.wording import advice_of
@@ -64,9 +64,20 @@ def test_many_sites_and_warnings_fit_a_screen_too(finished, parties, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
-    assert any("warnings more" in line for line in lines)
+    assert any(re.fullmatch(r"and \d+ more warnings", line) for line in lines)
     assert sum(line.endswith(" unclear") and "●" in line for line in lines) == 1
     assert "200 sites" in " ".join(lines) or parties == 3
+
+
+def test_show_prints_every_warning_and_no_warning_repeats_the_headline(finished, capsys):
+    record = read_record(finished.folder)
+    warnings = [f"Warning {k} is {'long ' * 50}.".replace(" .", ".") for k in range(20)]
+    print_record(replace(record, warnings=warnings))
+    text = flat(capsys.readouterr().out)
+    assert all(text.count(warning) == 1 for warning in warnings)
+    twice = replace(record, finding="Nothing was learnt.", federation=None, warnings=["Nothing was learnt."])
+    assert first_screen(twice).headline == "Nothing was learnt."
+    assert "Nothing was learnt." not in first_screen(twice).warnings
 
 
 def test_show_prints_the_tables_with_the_numbers_of_the_summary(finished, call):

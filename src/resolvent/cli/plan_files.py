@@ -16,7 +16,7 @@ _File = TypeVar("_File", bound=PlanFile[Any])
 
 
 def plan_file(plan: type[_File], rows: str, party: str | None, changes: Sequence[str]) -> _File:
-    """The settings of a plan: those of its file, or of a table and the changes.
+    """The file of a plan; for a table, one that names the table and has the changes as its settings.
 
     Args:
         rows: the file of the plan, a table, or an experiment, whose ``data`` names a table.

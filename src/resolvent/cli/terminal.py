@@ -152,7 +152,7 @@ def score_table(record: RunRecord) -> Table:
 def print_record(record: RunRecord) -> None:
     """Print all of a comparison: what it says first, the advice to each site with the reasons, and the scores."""
     screen = first_screen(record)
-    for line in [*_head(screen), *_warning_lines(screen.warnings, len(screen.warnings))]:
+    for line in [*_head(screen), *(line for warning in _warning_lines(screen.warnings) for line in warning)]:
         print_line(line)
     if record.federation is not None and screen.sites:
         print_table(advice_table(record, record.federation.about))
@@ -177,7 +177,7 @@ def print_outcome(record: RunRecord, report: Path | None = None, *, next_command
     lines = _head(screen)
     end = [f"Next: {next_command}"] if next_command else []
     rest = _MAX_LINES - len(lines) - len(end) - (report is not None)
-    lines += _warning_lines(screen.warnings, rest - (_FEWEST_SITES if screen.sites else 0))
+    lines += _fitting(_warning_lines(screen.warnings), rest - (_FEWEST_SITES if screen.sites else 0))
     rest = _MAX_LINES - len(lines) - len(end) - (report is not None)
     if screen.sites:
         lines += forest_lines(screen, rest)
@@ -198,16 +198,19 @@ def _head(screen: FirstScreen) -> list[str]:
     return [line for text in texts for line in textwrap.wrap(text, _WIDTH)]
 
 
-def _warning_lines(warnings: Sequence[str], most: int) -> list[str]:
-    """Numbered warnings; those that have no room are counted."""
-    lines, shown = list[str](), 0
-    for number, text in enumerate(warnings, 1):
-        wrapped = textwrap.wrap(f"{number}. {text}", _WIDTH, subsequent_indent="   ")
-        if len(lines) + len(wrapped) + (number < len(warnings)) > most:
-            break
-        lines, shown = [*lines, *wrapped], number
-    if shown < len(warnings):
-        lines.append(f"{count_of(len(warnings) - shown, 'warning')} more: see the report, or resolvent show RUN")
+def _warning_lines(warnings: Sequence[str]) -> list[list[str]]:
+    """The lines of each numbered warning."""
+    return [textwrap.wrap(f"{number}. {text}", _WIDTH, subsequent_indent="   ")
+            for number, text in enumerate(warnings, 1)]
+
+
+def _fitting(warnings: Sequence[list[str]], most: int) -> list[str]:
+    """The lines of the first warnings that have room; the others are counted."""
+    lines = list[str]()
+    for number, wrapped in enumerate(warnings):
+        if len(lines) + len(wrapped) + (number + 1 < len(warnings)) > most:
+            return [*lines, f"and {count_of(len(warnings) - number, 'more warning')}"]
+        lines += wrapped
     return lines
 
 

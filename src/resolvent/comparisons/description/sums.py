@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from resolvent.comparisons.description.disclosure import bounds_of_counts, hidden_cells, joined_levels, told_rows
 from resolvent.comparisons.description.settings import DescriptionSettings
-from resolvent.comparisons.regression.agreement import is_category, level_names
+from resolvent.comparisons.regression.agreement import is_category, kind_at_all_sites, level_names
 from resolvent.errors import InputError, count_of, quote, shorten
-from resolvent.tables.cells import CellRules, read_cells, yaml_name
+from resolvent.tables.cells import CellRules, read_cells
 from resolvent.tables.columns import is_boolean, is_empty, read_feature
 from resolvent.tables.party_tables import natural_order
 
@@ -127,12 +127,8 @@ def agree_on_values(reports: Mapping[str, ValuesReport], settings: DescriptionSe
     """The levels of all sites, and the bins of each column of numbers."""
     levels, grids = dict[str, list[str]](), dict[str, list[float]]()
     for name in [*([] if settings.by is None else [settings.by]), *settings.columns]:
-        texts = [site for site, report in reports.items() if name in report.levels]
-        if texts and len(texts) < len(reports):
-            others = ", ".join(site for site in reports if site not in texts)
-            raise InputError(f"{quote(name)} has categories at {', '.join(texts)} and numbers at {others}: set text: "
-                             f"[{yaml_name(name)}] in the data of the file if it is a category, or convert it")
-        if texts:
+        if kind_at_all_sites(name, {site: "categories" if name in report.levels else "numbers"
+                                    for site, report in reports.items()}) == "categories":
             levels[name] = sorted({level for report in reports.values() for level in report.levels[name]},
                                   key=lambda level: (level == MISSING, natural_order(level)))
         else:

@@ -18,7 +18,7 @@ from resolvent.comparisons.judgement.metrics import GAP, format_value, run_colum
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement, Sites
 from resolvent.comparisons.judgement.sites import judge_sites
 from resolvent.comparisons.judgement.wording import (
-    NOTHING_LEARNT,
+    below_baseline,
     below_baseline_text,
     enumerate_names,
     federation_text,
@@ -177,8 +177,8 @@ def _with_pooled_scores(table: "pd.DataFrame", sites: Sites, *, higher_is_better
 def _finding(table: "pd.DataFrame", sites: Sites, evidence: Evidence) -> str:
     """The finding: what the federation should run, who should join, and where the shared model does not fit."""
     alone = evidence.alone
-    text = below_baseline_text(sites.sites, evidence.methods, evidence.baseline)
-    untrained = text if text.startswith(NOTHING_LEARNT) else ""
+    below, are_all = below_baseline(sites.sites, evidence.methods, evidence.baseline)
+    untrained = below_baseline_text(below, are_all, evidence.baseline) if are_all else ""
     if alone is None or not evidence.candidates:
         return untrained or finding(table, evidence.score, alone, higher_is_better=evidence.higher_is_better)
     if not any(site.has_reference(alone) for site in sites.sites):

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from resolvent.predict.intervals import Interval
 
 STILL_CHANGES = 0.02  # of the whole fall of the training loss: a method has not converged
-NOTHING_LEARNT = "Nothing was learnt"
 _MAX_NAMED, _MAX_COLUMNS = 5, 3  # sites that a finding names, and columns of a site
 
 
@@ -176,16 +175,20 @@ def relation_texts(federation: "FederationAdvice", sites: "Sequence[SiteJudgemen
     return texts
 
 
-def below_baseline_text(sites: "Sequence[SiteJudgement]", methods: Sequence[str], baseline: str | None) -> str:
-    """Which methods have no smaller mean test loss over the sites than the predictions that need no training."""
+def below_baseline(sites: "Sequence[SiteJudgement]", methods: Sequence[str],
+                   baseline: str | None) -> tuple[list[str], bool]:
+    """The methods without a smaller mean test loss than the predictions that need no training; whether they are all."""
     known = [site.facts.losses for site in sites if baseline in site.facts.losses]
-    labels = [m for m in methods if all(m in losses for losses in known)]
-    if not known or not labels:
-        return ""
-    means = {m: math.fsum(losses[m] for losses in known) / len(known) for m in (*labels, str(baseline))}
-    below = [m for m in labels if not means[m] < means[str(baseline)]]
-    if len(below) == len(labels):
-        return f"{NOTHING_LEARNT}: on average over the sites, no method has a smaller test loss than the {baseline}."
+    compared = [m for m in methods if all(m in losses for losses in known)] if known else []
+    means = {m: math.fsum(losses[m] for losses in known) / len(known) for m in (*compared, str(baseline)) if known}
+    below = [m for m in compared if not means[m] < means[str(baseline)]]
+    return below, bool(below) and len(below) == len(compared)
+
+
+def below_baseline_text(below: Sequence[str], are_all: bool, baseline: str | None) -> str:
+    """What ``below_baseline`` has found, as a sentence."""
+    if are_all:
+        return f"Nothing was learnt: on average over the sites, no method has a smaller test loss than the {baseline}."
     return (f"On average over the sites, {enumerate_names(below)} {'has' if len(below) == 1 else 'have'} a larger test "
             f"loss than the {baseline}." if below else "")
 

@@ -157,15 +157,9 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
     _refuse_spellings(reports, formula, cells.text)
     levels: dict[str, list[str]] = {}
     for name in formula.variables:
-        kinds_of: dict[str, list[str]] = {}
-        for site, report in reports.items():
-            kind = ("categories" if name in report.levels else "true/false" if name in report.booleans else "numbers")
-            kinds_of.setdefault(kind, []).append(site)
-        if len(kinds_of) > 1:
-            listed = " and ".join(f"{kind} at {', '.join(sites)}" for kind, sites in kinds_of.items())
-            raise InputError(f"{quote(name)} has {listed}: set text: [{yaml_name(name)}] in the data of the file if it "
-                             "is a category, or convert it")
-        if "categories" in kinds_of:
+        if kind_at_all_sites(name, {
+                site: "categories" if name in report.levels else "true/false" if name in report.booleans else "numbers"
+                for site, report in reports.items()}) == "categories":
             levels[name] = _ordered(name, [report.levels[name] for report in reports.values()], settings)
             if len(levels[name]) < 2:
                 raise InputError(f"{quote(name)} is {quote(levels[name][0])} in all rows that have values in every "
@@ -263,6 +257,25 @@ def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSett
         raise InputError(f"no event occurred: {quote(name)} is {shown} in all complete rows, and a Cox model compares "
                          "rows with and without an event")
     return no_event[0] if no_event else "no event", event[0]
+
+
+def kind_at_all_sites(name: str, kinds: Mapping[str, str]) -> str:
+    """The kind of a column's values.
+
+    Args:
+        kinds: site -> what it has in this column, such as ``numbers``.
+
+    Raises:
+        InputError: sites have different kinds.
+    """
+    sites_of: dict[str, list[str]] = {}
+    for site, kind in kinds.items():
+        sites_of.setdefault(kind, []).append(site)
+    if len(sites_of) > 1:
+        listed = " and ".join(f"{kind} at {', '.join(sites)}" for kind, sites in sites_of.items())
+        raise InputError(f"{quote(name)} has {listed}: set text: [{yaml_name(name)}] in the data of the file "
+                         "if it is a category, or convert it")
+    return next(iter(sites_of))
 
 
 def _refuse_spellings(reports: Mapping[str, RowsReport], formula: Formula, text: Collection[str]) -> None:

@@ -8,6 +8,7 @@ from resolvent.comparisons.judgement.advice import SiteAdvice
 from resolvent.comparisons.judgement.metrics import GAP, format_value, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement
 from resolvent.comparisons.judgement.wording import (
+    below_baseline,
     below_baseline_text,
     format_points,
     relation_texts,
@@ -66,7 +67,8 @@ def first_screen(record: RunRecord) -> FirstScreen:
         gain = f"{format_points(100 * federation.gain)} {unit}"
         headline = "No site should join: no method is expected to help." if federation.method is None else (
             f"Run {federation.method}. Expected mean gain over training alone: {gain}.")
-    return FirstScreen(_facts(record), counts, headline, _mean_scores(record), _warnings(record),
+    return FirstScreen(_facts(record), counts, headline, _mean_scores(record),
+                       [text for text in _warnings(record) if text not in headline],
                        sites if counts else [], unit, _limits(sites))
 
 
@@ -94,7 +96,8 @@ def _mean_scores(record: RunRecord) -> str:
 def _warnings(record: RunRecord) -> list[str]:
     """Each warning once; what makes the whole run doubtful comes first."""
     texts = [unfinished_text(record.converged, record.rounds_to_try)]
-    texts.append(below_baseline_text(record.sites, list(record.methods), record.baseline))
+    texts.append(below_baseline_text(*below_baseline(record.sites, list(record.methods), record.baseline),
+                                     record.baseline))
     if record.federation is not None:
         texts += relation_texts(record.federation, record.sites)
     few = [f"{site.name} ({site.test_rows})" for site in record.advised if site.has_few_rows]
