@@ -12,6 +12,7 @@ from six_sites import visits, write_run
 
 from command_line import Outcome, call, call_command
 from resolvent.comparisons.judgement.verdict import finding, score_table
+from resolvent.comparisons.runs.record import read_record
 from resolvent.comparisons.runs.report import redraw_report
 from resolvent.data.files.digests import file_digests, write_sealed
 
@@ -115,6 +116,7 @@ def made(finished, tmp_path_factory):
         metrics.to_parquet(folder / "metrics.parquet", index=False)
         files = file_digests(folder, ["experiment.yaml", "metrics.parquet"])
         write_sealed(folder / "summary.json", summary | {"files": files})
+        write_sealed(folder / "summary.json", read_record(folder).plain())  # as a run writes it
         redraw_report(folder, anyway=True)
         return folder
     return write
