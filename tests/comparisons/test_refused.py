@@ -43,8 +43,8 @@ def test_refused_replies_are_named_on_the_terminal_in_the_summary_and_in_the_rep
                               "median, did not count, of ")
     for party, times in refused.items():
         assert f"{party} ({times})" in warning
-    assert f"warning: {warning}" in outcome.out
-    assert f'<p class="warning">{warning}</p>' in (folder / "report.html").read_text()
+    assert f"1. {warning}" in " ".join(outcome.out.split())
+    assert f"<li>{warning}</li>" in (folder / "report.html").read_text()
     assert np.isfinite(summary["methods"]["broken"]["final"]["global mean"])
 
 

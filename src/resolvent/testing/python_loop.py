@@ -5,6 +5,7 @@ network. The simulator and this loop share the keys (``algorithms.keys``) and th
 (``algorithms.round``).
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.admission import update_norm
+from resolvent.algorithms.aggregators.aggregator import with_limited_shares
 from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.prepared import with_memory
@@ -78,7 +80,8 @@ def server_step(algorithm: Algorithm, server: ServerState, replies: Replies, rou
                 phase: int) -> ServerState:
     """The server's state after a phase."""
     key = keys.server_key(keys.phase_key(round_key, phase))
-    return server_work(algorithm.phases[phase], server, replies, key)[0]
+    limited = replace(replies, weight=with_limited_shares(algorithm, replies.weight))
+    return server_work(algorithm.phases[phase], server, limited, key)[0]
 
 
 @partial(jax.jit, static_argnames="phase")

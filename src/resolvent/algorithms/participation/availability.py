@@ -217,7 +217,7 @@ class Outages(Availability):
         >>> participation = rv.participation.Outages([0, 0, 1], failure=0.1, repair=0.4)
     """
 
-    groups: Int[ArrayLike, " N"] = eqx.field(converter=np.asarray)
+    groups: Int[ArrayLike, " N"] = eqx.field(converter=_as_array)
     failure: Annotated[ArrayLike, "[0, 1]"]
     repair: Annotated[ArrayLike, "(0, 1]"]
     single: Annotated[ArrayLike, "(0, 1]"] = 1.0
@@ -225,10 +225,11 @@ class Outages(Availability):
 
     @override
     def check_fields(self, parties: int) -> None:
-        groups = np.asarray(self.groups)
-        if groups.shape != (parties,) or groups.min() < 0 or groups.max() >= parties:
+        groups = self.groups
+        if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "iu" or groups.shape != (parties,) or (
+                groups.min() < 0 or groups.max() >= parties):
             raise InputError(f"Outages(groups=...) needs the number of a group, 0 to {parties - 1}, for each of the "
-                             f"{parties} parties, got {groups.tolist() if groups.size < 20 else groups.shape}")
+                             f"{parties} parties, got {shorten(groups)}")
 
     @override
     def first(self, sizes: Int[Array, " N"], key: Array) -> Bool[Array, " N"]:
