@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import jax.numpy as jnp
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
@@ -98,8 +98,10 @@ def run_in_process(algorithm: Algorithm, problem: Problem, *, rounds: int, folde
                    for k, (name, store) in enumerate(zip(names, stores, strict=True))}
         with ServerStore(Path(folder) / "server") as store:
             transport = InProcess({name: party.handle for name, party in parties.items()})
+            # Those by which the parties weigh their replies; the sizes of a problem may be a multiple of them.
+            samples = sum(int(problem.oracle(jnp.array(k)).samples) for k in range(problem.parties))
             coordinator = Coordinator(algorithm, problem, transport, store, rounds=rounds, rehearsal=True, run=run,
-                                      secure=secure, samples=int(np.sum(np.asarray(problem.sizes))), **settings)
+                                      secure=secure, samples=samples, **settings)
             return coordinator.run(observe)
     finally:
         for store_of_party in stores:
