@@ -132,7 +132,7 @@ def test_versions_of_the_table_give_a_row_without_min_cell_only(min_cell, tmp_pa
         with dry_run(file, "aachen", experiment, tmp_path if answers else None) as dry:
             result = attack_answers(dry.folder / "table.versions", file)
             if not answers:
-                shutil.copytree(dry.folder, tmp_path, dirs_exist_ok=True)  # the versions, and the journal of the answers
+                shutil.copytree(dry.folder, tmp_path, dirs_exist_ok=True)  # with the journal
             answers.append(result)
     assert [result.rows for result in answers] == [0, min_cell == 1]
     assert answers[1].sums == (2 if min_cell == 1 else 0)
