@@ -133,6 +133,70 @@ def test_hc3_of_a_generalised_linear_model(patients):
         rv.regress(patients, "visits ~ age", party="site", family="negative_binomial", errors="HC2")
 
 
+@pytest.mark.parametrize(("label", "family"), [
+    ("y", "binomial"), *(pytest.param(label, family, marks=pytest.mark.nightly) for label, family in (
+        ("visits", "poisson"), ("score", "gaussian"), ("cost", "gamma"), ("visits", "negative_binomial")))])
+def test_frequency_weights_are_repeated_rows(patients, label, family):
+    frame = patients.assign(count=np.arange(len(patients)) % 4 + 1)
+    repeated = frame.loc[frame.index.repeat(frame["count"])]
+    for errors in ("model", "robust", "clustered", *(("HC3",) if family != "negative_binomial" else ())):
+        fit, same = (rv.regress(rows, f"{label} ~ {FORMULA}", party="site", family=family, errors=errors, **weights)
+                     for rows, weights in ((frame, {"frequency_weights": "count"}), (repeated, {})))
+        pd.testing.assert_frame_equal(fit.table, same.table, rtol=1e-8)
+        facts, expected = fit.facts(), same.facts()
+        for name in ("deviance", "dispersion", "log_likelihood", "aic"):
+            assert facts[name] == pytest.approx(expected[name], rel=1e-9)
+    assert (facts["rows"], facts["sum_of_weights"]) == (len(frame), len(repeated))
+    np.testing.assert_allclose(fit.heterogeneity().site_table, same.heterogeneity().site_table, rtol=1e-6)
+    assert fit.heterogeneity().test["p"] == pytest.approx(same.heterogeneity().test["p"], rel=1e-6)
+
+
+@pytest.mark.parametrize(("label", "law"), [
+    ("y", sm.families.Binomial()), pytest.param("visits", sm.families.Poisson(), marks=pytest.mark.nightly),
+    pytest.param("score", sm.families.Gaussian(), marks=pytest.mark.nightly)])
+def test_sampling_weights_have_the_errors_of_a_sample_with_replacement(patients, label, law):
+    """As R's survey: n/(n-1) A^-1 (sum of w^2 s s') A^-1, and t with n - P; statsmodels has the same as var_weights."""
+    n = len(patients)
+    frame = patients.assign(weight=1 / np.linspace(0.1, 0.9, n))
+    family = law.__class__.__name__.lower()
+    fit = rv.regress(frame, f"{label} ~ {FORMULA}", party="site", family=family, errors="robust",
+                     sampling_weights="weight")
+    reference = smf.glm(f"{label} ~ {FORMULA}", frame, family=law, var_weights=frame["weight"]).fit(cov_type="HC0",
+                                                                                               tol=1e-14)
+    names = [*fit.names]
+    np.testing.assert_allclose(fit.estimates, reference.params[names], atol=1e-8)
+    np.testing.assert_allclose(fit.covariance, reference.cov_params().loc[names, names] * n / (n - 1), rtol=1e-6)
+    assert fit.degrees_of_freedom_of_tests == n - len(names)
+    assert "log_likelihood" not in fit.facts()
+    assert "with sampling weights" in fit.summary()
+    own = frame[frame["site"] == "Ulm"]
+    alone = smf.glm(f"{label} ~ {FORMULA}", own, family=law, var_weights=own["weight"]).fit(cov_type="HC0", tol=1e-14)
+    errors = fit.heterogeneity().site_table.loc["Ulm", "standard error"]
+    np.testing.assert_allclose(errors[names], alone.bse[names] * np.sqrt(len(own) / (len(own) - 1)), rtol=1e-5)
+    with pytest.raises(InputError, match="sampling_weights, which have no likelihood: set errors=robust"):
+        fit.with_errors("model")
+
+
+@pytest.mark.parametrize(("settings", "words"), [
+    ({"sampling_weights": "age"}, "errors=model does not go with sampling_weights"),
+    ({"frequency_weights": "years"}, "'years' has 400 values that are not counts 1, 2, ..."),
+    ({"sampling_weights": "score", "errors": "robust"}, "values that are not positive numbers"),
+    ({"frequency_weights": "weight"}, "no column 'weight' .offset, exposure or weights."),
+    ({"frequency_weights": "age", "sampling_weights": "years"}, "mean different things: set one of them")])
+def test_weights_are_refused_with_the_reason(patients, settings, words):
+    with pytest.raises(InputError, match=words):
+        rv.regress(patients, "y ~ age", party="site", **settings)
+
+
+def test_what_takes_no_weights_says_so(patients):
+    frame = patients.assign(count=2)
+    with pytest.raises(InputError, match="a Cox model takes no weights"):
+        rv.regress(frame, "Surv(years, y) ~ age", party="site", frequency_weights="count")
+    fit = rv.regress(frame, f"y ~ {FORMULA}", party="site", frequency_weights="count")
+    with pytest.raises(InputError, match="a random intercept takes no weights"):
+        fit.heterogeneity().random_intercept()
+
+
 def test_intercepts_that_stay_at_the_sites_are_indicators_of_the_sites(patients):
     fit = rv.regress(patients, f"y ~ {FORMULA}", party="site", family="binomial", site="fixed")
     pooled = smf.glm(f"y ~ {FORMULA} + site", patients, family=sm.families.Binomial())

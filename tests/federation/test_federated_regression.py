@@ -40,6 +40,8 @@ REGRESSIONS = {
     "cox": {"formula": "Surv(weeks, died) ~ age + ward", "offset": "risk", "tests": ["ward"]},
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
+    "sampling weights": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "robust"},
+    "frequency weights": {"formula": "ill ~ age + sex", "frequency_weights": "grade", "site": "fixed"},
     "multinomial": {"formula": "grade ~ age", "family": "multinomial", "heterogeneity": False},
 }
 
@@ -267,6 +269,16 @@ def test_a_lead_cannot_compose_an_indicator_of_a_row_of_two_plans(tmp_path, priv
     lines = Journal(tmp_path / "aachen" / "journal.sqlite").of("columns")
     assert [line["rank"] for line in lines] == [3, 4, 4]  # the constant, visits, cost; and age
     assert all(0 < line["leverage"] < 0.5 for line in lines)
+
+
+def test_weights_do_not_single_out_a_row(tmp_path):
+    """Small weights of all rows but one would make every sum one of this row."""
+    frame = table(120)
+    frame = frame.assign(w=np.where(np.arange(len(frame)) == 7, 1.0, 1e-6))
+    outcome = Hospitals(tmp_path, frame, {"formula": "ill ~ age + ward", "sampling_weights": "w", "errors": "robust"},
+                        is_rehearsal=False, limits=Limits()).serve()
+    assert outcome["status"] == "refused"
+    assert "leverage" in outcome["message"]
 
 
 def test_a_lead_cannot_subtract_a_label_of_classes_from_one_of_numbers(tmp_path):

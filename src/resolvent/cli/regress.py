@@ -46,10 +46,11 @@ def regress(
             default: from the label, where it is certain.
         errors: standard errors from the model (default), robust to a wrong variance (HC1; or HC0, HC2, HC3), or
             clustered by site.
-        set: other settings: regression.level of the intervals, l1 (lasso) and l2 (ridge), offset, exposure,
-            reference.ward=A for a base level, site=fixed for an intercept of each site's own,
-            tests=[C(ward)] for joint tests and contrasts; data.separator, data.decimal and data.encoding of a text
-            file; data.missing=[?,-999] for cells without a value, data.text=[icd] for columns that are categories.
+        set: other settings: regression.level of the intervals, l1 (lasso) and l2 (ridge); the columns offset,
+            exposure, frequency_weights and sampling_weights; reference.ward=A for a base level; site=fixed for an
+            intercept of each site's own; tests=[C(ward)] for joint tests and contrasts; data.separator, data.decimal
+            and data.encoding of a text file; data.missing=[?,-999] for cells without a value, data.text=[icd] for
+            columns that are categories.
         out: a folder for the page and the tables.
         overwrite: replace files in the folder.
         format: text or json.

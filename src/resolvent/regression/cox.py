@@ -161,7 +161,7 @@ class CoxOracle(RegressionOracle):
         x = jnp.where(self.mask[:, None], self.x, 0)
         return FitSums(gradient, hessian, hessian, scores.T @ scores / self.samples,
                        self.samples * jnp.outer(gradient, gradient), x.T @ x / self.samples,
-                       RowTerms(2 * loss, zero, -loss, zero))
+                       RowTerms(2 * loss, zero, -loss, zero), zero + 1)
 
     def risks(self, w: Vector) -> _Risks:
         """The sums over the risk sets at ``w``."""

@@ -38,6 +38,7 @@ class FitSums(NamedTuple):
         clusters: [P, P] n_k times the outer product of the party's mean gradient.
         gram: [P, P] outer products of the rows' features, for each linear predictor.
         terms: what the rows add to deviance and likelihood.
+        weight: mean weight of a row; every mean above is of weighted rows.
     """
 
     gradient: Float[Array, " P"]
@@ -47,6 +48,7 @@ class FitSums(NamedTuple):
     clusters: Float[Array, "P P"]
     gram: Float[Array, "P P"]
     terms: RowTerms
+    weight: Float[Array, ""]
 
 
 class ScoreWeights(NamedTuple):
@@ -151,6 +153,9 @@ class RowRegression(RegressionProblem):
         x: [rows, d] features of all parties, one party after the other.
         y: [rows] labels.
         offsets: [rows] what is added to every linear predictor.
+        weights: [rows] the factor of each row's loss.
+        power: of the weights of the rows' squared scores: 1 if a row stands for that many equal ones, 2 if its weight
+            is the inverse of a probability.
         first: [N] each party's first row.
         block: rows that are computed at a time; sums depend on it by rounding.
     """
@@ -159,24 +164,28 @@ class RowRegression(RegressionProblem):
     x: Float[Array, "rows d"]
     y: Float[Array, " rows"]
     offsets: Float[Array, " rows"]
+    weights: Float[Array, " rows"]
     first: Int[Array, " N"]
     block: int = eqx.field(static=True)
+    power: int = eqx.field(static=True)
 
-    def __init__(self, family: Family, x: Any, y: Any, sizes: Any, *, offsets: Any = None, start: Any = 0.0,
-                 l2: Any = 0.0, block: int = 2048) -> None:
+    def __init__(self, family: Family, x: Any, y: Any, sizes: Any, *, offsets: Any = None, weights: Any = None,
+                 power: int = 1, start: Any = 0.0, l2: Any = 0.0, block: int = 2048) -> None:
         self.family = family
         self.sizes = jnp.asarray(sizes, jnp.int32)
         self.first = jnp.cumsum(self.sizes) - self.sizes
-        self.block = block
+        self.block, self.power = block, power
         self.x, self.y = padded(x, block), jnp.pad(jnp.asarray(y, float), (0, block), mode="edge")
         self.offsets = padded(np.zeros(len(y)) if offsets is None else offsets, block)
+        self.weights = padded(np.ones(len(y)) if weights is None else weights, block)
         parameters = family.predictors * self.x.shape[1] + len(family.extra)
         self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), (parameters,)) for v in (start, l2))
         self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
 
     @override
     def oracle(self, k: Int[Array, ""]) -> "RowsOracle":
-        return RowsOracle(self.sizes[k], self.l2, self.family, self.x, self.y, self.offsets, self.first[k], self.block)
+        return RowsOracle(self.sizes[k], self.l2, self.family, self.x, self.y, self.offsets, self.weights,
+                          self.first[k], self.block, self.power)
 
     @override
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
@@ -185,7 +194,7 @@ class RowRegression(RegressionProblem):
         z = x @ w[:count].reshape(c, -1).T + self.offsets[:rows, None]
         z = jnp.concatenate([z, jnp.broadcast_to(w[count:], (rows, w.size - count))], axis=1)
         second: Array = jax.vmap(lambda z, y: jnp.diag(jax.hessian(self.family.loss)(z, y))[:c])(z, y)
-        return second
+        return second * self.weights[:rows, None]
 
     @override
     def row_leverages(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " rows"]:
@@ -229,12 +238,18 @@ def padded(rows: Any, count: int) -> Float[Array, "rows ..."]:
 
 
 class _Block(NamedTuple):
-    """Some rows of a party: features, parameters of each row, labels, and which of them count."""
+    """Some rows of a party: features, parameters of each row, labels, which of them count, and their weights."""
 
     x: Float[Array, "B d"]
     z: Float[Array, "B C"]
     y: Float[Array, " B"]
     mask: Bool[Array, " B"]
+    weight: Float[Array, " B"]
+
+    def weighted(self, values: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
+        """The values of the rows that count, times their weights; 0 for the others."""
+        column = (slice(None),) + (None,) * (values.ndim - 1)
+        return jnp.where(self.mask[column], values, 0) * self.weight[column]
 
 
 class RowsOracle(RegressionOracle):
@@ -244,12 +259,14 @@ class RowsOracle(RegressionOracle):
     x: Float[Array, "rows d"]
     y: Float[Array, " rows"]
     offsets: Float[Array, " rows"]
+    weights: Float[Array, " rows"]
     first: Int[Array, ""]
     block: int = eqx.field(static=True)
+    power: int = eqx.field(static=True)
 
     @override
     def mean_value(self, w: Vector) -> Float[Array, ""]:
-        value: Array = self._mean(w, lambda b: jnp.where(b.mask, jax.vmap(self.family.loss)(b.z, b.y), 0).sum())
+        value: Array = self._mean(w, lambda b: b.weighted(jax.vmap(self.family.loss)(b.z, b.y)).sum())
         return value
 
     @override
@@ -257,7 +274,7 @@ class RowsOracle(RegressionOracle):
         def of_block(b: _Block) -> SecondOrder:
             value, slopes = jax.vmap(jax.value_and_grad(self.family.loss))(b.z, b.y)
             curvatures = jax.vmap(jax.hessian(self.family.loss))(b.z, b.y)
-            return SecondOrder(jnp.where(b.mask, value, 0).sum(), self._gradient(b, slopes), self._outer(b, curvatures))
+            return SecondOrder(b.weighted(value).sum(), self._gradient(b, slopes), self._outer(b, curvatures))
         mean: SecondOrder = self._mean(w, of_block)
         return mean
 
@@ -265,7 +282,7 @@ class RowsOracle(RegressionOracle):
     def fit_sums(self, w: Vector, weights: ScoreWeights | None = None) -> FitSums:
         def of_block(b: _Block) -> FitSums:
             slopes = jax.vmap(jax.grad(self.family.loss))(b.z, b.y)
-            squares = slopes[:, :, None] * slopes[:, None, :]
+            squares = slopes[:, :, None] * slopes[:, None, :] * (b.weight**(self.power - 1))[:, None, None]
             if weights is not None:
                 leverages = _leverages(b.x, jax.vmap(self.family.information)(b.z, b.y), weights.inverse)
                 squares *= ((1 - leverages)**(-jnp.asarray(weights.power)))[:, None, None]
@@ -275,7 +292,8 @@ class RowsOracle(RegressionOracle):
                 jax.vmap(self.family.information)(b.z, b.y), jax.vmap(jax.hessian(self.family.loss))(b.z, b.y), squares,
                 same))
             return FitSums(self._gradient(b, slopes), information, hessian, scores, jnp.zeros_like(scores), gram,
-                           RowTerms(*(jnp.where(b.mask, term, 0).sum() for term in terms)))
+                           RowTerms(*(b.weighted(term).sum() for term in terms)),
+                           b.weighted(jnp.ones_like(b.y)).sum())
         means: FitSums = self._mean(w, of_block)
         return means._replace(clusters=self.samples * jnp.outer(means.gradient, means.gradient))
 
@@ -291,22 +309,22 @@ class RowsOracle(RegressionOracle):
 
     def _rows(self, w: Vector, i: Array) -> _Block:
         start = self.first + i * self.block
-        x, y, offsets = (jax.lax.dynamic_slice_in_dim(array, start, self.block)
-                         for array in (self.x, self.y, self.offsets))
+        x, y, offsets, weight = (jax.lax.dynamic_slice_in_dim(array, start, self.block)
+                                 for array in (self.x, self.y, self.offsets, self.weights))
         count = self.family.predictors * x.shape[1]
         predictors = x @ w[:count].reshape(self.family.predictors, -1).T + offsets[:, None]
         extra = jnp.broadcast_to(w[count:], (self.block, w.size - count))
         mask = i * self.block + jnp.arange(self.block) < self.samples
-        return _Block(x, jnp.concatenate([predictors, extra], axis=1), y, mask)
+        return _Block(x, jnp.concatenate([predictors, extra], axis=1), y, mask, weight)
 
     def _gradient(self, b: _Block, slopes: Float[Array, "B C"]) -> Float[Array, " P"]:
-        slopes = jnp.where(b.mask[:, None], slopes, 0)
+        slopes = b.weighted(slopes)
         c = self.family.predictors
         return jnp.concatenate([(slopes[:, :c].T @ b.x).ravel(), slopes[:, c:].sum(0)])
 
     def _outer(self, b: _Block, weights: Float[Array, "B C C"]) -> Float[Array, "P P"]:
         """The sum over rows of the weights [C, C] times the outer product of the features, and 1 for further ones."""
-        weights = jnp.where(b.mask[:, None, None], weights, 0)
+        weights = b.weighted(weights)
         unit = jnp.ones((len(b.y), 1), b.x.dtype)
         sides = [b.x if i < self.family.predictors else unit for i in range(weights.shape[1])]
         return jnp.block([[(left * weights[:, i, j, None]).T @ right for j, right in enumerate(sides)]

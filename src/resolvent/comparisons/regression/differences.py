@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.fit import Fit, rows_of
+from resolvent.errors import InputError
 from resolvent.math import newton
 from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.problem.problem import shares_by_size
@@ -56,6 +57,9 @@ def sparse_differences(fit: Fit) -> Differences:
     import pandas as pd
 
     rows, count = rows_of(fit), fit.count
+    if fit.model.weights == "sampling":
+        raise InputError("sampling weights have no likelihood, by which BIC chooses where coefficients differ: compare "
+                         "the sites' own estimates, heterogeneity().table")
     parameters, sites = len(fit.names), len(fit.model.sites)
     with jax.enable_x64(True):
         problem = rows.problem()
@@ -70,7 +74,7 @@ def sparse_differences(fit: Fit) -> Differences:
             theta = last.point
             value = float(last.value) - float(np.sum(l1 * np.abs(np.asarray(theta))))
             number = int(np.sum(_nonzero(theta, parameters, scale)))
-            bic = 2 * count * value / fit.dispersion + np.log(count) * (number + parameters)
+            bic = 2 * count * value / fit.dispersion + np.log(fit.observations) * (number + parameters)
             path.append((weight, number, bic))
             if bic < best[0]:
                 best = (bic, theta, float(weight))

@@ -18,7 +18,7 @@ from resolvent.comparisons.regression.identification import (
 )
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import RegressionRows
-from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors
+from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, check_errors_of_weights
 from resolvent.comparisons.regression.site_fits import SiteFits
 from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
 from resolvent.errors import InputError, alternatives, check_range, quote
@@ -63,6 +63,7 @@ class Fit:
         if self.errors not in get_args(Errors):
             raise InputError(f"errors={quote(self.errors)} is not known{alternatives(self.errors, get_args(Errors))}")
         check_range("regress", "(0, 1)", level=self.level)
+        check_errors_of_weights(self.errors, self.model.weights)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,6 +74,11 @@ class Fit:
     def count(self) -> int:
         """n, the number of rows."""
         return sum(self.model.site_rows)
+
+    @property
+    def observations(self) -> float:
+        """The number of independent observations: that of the rows, or with frequency weights their sum."""
+        return float(self.sums.weight) if self.model.weights == "frequency" else self.count
 
     @property
     def family(self) -> str:
@@ -94,26 +100,33 @@ class Fit:
         """Pearson's statistic over the degrees of freedom, for families that have a dispersion; otherwise 1."""
         if self.model.family is None or not self.model.family.has_dispersion:
             return 1.0
-        return float(self.sums.terms.pearson) / self.degrees_of_freedom
+        scale = self.count / float(self.sums.weight) if self.model.weights == "sampling" else 1.0
+        return scale * float(self.sums.terms.pearson) / self.degrees_of_freedom
 
     @property
     def degrees_of_freedom(self) -> int:
         """n - P, without the intercepts that stay at the sites."""
-        return self.count - len(self.names) - self.model.kept
+        return round(self.observations) - len(self.names) - self.model.kept
 
     @property
     def degrees_of_freedom_of_tests(self) -> int | None:
-        """Of the t statistics: G - 1 with errors clustered by G sites, n - P with a dispersion; None: z statistics."""
+        """Of the t statistics: G - 1 with errors clustered by G sites; n - P with a dispersion or sampling weights.
+
+        None: z statistics.
+        """
         if self.errors == "clustered":
             return len(self.model.sites) - 1
-        return self.degrees_of_freedom if self.model.family is not None and self.model.family.has_dispersion else None
+        has_t = self.model.weights == "sampling" or (self.model.family is not None and self.model.family.has_dispersion)
+        return self.degrees_of_freedom if has_t else None
 
     @property
     def log_likelihood(self) -> float:
-        """The log-likelihood; for Cox the partial one."""
+        """The log-likelihood; for Cox the partial one. NaN with sampling weights, which have none."""
+        if self.model.weights == "sampling":
+            return float("nan")
         if self.model.family is None:
             return float(self.sums.terms.likelihood)
-        return self.model.family.log_likelihood(self.count, self.dispersion, self.sums.terms)
+        return self.model.family.log_likelihood(self.observations, self.dispersion, self.sums.terms)
 
     @property
     def aic(self) -> float:
@@ -133,15 +146,18 @@ class Fit:
         inverse = self.identification.inverse
         if self.errors == "model":
             return self.dispersion * inverse
-        n, sites = self.count, len(self.model.sites)
-        inverse = directions_of(self.sums, n, np.asarray(self.sums.hessian)).inverse
+        n, sites = self.observations, len(self.model.sites)
+        is_sampling = self.model.weights == "sampling"
+        inverse = directions_of(self.sums, self.count, np.asarray(self.sums.hessian)).inverse
         if self.errors != "clustered":
             is_hc1 = self.errors in ("robust", "HC1") and self.model.family is not None
-            factor = n / self.degrees_of_freedom if is_hc1 else 1.0
+            factor = n / (n - 1 if is_sampling else self.degrees_of_freedom) if is_hc1 else 1.0
             return np.asarray(factor * inverse @ np.asarray(self.sums.scores) @ inverse)
         if sites < 2:
             raise InputError("standard errors clustered by site need at least 2 sites: use errors=robust")
-        factor = 1.0 if self.model.family is None else sites / (sites - 1) * (n - 1) / self.degrees_of_freedom
+        factor = 1.0 if self.model.family is None else sites / (sites - 1)
+        if not is_sampling and self.model.family is not None:
+            factor *= (n - 1) / self.degrees_of_freedom
         return np.asarray(factor * inverse @ np.asarray(self.sums.clusters) @ inverse)
 
     @property
@@ -202,10 +218,13 @@ class Fit:
 
     def facts(self) -> Mapping[str, Any]:
         """The numbers about the whole fit, by name."""
-        return {"formula": self.model.formula, "family": self.family, "rows": self.count,
+        weights = {} if self.model.weights is None else {
+            "weights": self.model.weights, "sum_of_weights": float(self.sums.weight)}
+        likelihood = {"log_likelihood": self.log_likelihood, "aic": self.aic}
+        return {"formula": self.model.formula, "family": self.family, "rows": self.count, **weights,
                 "sites": len(self.model.sites), "rounds": self.rounds, "converged": self.has_converged,
                 "errors": self.errors, "level": self.level, "deviance": self.deviance, "dispersion": self.dispersion,
-                "log_likelihood": self.log_likelihood, "aic": self.aic, "findings": list(self.findings)}
+                **(likelihood if self.model.weights != "sampling" else {}), "findings": list(self.findings)}
 
 
 def rows_of(fit: Fit) -> RegressionRows:

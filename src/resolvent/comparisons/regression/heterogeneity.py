@@ -50,13 +50,13 @@ class Heterogeneity:
 
         family, sums = self.fit.model.family, self.fit.sums.terms
         freedom = int(self.sites.ranks.sum()) - int(self.fit.identification.is_identified.sum())
-        if freedom <= 0:
+        if freedom <= 0 or self.fit.model.weights == "sampling":  # such weights have no likelihood
             return {"statistic": np.nan, "degrees of freedom": 0, "p": np.nan}
         if family is None or not family.has_dispersion:
             statistic = 2 * (self.sites.likelihood - float(sums.likelihood))
             p = float(stats.chi2.sf(statistic, freedom))
             return {"statistic": statistic, "degrees of freedom": freedom, "p": p}
-        residual = self.fit.count - int(self.sites.ranks.sum()) - self.fit.model.kept
+        residual = round(self.fit.observations) - int(self.sites.ranks.sum()) - self.fit.model.kept
         if residual <= 0:
             return {"statistic": np.nan, "degrees of freedom": freedom, "p": np.nan}
         statistic = (float(sums.deviance) - self.sites.deviance) / freedom / (self.sites.pearson / residual)

@@ -1,4 +1,4 @@
-"""Labels, offsets and exposures as numbers; what is none is refused."""
+"""Labels, offsets, exposures and weights as numbers; what is none is refused."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def numbers_of(column: "pd.Series[Any]", kind: Literal["any", "positive", "count"]) -> NDArray[np.float64]:
+def numbers_of(column: "pd.Series[Any]", kind: Literal["any", "positive", "count", "frequency"]) -> NDArray[np.float64]:
     """[rows] the values of a column, which must be of this kind."""
     try:
         numbers = np.asarray(column, dtype=np.float64)
@@ -22,10 +22,13 @@ def numbers_of(column: "pd.Series[Any]", kind: Literal["any", "positive", "count
     wrong = ~np.isfinite(numbers)
     if kind == "positive":
         wrong |= numbers <= 0
+    elif kind == "frequency":
+        wrong |= (numbers <= 0) | (numbers % 1 != 0)
     elif kind == "count":
         wrong |= (numbers < 0) | (numbers % 1 != 0)
     if wrong.any():
-        need = {"any": "finite numbers", "positive": "positive numbers", "count": "counts 0, 1, 2, ..."}[kind]
+        need = {"any": "finite numbers", "positive": "positive numbers", "count": "counts 0, 1, 2, ...",
+                "frequency": "counts 1, 2, ..."}[kind]
         raise InputError(f"{quote(column.name)} has {int(wrong.sum())} values that are not {need}, such as "
                          f"{quote(float(numbers[wrong][0]))}: correct them, or leave these rows out")
     return numbers

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.agreement import RowsAgreement
-from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.comparisons.regression.settings import RegressionSettings, Weights
 from resolvent.regression.families import FAMILIES, Family, Multinomial
 from resolvent.tables.cells import CellRules, Code
 
@@ -33,6 +33,7 @@ class RegressionModel:
         added: offset and exposure -> the column, if there is one.
         missing: column, or ``*`` -> the cells that stand for a missing value, also in new rows.
         keeps_intercepts: whether each site has an intercept of its own, which stays there.
+        weights: what the weights of the rows mean; None: all are 1.
     """
 
     formula: str
@@ -50,6 +51,7 @@ class RegressionModel:
     added: Mapping[str, str]
     missing: Mapping[str, Sequence[Code]]
     keeps_intercepts: bool = False
+    weights: Weights | None = None
 
     @property
     def cells(self) -> CellRules:
@@ -134,7 +136,7 @@ class RegressionModel:
                    tuple(agreement.classes.values()), agreement.mean, tuple(agreement.sites),
                    tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
                    dict(agreement.levels), settings.added, dict(agreement.missing),
-                   settings.site == "fixed")
+                   settings.site == "fixed", None if settings.weights is None else settings.weights[0])
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> "RegressionModel":

@@ -63,6 +63,9 @@ def fit_random_intercept(fit: Fit) -> RandomInterceptFit:
     rows, model = rows_of(fit), fit.model
     if model.family is None:
         raise InputError("a Cox model stratified by site has a baseline hazard for each site instead of an intercept")
+    if model.weights is not None:
+        raise InputError("a random intercept takes no weights: repeat the rows of a table with counts, or fit an "
+                         "intercept for each site, site=fixed")
     if not model.has_intercept:
         raise InputError("a random intercept needs an intercept: leave -1 out of the formula")
     with jax.enable_x64(True):

@@ -29,7 +29,8 @@ from resolvent.tables.text_formats import TextFormat
 @checked
 def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto", errors: Errors = "model",
             level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
-            exposure: str | None = None, reference: Mapping[str, Any] | None = None,
+            exposure: str | None = None, frequency_weights: str | None = None, sampling_weights: str | None = None,
+            reference: Mapping[str, Any] | None = None,
             site: Literal["fixed"] | None = None, tests: Sequence[str] = (),
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
@@ -55,6 +56,11 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         l2: weight of half their squares (ridge). The intercept has no penalty. Columns are penalised in their units.
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
+        frequency_weights: a column that says for how many equal rows a row stands: all numbers are those of the table
+            in which each row is repeated.
+        sampling_weights: a column with the inverse of the probability that a row was sampled, treated, or observed:
+            estimates solve the weighted score equations, with ``errors="robust"`` (of Binder, 1983, as R's ``survey``
+            has them for a sample with replacement; t statistics with n - P) or ``clustered``. There is no likelihood.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
         site: ``fixed`` fits an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
@@ -72,6 +78,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     """
     settings = RegressionSettings(
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
+        frequency_weights=frequency_weights, sampling_weights=sampling_weights,
         reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
         site=site, tests=tuple(tests) or None)
     cells = cell_rules(missing, text)
@@ -94,6 +101,9 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     rows, parameters = sum(model.site_rows), len(model.names) + model.kept
     if model.keeps_intercepts and model.family is None:
         raise InputError("a Cox model has a baseline hazard of its own for each site already: leave site out")
+    if model.weights is not None and model.family is None:
+        raise InputError("a Cox model takes no weights: leave frequency_weights and sampling_weights out, or repeat "
+                         "the rows of a table with counts")
     if rows <= parameters:
         raise InputError(f"{rows} complete rows cannot determine {parameters} parameters: leave columns out, or join "
                          "levels")

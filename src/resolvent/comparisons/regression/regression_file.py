@@ -35,7 +35,7 @@ class RegressionFile(PlanFile[RegressionSettings]):
     def options(self) -> FileOptions:
         """The table as one of an experiment whose features are all columns that are used; it has no test rows."""
         data, formula = self.data, parse_formula(self.settings.formula)
-        used = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.added.values()])
+        used = dict.fromkeys([*formula.response.columns[1:], *formula.variables, *self.settings.columns])
         return FileOptions(data.party, formula.response.label, features=[*used], missing=data.missing or [],
                            text=[*data.text], validation=0.0, test=0.0, **vars(data.format))
 

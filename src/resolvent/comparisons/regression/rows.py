@@ -72,6 +72,7 @@ class RegressionRows:
         y: [rows] the label as a number; for Cox the time.
         event: [rows] whether the event occurred; None if the label is no time.
         offsets: [rows] the offset; None: zero.
+        weights: [rows] the weight of each row; None: 1.
         levels: column of categories -> [rows] its levels.
     """
 
@@ -81,6 +82,7 @@ class RegressionRows:
     y: NDArray[np.float64]
     event: NDArray[np.bool_] | None = None
     offsets: NDArray[np.float64] | None = None
+    weights: NDArray[np.float64] | None = None
     levels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def problem(self, *, l2: float = 0.0) -> RegressionProblem:
@@ -94,8 +96,9 @@ class RegressionRows:
             return CoxRegression(self.x, self.y, self.event, self.sizes, offsets=self.offsets, l2=penalty,
                                  longest=max(model.site_rows))
         regression = SiteIntercepts if model.keeps_intercepts else RowRegression
-        return regression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, start=model.start,
-                          l2=penalty, block=model.block)
+        return regression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, weights=self.weights,
+                          power=2 if model.weights == "sampling" else 1, start=model.start, l2=penalty,
+                          block=model.block)
 
 
 def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *, party: str,
@@ -108,7 +111,7 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
     import pandas as pd
 
     formula, cells = parse_formula(settings.formula), cells | CellRules(text=frozenset([party]))
-    frame = _frame(data, formula, party, [*settings.added.values()], format, cells)
+    frame = _frame(data, formula, party, settings.columns, format, cells)
     check_named(frame, party, "party")
     complete = complete_rows(frame, formula, settings, [party], cells)
     all_owners, owners = read_owners(read_cells(frame, [party], cells), party), pd.Series(read_owners(complete, party))
@@ -139,11 +142,11 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
         raise InputError(f"the formula {quote(formula.text)} names the column {quote(taken[0])}, which in a formula is "
                          "the constant term: give the column another name")
     check_columns(formula, frame.columns, others)
-    for name in settings.added.values():
-        check_named(frame, name, "offset or exposure")
-    used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.added.values()]))
+    for name in settings.columns:
+        check_named(frame, name, "offset, exposure or weights")
+    used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.columns]))
     frame = read_cells(frame[used], used, cells)
-    for name in [*formula.variables, *settings.added.values()]:
+    for name in [*formula.variables, *settings.columns]:
         try:
             read_feature(name, frame[name], max_levels=None)
         except ColumnError as error:
@@ -178,7 +181,11 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     if formula.response.event is not None:
         event = np.asarray(_known_levels(frame[formula.response.event], [*agreement.classes]) == model.event, bool)
     of_rows = {name: np.asarray(level_names(frame[name]), object) for name in agreement.levels}
-    return RegressionRows(model, np.array(sizes), x, y, event, offsets_of(frame, settings.added), of_rows)
+    weights = None
+    if settings.weights is not None:
+        kind, column = settings.weights
+        weights = numbers_of(frame[column], "frequency" if kind == "frequency" else "positive")
+    return RegressionRows(model, np.array(sizes), x, y, event, offsets_of(frame, settings.added), weights, of_rows)
 
 
 def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str, Sequence[str]], *,

@@ -8,6 +8,7 @@ from resolvent.errors import InputError, alternatives, check_range, quote
 from resolvent.tables.cells import Code, text_of_value
 
 Errors: TypeAlias = Literal["model", "robust", "clustered", "HC0", "HC1", "HC2", "HC3"]
+Weights: TypeAlias = Literal["frequency", "sampling"]
 LEVERAGE_POWERS = {"HC2": 1.0, "HC3": 2.0}  # of the weights 1/(1 - leverage) of the rows' squared scores
 FamilyName: TypeAlias = Literal["auto", "gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
                                 "cox"]
@@ -27,6 +28,9 @@ class RegressionSettings:
         l2: weight of half their squares (ridge).
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
+        frequency_weights: a column that says for how many equal rows a row stands.
+        sampling_weights: a column with the inverse of the probability that a row was sampled, or observed; standard
+            errors are robust, or clustered by site.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
         site: ``fixed``: an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test, such as ``[C(ward), "age = 0.05"]``; see ``Regression.test``.
@@ -46,6 +50,8 @@ class RegressionSettings:
     l2: float = 0.0
     offset: str | None = None
     exposure: str | None = None
+    frequency_weights: str | None = None
+    sampling_weights: str | None = None
     reference: dict[str, Code] | None = None
     site: Literal["fixed"] | None = None
     tests: tuple[str, ...] | None = None
@@ -61,6 +67,9 @@ class RegressionSettings:
             if value not in get_args(kinds) and not (name == "site" and value is None):
                 raise InputError(f"{name}={quote(value)} is not known{alternatives(value, get_args(kinds))}")
 
+        if self.frequency_weights is not None and self.sampling_weights is not None:
+            raise InputError("frequency_weights and sampling_weights mean different things: set one of them")
+        check_errors_of_weights(self.errors, self.weights and self.weights[0])
         if self.tests and self.has_penalty:
             raise InputError("tests: a fit with a penalty has no standard errors, and so no tests: leave l1 and l2 out")
 
@@ -71,6 +80,18 @@ class RegressionSettings:
         return {role: column for role, column in columns.items() if column is not None}
 
     @property
+    def weights(self) -> tuple[Weights, str] | None:
+        """What the weights of the rows mean, and their column; None: all rows have the weight 1."""
+        if self.frequency_weights is not None:
+            return "frequency", self.frequency_weights
+        return None if self.sampling_weights is None else ("sampling", self.sampling_weights)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns beside those of the formula."""
+        return (*self.added.values(), *(() if self.weights is None else self.weights[1:]))
+
+    @property
     def references(self) -> Mapping[str, str]:
         """Column -> its base level as text; empty if none is set."""
         return {name: text_of_value(base) for name, base in (self.reference or {}).items()}
@@ -79,3 +100,10 @@ class RegressionSettings:
     def has_penalty(self) -> bool:
         """Whether the coefficients are shrunk, so that there are no standard errors."""
         return bool(self.l1 or self.l2)
+
+
+def check_errors_of_weights(errors: Errors, weights: Weights | None) -> None:
+    """Refuse errors that sampling weights do not have."""
+    if weights == "sampling" and errors not in ("robust", "HC0", "HC1", "clustered"):
+        raise InputError(f"errors={errors} does not go with sampling_weights, which have no likelihood: set "
+                         "errors=robust, or clustered")

@@ -60,10 +60,13 @@ def join_site_fits(model: RegressionModel, estimates: NDArray[np.float64], means
     for k in range(len(sizes)):
         parts = directions_of(jax.tree.map(lambda leaf, k=k: leaf[k], totals), int(sizes[k]))
         known, ranks[k] = parts.is_identified, parts.rank
-        left = sizes[k] - ranks[k] - model.kept // len(sizes)
+        left = (totals.weight[k] if model.weights == "frequency" else sizes[k]) - ranks[k] - model.kept // len(sizes)
         dispersion = totals.terms.pearson[k] / left if has_dispersion and left > 0 else np.nan if has_dispersion else 1
+        covariance = dispersion * parts.inverse
+        if model.weights == "sampling":
+            covariance = sizes[k] / max(sizes[k] - 1, 1) * parts.inverse @ totals.scores[k] @ parts.inverse
         determined[k] = np.where(known, estimates[k], np.nan)
-        errors[k] = np.where(known, np.sqrt(dispersion * np.diag(parts.inverse)), np.nan)
+        errors[k] = np.where(known, np.sqrt(np.diag(covariance)), np.nan)
     terms = totals.terms
     return SiteFits(determined, errors, ranks, float(terms.likelihood.sum()), float(terms.deviance.sum()),
                     float(terms.pearson.sum()))

@@ -30,7 +30,9 @@ def facts_in_words(fit: "Fit") -> list[str]:
     family = "Cox regression, stratified by site, ties by Efron" if model.family is None else f"family {fit.family}"
     if model.keeps_intercepts:
         family += ", with an intercept of its own for each site"
-    sentences = [f"{fit.count} rows of {len(model.sites)} sites; {family}; fitted in {fit.rounds} rounds."]
+    weights = {None: "", "sampling": ", with sampling weights",
+               "frequency": f", which stand for {fit.observations:.0f}"}[model.weights]
+    sentences = [f"{fit.count} rows of {len(model.sites)} sites{weights}; {family}; fitted in {fit.rounds} rounds."]
     if model.family is None:
         sentences.append(f"{count_of(model.counts[1], 'event')}, coded {quote(model.event)}.")
     if model.classes:
@@ -38,8 +40,9 @@ def facts_in_words(fit: "Fit") -> list[str]:
         sentences.append(f"The odds are those of {others} against {quote(model.classes[0])}.")
     dispersion = f", dispersion {number(fit.dispersion)}" if model.family and model.family.has_dispersion else ""
     deviance = "" if model.family is None else f", deviance {fit.deviance:.2f}{dispersion}"
-    sentences.append(f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}{deviance}. "
-                     f"Standard errors {_ERRORS[fit.errors]}; intervals of {fit.level:.0%}.")
+    likelihood = "No likelihood" if model.weights == "sampling" else (
+        f"Log-likelihood {fit.log_likelihood:.2f}, AIC {fit.aic:.2f}")
+    sentences.append(f"{likelihood}{deviance}. Standard errors {_ERRORS[fit.errors]}; intervals of {fit.level:.0%}.")
     return sentences
 
 

@@ -109,6 +109,10 @@ class RegressionRun(PlanRun[FederatedRegression]):
                              else rows.y)
         if rows.offsets is not None:
             of_rows["offset"] = rows.offsets
+        if rows.weights is not None:  # X'WX and X'Wy are products of the columns with the weighted ones
+            of_rows |= {f"weighted {name}": rows.weights[:, None] * np.reshape(values, (len(rows.y), -1))
+                        for name, values in of_rows.items()}
+            of_rows["weights"] = rows.weights
         columns = {response: self._used.astype(np.float64)[:, None]}
         for name, values in of_rows.items():
             of_version = np.zeros((len(self._used), values.size // len(rows.y)))
