@@ -17,7 +17,7 @@ SEED = 14
 DAMAGES = [3, 6, 11, *(pytest.param(number, marks=pytest.mark.when_changed) for number in (0, 5, 13)),
            *(pytest.param(number, marks=pytest.mark.nightly) for number in (1, 2, 4, 7, 8, 9, 10, 12))]
 FAULTS = ("files of at most 4000 bytes", "2 more open files", "out is a link to itself", "a checkpoint is a file",
-          "a name of 300 characters", "the clock goes back", "summary.json is a folder, report",
+          "a name of 300 characters", "the clock goes back", "summary.json is a folder, show",
           "the folder is removed while the run writes to it")
 
 
