@@ -79,6 +79,26 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         pytest.skip("the other blocks of this page run; those with PyTorch need it")
 
 
+@pytest.mark.when_changed("docs/from-r.md")
+def test_every_call_of_a_table_of_calls_runs(tmp_path, monkeypatch):
+    """The second column of the table after ``<!-- calls -->``."""
+    page = ROOT / "docs/from-r.md"
+    monkeypatch.chdir(tmp_path)
+    names, failed = {}, []
+    for block in blocks(page, "python"):
+        exec(compiled(block, page), names)
+    table = page.read_text(encoding="utf-8").split("<!-- calls -->")[1].split("\n## ")[0]
+    calls = re.findall(r"\| `([^`]*)` \|$", table, re.MULTILINE)
+    for call in calls:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                eval(call, names)
+        except Exception as error:  # every call that fails is named
+            failed.append(f"{call}: {error}")
+    assert failed == []
+    assert len(calls) >= 30
+
+
 def test_experiment_files_are_valid(tmp_path):
     path, refused = tmp_path / "mine.yaml", []
     for name, code in EXPERIMENTS.items():
