@@ -56,6 +56,7 @@ def test_if_every_u_is_the_mean_anderson_is_that_of_fedprox(on):
     assert any(not s.server.extra.control.plain for s in fedprox)
 
 
+@pytest.mark.when_changed
 def test_replacing_the_mean_replaces_u_by_equations_25_and_26():
     """By plain arithmetic; B.8 of the paper."""
     algorithm = rv.fedpi(rv.solvers.GD(0.3, steps=2), eta=2.0)

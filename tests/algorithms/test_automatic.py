@@ -207,6 +207,7 @@ def test_fedplus_auto_by_numpy():
     assert max(best) > 0
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("by", ["score", "loss"])
 def test_a_party_uses_its_best_candidate_and_without_validation_samples_the_first(by):
     """The candidates may be of any algorithm; one that diverges is not chosen."""

@@ -77,6 +77,7 @@ def test_days_and_nights_follow_the_time_zones():
     np.testing.assert_array_equal(alive_in(certain, 2, 5), [[1, 0], [1, 1], [0, 1], [0, 0], [1, 0]])
 
 
+@pytest.mark.when_changed
 def test_outages_correlate_the_parties_of_a_group_only():
     participation = rv.participation.Outages([0, 0, 1, 1], failure=0.2, repair=0.3, single=0.7)
     alive = np.asarray(alive_in(participation, 4, ROUNDS), float)
@@ -139,6 +140,7 @@ def test_availabilities_keep_the_contract(participation):
     check_participation(participation, (4, 3, 2, 5, 1))
 
 
+@pytest.mark.when_changed
 def test_a_replayed_draw_is_that_of_the_rounds():
     """A network has no stored state: it draws the earlier rounds again."""
     sizes, root = jnp.ones(5, jnp.int32), keys.root_key(3)
@@ -224,6 +226,7 @@ def test_members_of_a_network_cannot_change_with_a_state():
         check_change_of_members(algorithm, description, rv.participation.UniformAvailable(2, MARKOV), 5)
 
 
+@pytest.mark.when_changed
 def test_rounds_that_continue_replay_the_draws_before():
     """So the state of a run, its checkpoints and its digest have no part of a participation's state."""
     algorithm, problem = rv.fedavg(rv.solvers.GD(0.1)), quadratic(double=False)

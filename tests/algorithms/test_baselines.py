@@ -100,6 +100,7 @@ def test_ditto_with_lam_0_is_fedavg_and_local_training():
     equal([state.parties for state in ditto], [state.parties for state in local])
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("kind", ["numbers", "classes"])
 def test_training_alone_with_ridge_is_scikit_learns_at_every_party(kind):
     from sklearn.linear_model import LogisticRegression, Ridge

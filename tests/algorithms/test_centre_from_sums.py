@@ -70,6 +70,7 @@ def _distance(a, b):
     return float(sum(jnp.sum((x - y) ** 2) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)) ** 0.5)
 
 
+@pytest.mark.when_changed
 def test_one_step_is_one_step_of_weiszfeld_by_plain_arithmetic():
     problem, inner = quadratic(), rv.rfa(GD)
     before, after = trajectory(CentreFromSums(inner, steps=1), problem, 1, FULL)

@@ -120,6 +120,7 @@ def test_ef21_sgdm_without_momentum_is_ef21():
     equal([state.server.inner.inner for state in ef21_sgdm], [state.server.inner for state in ef21])
 
 
+@pytest.mark.when_changed
 def test_ef21_bc_by_numpy():
     problem, rate, up, down = quadratic(), 0.1, 2, 1
     algorithm = rv.ef21_bc(GD, codec=rv.codecs.TopK(k=up), message_codec=rv.codecs.TopK(k=down))

@@ -14,8 +14,8 @@ from resolvent.algorithms import presets
 
 # Clauses that trace or compile programs of their own; a commit checks them on the simplest row.
 COSTLY = {testing.check_sweep, testing.check_single_sample}
-TRACED_CLAUSES = [testing.check_models, testing.check_declarations,
-                  pytest.param(testing.check_weights, marks=pytest.mark.when_changed)]
+TRACED_CLAUSES = [testing.check_declarations, *(pytest.param(check, marks=pytest.mark.when_changed)
+                                                for check in (testing.check_models, testing.check_weights))]
 
 # Combinators and methods whose problem, participation or model is not the contract's: the file that has their contract.
 ELSEWHERE = {

@@ -125,6 +125,7 @@ def test_feddr_is_exact_under_sampling_and_fedpi_is_not():
     assert errors[0] < 1e-9 < 1e-3 < errors[1]
 
 
+@pytest.mark.when_changed
 def test_feddr_by_numpy_with_half_of_the_parties():
     """Algorithm 1 of FedDR: u_k, w_k and z_k of absent parties stay, and the mean is over all N."""
     problem, eta, alpha = quadratic(), 0.5, 1.3
@@ -145,6 +146,7 @@ def test_feddr_by_numpy_with_half_of_the_parties():
         np.testing.assert_allclose(algorithm.server_model(state.server), shared, atol=1e-12)
 
 
+@pytest.mark.when_changed
 def test_fedlin_by_numpy_with_different_numbers_of_steps():
     problem, eta = quadratic(), 0.3
     efforts = np.array([1.0, 0.5, 0.25, 1.0, 0.75, 0.5])

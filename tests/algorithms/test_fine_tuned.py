@@ -9,6 +9,7 @@ from helpers import classification, equal, personal_models, quadratic, trajector
 import resolvent as rv
 
 
+@pytest.mark.when_changed
 def test_on_quadratics_it_is_gradient_steps_from_the_shared_model():
     inner, problem = rv.reptile(rv.solvers.GD(0.1, steps=2)), quadratic()
     tuned = rv.combinators.FineTuned(inner, rv.solvers.GD(0.05, steps=3))

@@ -97,6 +97,7 @@ def test_gradient_descent_on_a_graph_ends_at_its_biased_point(edges):
     assert np.abs(u - u.mean(0)).max() > 1e-2
 
 
+@pytest.mark.when_changed
 @GRAPHS
 def test_extra_by_numpy_and_at_the_exact_optimum(edges):
     h, g, problem = quadratics()

@@ -169,6 +169,7 @@ def test_fedproto_by_a_plain_loop():
         equal(state.parties, jax.tree.map(lambda *leaves: np.stack(leaves), *models), 1e-7)
 
 
+@pytest.mark.when_changed
 def test_fedbabu_by_a_plain_loop():
     algorithm = rv.fedbabu(GD, layers=("layer 1",))
     states = trajectory(algorithm, network(), ROUNDS)

@@ -195,6 +195,7 @@ def test_numbers_of_a_solver_with_memory_do_not_compile_again():
         rv.solvers.traced_optimizer(optax.adam, learning_rate=solver.learning_rate), steps=2, keep=True)), None))
 
 
+@pytest.mark.when_changed
 def test_each_local_work_of_a_party_has_its_own_moments():
     """Ditto, whose parties train the shared and the personal model, with the moments of two Adams."""
     problem, lam, steps, rounds = Drift.make(), 0.3, 2, 4

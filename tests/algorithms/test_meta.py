@@ -66,6 +66,7 @@ def test_perfedavgs_direction_is_the_gradient_of_its_objective():
     assert errors[2] < 1e-9
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("make", [rv.fomaml, lambda s, gamma: rv.perfedavg(s, alpha=gamma, variant="FO")],
                          ids=["fomaml", "FO"])
 def test_first_order_converges_to_where_the_mean_gradient_after_the_step_vanishes(make):
@@ -149,6 +150,7 @@ def test_pfedme_by_numpy():
         np.testing.assert_allclose(state.parties, theta, atol=1e-12)
 
 
+@pytest.mark.when_changed
 def test_pfedmes_limit_minimises_the_mean_moreau_envelope():
     """With one short step: sum_k lam (w - prox_k(w)) = 0, FedProx's fixed point, whatever eta and beta."""
     problem, lam = quadratic(), 2.0

@@ -142,6 +142,7 @@ def test_mimic_sends_the_honest_update_that_is_farthest_from_the_mean():
     np.testing.assert_array_equal(rv.attacks.Mimic().collude(jnp.asarray(POINTS), HONEST, ~HONEST), POINTS[farthest])
 
 
+@pytest.mark.when_changed
 def test_min_max_is_as_far_away_as_the_honest_updates_are_from_each_other():
     update = np.asarray(rv.attacks.MinMax().collude(jnp.asarray(POINTS), HONEST, ~HONEST))
     honest = POINTS[:6]

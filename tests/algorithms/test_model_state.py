@@ -160,6 +160,7 @@ def test_the_simulator_follows_a_plain_loop(name):
     assert any(moved)
 
 
+@pytest.mark.when_changed
 def test_dittos_two_models_have_statistics_of_their_own_by_a_plain_loop():
     """Those of the shared model are averaged; those of a party's own model stay with it, and are what it uses."""
     lam = 0.3

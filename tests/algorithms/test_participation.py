@@ -86,6 +86,7 @@ def test_expected_weight_by_size_is_the_share():
     np.testing.assert_allclose(expected, probability, atol=1e-15)
 
 
+@pytest.mark.when_changed
 def test_by_size_without_replacement_is_biased():
     """Sizes 1, 1, 1, 97 and K = 2: the large party has half of the weight whenever it is drawn, and never more."""
     sizes = jnp.array([1, 1, 1, 97])
@@ -149,6 +150,7 @@ def test_stragglers_do_not_change_the_cohort():
     np.testing.assert_array_equal(plain.weight, with_stragglers.weight)
 
 
+@pytest.mark.when_changed
 def test_each_party_drawn_by_size_straggles_with_the_same_probability():
     """Free rows of a cohort can be late as well, so the number of late parties varies, but not its mean."""
     drawn = cohorts(rv.participation.Stragglers(rv.participation.BySize(cohort=4), share=0.5))

@@ -136,6 +136,7 @@ PROXES = {  # in NumPy
 }
 
 
+@pytest.mark.when_changed
 @nightly.diagonal(("setting", "name"), SETTINGS, PROXES)
 def test_the_fixed_points_of_norms_by_optimality_conditions(name, setting):
     """With g_k = grad f_k(w_k): w_k + g_k/s - w~ = theta_k, -g_k in rho dphi(theta_k), sum lambda_k g_k = 0."""

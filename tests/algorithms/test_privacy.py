@@ -147,6 +147,7 @@ def test_the_noise_of_private_parties_has_the_stated_standard_deviation(source):
     assert np.std(steps) == pytest.approx(expected, rel=5 / math.sqrt(2 * steps.size))
 
 
+@pytest.mark.when_changed
 def test_the_clip_follows_the_quantile_of_the_lengths_of_updates():
     """Parties with constant updates of lengths 1, ..., 6: half of them are shorter than 3.5."""
     problem = rv.problems.QuadraticProblem(jnp.zeros((6, 1, 1)), jnp.arange(1.0, 7.0)[:, None])

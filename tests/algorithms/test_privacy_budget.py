@@ -66,6 +66,7 @@ def test_the_run_stops_before_a_party_exceeds_the_budget(data):
     np.testing.assert_array_equal(result.server_model["weight"], plain.server_model["weight"])
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("simple_accountant")
 def test_parties_that_are_drawn_spend_only_in_their_rounds(data):
     """A party spends in the rounds for which it is asked to work, and a run stops when one of them may not go on."""

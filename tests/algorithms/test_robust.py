@@ -150,6 +150,7 @@ def test_distances_have_no_cancellation():
 SCALES = (2.0**-100, 2.0**100)  # about 1e-30 and 1e30, whose squares float32 cannot represent
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("of_scale", [
     lambda s: rv.aggregators.Bulyan(0.15), lambda s: rv.aggregators.NearestNeighbourMixing(rv.aggregators.Mean(), 0.2),
     lambda s: rv.aggregators.GeometricMedian(1e-3 * s), lambda s: rv.aggregators.CentredClipping(2.0 * s),

@@ -72,6 +72,7 @@ def test_other_units_of_the_parameters_give_the_same_models(name, build):
     assert max(float(leaf) for leaf in jax.tree.leaves(state.server) if jnp.ndim(leaf) == 0) > 0.1
 
 
+@pytest.mark.when_changed
 def test_delta_is_the_median_distance_from_the_new_centre():
     problem = classification()
     before, after = trajectory(rv.fedgeomed_plus(SOLVER, sigma=1.0), problem, 2, rv.participation.Full("uniform"))[-2:]

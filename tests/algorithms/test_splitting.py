@@ -137,6 +137,7 @@ def test_centralised_is_decentralised_under_full_participation(setting):
     equal([s.server.z for s in central], [s.parties.z for s in local])
 
 
+@pytest.mark.when_changed
 def test_an_absent_party_keeps_its_z_and_is_sent_a_new_u():
     """Algorithm 1 of the paper."""
     algorithm, participation = rv.fedpi(rv.solvers.GD(0.2, steps=5)), rv.participation.Uniform(cohort=2)

@@ -192,6 +192,7 @@ def test_the_unit_of_skill_is_of_all_labels_of_a_site():
         assert site.facts.losses[comparison.verdict.baseline] == pytest.approx(math.log(2), rel=1e-6)
 
 
+@pytest.mark.when_changed
 def test_a_reversed_feature_and_a_reversed_site_are_named():
     """Six sites of 150 rows; at one all effects are reversed, at another the effect of one column."""
     rng = np.random.default_rng(4)
@@ -216,6 +217,7 @@ def test_a_reversed_feature_and_a_reversed_site_are_named():
     assert comparison.recommend().set_index("site").loc["party 1", "use"] == "alone"
 
 
+@pytest.mark.when_changed
 def test_where_nothing_was_learnt_no_method_is_praised():
     """Labels are coins."""
     rng = np.random.default_rng(0)

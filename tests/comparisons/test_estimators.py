@@ -36,6 +36,7 @@ def solved(algorithm, model, data, **options):
     return SimpleNamespace(fitted=lambda site=None: fitted, server_model=params)
 
 
+@pytest.mark.when_changed
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of scikit-learn's checks
 @nightly.parametrize("estimator", [FederatedRegressor(), FederatedClassifier()], ids=lambda e: type(e).__name__)

@@ -29,6 +29,7 @@ def shares(rng, rows, gained, lost):
     return rng.choice([1.0, -1.0, 0.0], size=(1, rows), p=[gained, lost, 1 - gained - lost])
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("rows", "gained", "lost"), [(60, 0.14, 0.06), (150, 0.10, 0.05)], others=nightly.WHEN_CHANGED)
 def test_paired_shares_have_the_stated_power(rows, gained, lost):
     """Forecasts from many first samples, each followed by test rows in the number that it states."""

@@ -18,11 +18,14 @@ from resolvent.federation.site.site import Site
 SITES = ("aachen", "berlin", "kiel")
 
 
-def table(rows=60, seed=0):
-    """Patients of three hospitals; sizes, levels and dtypes differ."""
+def table(rows=60, seed=0, more=10):
+    """Patients of three hospitals; levels and dtypes differ, and the second has more rows unless ``more`` is 0.
+
+    Hospitals with equally many rows share their programs.
+    """
     rng = np.random.default_rng(seed)
-    n = 3 * rows + 10
-    frame = pd.DataFrame({"site": np.repeat(SITES, [rows, rows + 10, rows]), "age": rng.normal(50, 10, n),
+    n = 3 * rows + more
+    frame = pd.DataFrame({"site": np.repeat(SITES, [rows, rows + more, rows]), "age": rng.normal(50, 10, n),
                           "ward": rng.choice(["A", "B", "C"], n), "grade": rng.choice([1, 2, 3], n),
                           "sex": rng.choice(["f", "m"], n)})
     eta = -2 + 0.03 * frame["age"] + 0.5 * (frame["ward"] == "B") - 0.4 * (frame["sex"] == "m")

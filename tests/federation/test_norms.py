@@ -32,6 +32,7 @@ def test_the_network_refuses_the_replies_that_the_simulation_refuses(tmp_path):
         check_trajectory(algorithm, quadratic(), Full(), tmp_path)
 
 
+@pytest.mark.when_changed
 def test_norms_of_all_replies_are_in_the_record(tmp_path):
     algorithm = rv.combinators.Attacked(rv.feddane(rv.solvers.GD(0.05, steps=3)), Huge(), parties=(3,))
     with Federation(algorithm, quadratic(double=False), tmp_path, rounds=2) as parts:

@@ -65,6 +65,7 @@ def test_a_slope_that_the_rows_do_not_identify_is_not_a_number(y, eta):
     assert np.isinf(found.covariance).all()
 
 
+@pytest.mark.when_changed
 def test_influences_give_the_covariance_with_a_mean_of_the_same_rows():
     """Against 2,000 fresh samples: the slope and the mean of values that depend on the labels vary together."""
     pairs, stated = [], []

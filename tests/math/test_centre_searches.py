@@ -34,19 +34,24 @@ def points(spread=1.0, dtype=np.float64):
     return {key: jnp.asarray(spread * rng.normal(size=(COUNT, *shape)) + 2, dtype) for key, shape in SIZES.items()}
 
 
+@eqx.filter_jit
+def replies(search, cloud, point):
+    return jax.vmap(lambda p: search.reply(p, point))(cloud)
+
+
+@eqx.filter_jit
+def next_state(search, state, means):
+    return search.step(state, means)
+
+
 def iterates(search, cloud, start, steps, weights=WEIGHTS):
     """The centre after each step; the means of the replies are plain NumPy sums."""
     lam = np.asarray(weights) / np.sum(weights)
-
-    @jax.jit
-    def replies(cloud, point):
-        return jax.vmap(lambda p: search.reply(p, point))(cloud)
-
-    step, state, reached = eqx.filter_jit(search.step), search.first(start), []
+    state, reached = search.first(start), []
     for _ in range(steps):
         means = jax.tree.map(lambda r: jnp.asarray(np.tensordot(lam.astype(r.dtype), np.asarray(r), 1)),
-                             replies(cloud, search.point(state)))
-        state = step(state, means)
+                             replies(search, cloud, search.point(state)))
+        state = next_state(search, state, means)
         reached.append(search.centre(state))
     return reached, search.residual(state)
 

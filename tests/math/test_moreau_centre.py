@@ -111,6 +111,7 @@ def test_centre_never_has_a_larger_objective_than_the_mean(points, weights):
         assert objective(w) <= at_mean * (1 + 1e-13)
 
 
+@pytest.mark.when_changed
 def test_every_iteration_descends():
     """Momentum alone would overshoot; what it spoils is thrown away."""
     points, _ = corrupted(1e3)
@@ -189,6 +190,7 @@ def test_layers_are_one_array_for_a_penalty_that_ignores_them(penalty):
     assert body(in_layers(points)) == body(points)  # it does not grow with the number of layers
 
 
+@pytest.mark.when_changed
 def test_large_points_are_not_copied_and_have_the_same_centre(monkeypatch):
     points = in_layers(jnp.asarray(gaussian(0)))
     copied, _ = centre(points, WEIGHTS, L2Norm(), 0.1)

@@ -52,6 +52,7 @@ def test_a_saddle_is_left_and_a_flat_direction_is_not_moved():
     np.testing.assert_allclose(state.point, [1.0, 7.0], atol=1e-9)
 
 
+@pytest.mark.when_changed
 def test_the_proximal_step_satisfies_the_optimality_conditions():
     rng = np.random.default_rng(0)
     x, y, l1 = jnp.asarray(rng.normal(size=(50, 6))), jnp.asarray(rng.integers(0, 2, 50)), jnp.full(6, 0.04)

@@ -70,6 +70,7 @@ def test_a_quadratic_through_a_mixture_is_a_quadratic():
     np.testing.assert_allclose(general.grad(solved), 0, atol=1e-12)
 
 
+@pytest.mark.when_changed
 def test_independent_gradients_use_disjoint_parts_of_the_minibatch():
     """Thirds of the samples in the mask, or halves without the Hessian. An empty part uses the first sample."""
     oracle, w, rate = problem().oracle(jnp.array(1)), point(2), 0.5

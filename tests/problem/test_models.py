@@ -69,6 +69,7 @@ def test_squared_error_is_half_and_its_score_whole():
     np.testing.assert_allclose(SquaredError().score(outputs, y), [1.0, 9.0])
 
 
+@pytest.mark.when_changed
 def test_the_pooled_optimum_is_scikit_learns():
     """Logistic regression without intercept, weight decay l2: sklearn's C is 1/(n l2)."""
     from sklearn.linear_model import LogisticRegression
@@ -239,6 +240,7 @@ class ScaledLinear(eqx.Module):
         return self.activation(self.linear(x))
 
 
+@pytest.mark.when_changed
 def test_a_module_is_built_without_its_random_weights_unless_a_function_holds_an_array():
     built = []
 

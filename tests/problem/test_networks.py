@@ -67,6 +67,7 @@ def textbook(params, x, normalise):
     return h
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("shape", "normalise"), [((16, 19, 1), False), ((16, 19, 3), True)])
 def test_convolutional_networks_are_the_textbooks(shape, normalise):
     model = networks.CNN(networks.head(10)[1], 0.0, shape=shape, channels=(3, 4), kernel=5,

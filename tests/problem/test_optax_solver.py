@@ -65,6 +65,7 @@ def test_an_optax_solver_is_a_plain_loop_over_sgds_batches(solver, optimizer, ef
         np.testing.assert_allclose(answer[name], w[name], atol=1e-13)
 
 
+@pytest.mark.when_changed
 def test_without_momentum_it_is_sgd_with_the_explicit_step():
     sub, start = subproblem(np.random.default_rng(1))
     actual = rv.solvers.momentum(0.3, decay=0.0, batch_size=4, steps=7)(sub, start, KEY, jnp.array(1.0))[0]

@@ -43,6 +43,7 @@ def compiled_step(objective):
     return move
 
 
+@pytest.mark.when_changed
 def test_each_step_has_a_key_of_its_own(oracle):
     """SGD is the loop over minibatches with the key of the step folded in; through a map as well."""
     start = example_problem().init(KEY)

@@ -142,6 +142,7 @@ def _gradient_norm(model, x, y, r):
     return np.linalg.norm([*(x.T @ error + r * model["weight"][0]), error.sum()])
 
 
+@pytest.mark.when_changed
 def test_careful_local_training_of_a_network_is_the_best_of_all_rounds_and_rates_on_validation_rows():
     data = rv.datasets.digits(parties=2, classes_per_party=4, seed=0)
     model, solver = rv.models.mlp(64, 10, width=4), rv.SGD(0.3, batch_size=16, epochs=1)
@@ -168,6 +169,7 @@ def test_wrong_settings_are_refused():
             rv.careful_local(rv.SGD(0.1), **settings)
 
 
+@pytest.mark.when_changed
 def test_it_is_the_reference_of_a_comparison():
     data = rv.FederatedData.from_arrays([np.arange(40.0).reshape(-1, 2)] * 2, [np.arange(20.0)] * 2)
     methods = {"FedAvg": rv.fedavg(rv.solvers.GD(1e-4)), "alone": rv.careful_local(rv.SGD(0.1))}

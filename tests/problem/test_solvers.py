@@ -169,6 +169,7 @@ def test_sgd_is_its_numpy_twin(proximal):
         np.testing.assert_allclose(actual[name], w[name], atol=1e-13)
 
 
+@pytest.mark.when_changed
 def test_gd_is_sgd_with_one_batch():
     problem = rv.problems.LearningProblem(rv.models.logistic(4, 3), rv.FederatedData.from_arrays(
         [np.random.default_rng(1).normal(size=(9, 4))], [np.arange(9) % 3], validation=0, test=0))

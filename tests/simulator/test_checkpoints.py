@@ -52,6 +52,7 @@ def test_resumed_run_is_the_uninterrupted_one(interrupted):
         simulate(rv.fedgeomed_plus(SOLVER, sigma=0.5), rounds=2, checkpoint=interrupted, resume=True)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("memory", ["host", "device"])
 def test_division_into_calls_changes_no_bit(memory, tmp_path, monkeypatch):
     """Calls of 1, 2 and 3 rounds, each with a checkpoint, against calls up to the evaluations; then interrupted."""

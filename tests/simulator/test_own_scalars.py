@@ -84,6 +84,7 @@ def test_a_name_that_does_not_exist_is_refused_with_those_that_do(name):
     assert "'model_change'" in str(refused.value)
 
 
+@pytest.mark.when_changed
 def test_a_number_that_is_not_named_changes_no_program():
     """Its computation is removed, and the states are the same with it."""
     assert simulate(()).digest == simulate(["first"]).digest

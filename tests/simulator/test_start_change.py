@@ -27,6 +27,7 @@ def least_squares():
     return rv.problems.QuadraticProblem.least_squares(rng.normal(size=(4, 6, 3)), rng.normal(size=(4, 6)))
 
 
+@pytest.mark.when_changed
 def test_start_change_is_the_distance_from_the_own_model_to_the_next_start():
     problem, solver, lam = least_squares(), rv.SGD(0.05, steps=3), 0.25
     fedplus = rv.fedplus_pull(solver, rv.aggregators.Mean(), sigma=0.0, lam=lam, gamma=0.5)

@@ -28,6 +28,7 @@ def test_a_killed_run_is_resumed_to_the_same_result(number, tmp_path):
     assert outcome.verdict == RIGHT, f"{outcome.case}: {outcome.detail}"
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("number", DAMAGES)
 def test_a_damaged_file_is_refused_or_does_no_harm(number, tmp_path):
     outcome = corruption.run_case(SEED, number, tmp_path)

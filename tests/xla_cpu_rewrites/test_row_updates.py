@@ -117,6 +117,7 @@ def test_what_needs_the_whole_gradient_stays(params, case):
         jax.tree.map(np.testing.assert_array_equal, update_rows(step)(state(params)), step(state(params)))
 
 
+@pytest.mark.when_changed
 def test_it_can_be_switched_off(params, monkeypatch):
     monkeypatch.setenv("XLA_CPU_REWRITES", "0")
 

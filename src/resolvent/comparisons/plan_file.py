@@ -98,7 +98,12 @@ class PlanFile(Generic[_Settings]):
     @classmethod
     def parse(cls, text: str, source: str, name: str, changes: Sequence[str] = ()) -> Self:
         """Check the text of a file; see ``load``."""
-        settings, kind = read_yaml(text, source), cls.kind
+        return cls.of_settings(read_yaml(text, source), source, name, changes)
+
+    @classmethod
+    def of_settings(cls, settings: Any, source: str, name: str, changes: Sequence[str] = ()) -> Self:
+        """Check the content of a file, in which the changes are made in place; see ``load``."""
+        kind = cls.kind
         if not isinstance(settings, Mapping) or kind not in settings:
             raise InputError(f"{source}:1: {kind}: missing; write {kind}: {cls.example}")
         location = Locations(source, settings, apply_changes(settings, changes))

@@ -197,31 +197,38 @@ def experiment_of_file(source: str, changes: Sequence[str] = (), *, rehearsal: b
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):
         return _checked(ExperimentFile.load(source, changes), is_rehearsal=rehearsal)
-    return _parsed(read_text(path), source, path.stem, changes, is_rehearsal=rehearsal)
+    return _bound(read_yaml(read_text(path), source), source, path.stem, changes, is_rehearsal=rehearsal)
 
 
 def experiment_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
                          folder: Path | None = None) -> FederatedExperiment:
-    """Bind the text that another participant has sent, with the parts that are installed in this environment.
+    """Bind the text that another participant has sent; see ``experiment_of_settings``."""
+    settings = read_yaml(text, "experiment.yaml")
+    return experiment_of_settings(settings, name, rehearsal=rehearsal, models=models, folder=folder)
+
+
+def experiment_of_settings(settings: Any, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
+                           folder: Path | None = None) -> FederatedExperiment:
+    """Bind the settings of another participant, with the parts that are installed in this environment.
 
     Args:
+        settings: the content of the text that the participant has sent; it is changed in place.
         rehearsal: whether all parts of the user's own are allowed.
         models: the models of the user's own that this participant allows, such as ``networks:small``.
         folder: the folder that is searched for their modules; default: the current folder.
 
     Raises:
-        InputError: the text is wrong, has a part of the user's own that is not allowed, or its data are not a table.
+        InputError: a setting is wrong, is a part of the user's own that is not allowed, or the data are not a table.
     """
     with limit_own_parts(None if rehearsal else models, folder):
-        return _parsed(text, "experiment.yaml", name, (), is_rehearsal=rehearsal)
+        return _bound(settings, "experiment.yaml", name, (), is_rehearsal=rehearsal)
 
 
-def _parsed(text: str, source: str, name: str, changes: Sequence[str], *, is_rehearsal: bool) -> FederatedExperiment:
-    settings = read_yaml(text, source)
+def _bound(settings: Any, source: str, name: str, changes: Sequence[str], *, is_rehearsal: bool) -> FederatedExperiment:
     data = settings.get("data") if isinstance(settings, Mapping) else None
     if isinstance(data, Mapping) and data.get("name", "table") == "table":
         changes = [*changes, f"data.table={SITE_TABLE}", *([] if "party" in data else [f"data.party={_PARTY}"])]
-    return _checked(ExperimentFile.parse(text, source, name, changes), is_rehearsal=is_rehearsal)
+    return _checked(ExperimentFile.of_settings(settings, source, name, changes), is_rehearsal=is_rehearsal)
 
 
 def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from resolvent.comparisons.experiment.yaml_files import read_yaml
 from resolvent.federation.protocol.description import FederatedDescription
-from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
+from resolvent.federation.protocol.experiment import experiment_of_file, experiment_of_settings
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.table_plan import TablePlan
@@ -15,12 +15,12 @@ _TABLE_PLANS: tuple[type[TablePlan], ...] = (FederatedRegression, FederatedDescr
 
 def plan_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),
                    folder: Path | None = None) -> Plan:
-    """Bind the text that another participant has sent; see ``experiment_from_text``."""
+    """Bind the text that another participant has sent; see ``experiment_of_settings``."""
     settings = read_yaml(text, "experiment.yaml")
     for plan in _TABLE_PLANS:
         if isinstance(settings, Mapping) and plan.kind in settings:
-            return plan(plan.file_type.parse(text, "experiment.yaml", name), rehearsal)
-    return experiment_from_text(text, name, rehearsal=rehearsal, models=models, folder=folder)
+            return plan(plan.file_type.of_settings(settings, "experiment.yaml", name), rehearsal)
+    return experiment_of_settings(settings, name, rehearsal=rehearsal, models=models, folder=folder)
 
 
 def plan_of_file(source: str, changes: Sequence[str] = ()) -> Plan:
