@@ -317,3 +317,15 @@ def test_a_run_that_an_earlier_version_judged_is_refused(run):
     write_sealed(run / "summary.json", {key: value for key, value in summary.items() if key != SEAL})
     with pytest.raises(rv.InputError, match="was written by another version of resolvent: run the experiment again"):
         read_record(run)
+
+
+def test_numbers_have_the_root_of_the_mean_squared_error_in_the_units_of_the_label():
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(30, 3)) for _ in range(3)]
+    data = rv.FederatedData.from_arrays(x, [rows.sum(axis=1) + rng.normal(size=30) for rows in x])
+    comparison = rv.compare({"alone": rv.local(rv.SGD(0.1))}, rv.models.linear(3), data, rounds=1, progress=False)
+    assert comparison.evidence.score == "rmse"
+    metrics = comparison.metrics[comparison.metrics["split"] == "test"]
+    error, squared = (metrics[metrics["metric"] == name]["value"].to_numpy() for name in ("rmse", "squared_error"))
+    assert len(error) == len(squared) > 0
+    np.testing.assert_allclose(error**2, squared, rtol=1e-5)

@@ -71,7 +71,7 @@ class Experiment:
         metrics: further metrics of each party's validation and test samples, such as [balanced_accuracy, roc_auc]; or a
             mapping from names of your choice. `resolvent list metrics` has all; module:function is one of your own.
         decide_by: the metric by which sites are advised; default: the log loss or the squared error, with the model's
-            score beside it, or the balanced accuracy if one class has more than 80 % of the samples.
+            score beside it (of numbers the RMSE), or the balanced accuracy if one class has over 80 % of the samples.
         class_weight: weights of the classes in the loss: `balanced` (every class counts the same in the federation),
             `balanced_per_party` (in each party), or a mapping from classes to weights; default: all 1.
         search: hyperparameters that `resolvent tune` chooses on validation samples. `resolvent run` reads it with folds

@@ -8,7 +8,7 @@ import numpy as np
 from resolvent.comparisons.experiment.registry import registries
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote, shorten
-from resolvent.problem.metrics import BalancedAccuracy
+from resolvent.problem.metrics import RMSE, BalancedAccuracy
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
@@ -35,9 +35,9 @@ def choose_decisive_metric(data: FederatedData, model: Model, metrics: Mapping[s
                            decide_by: str | None) -> DecisiveMetric:
     """The metric beside the advice: the user's choice, which decides, or one that fits the task and the classes.
 
-    The default is the score of the model's loss: the accuracy, or the squared error. If one class has more than 80 % of
-    all samples, it is the balanced accuracy, because a model that always predicts this class would have an accuracy of
-    more than 80 %.
+    The default is the accuracy, or the root of the mean squared error, which is in the unit of the label; otherwise the
+    score of the model's loss. If one class has more than 80 % of all samples, it is the balanced accuracy, because a
+    model that always predicts this class would have an accuracy of more than 80 %.
 
     Args:
         decide_by: the name of one of them, of the score, of a metric of the library, or ``loss``; None for the default.
@@ -55,6 +55,9 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
     """
     metrics = name_metrics(metrics, score)
     if decide_by is None:
+        if score == "squared_error":
+            error = RMSE()
+            return DecisiveMetric(error.name, {error.name: error, **metrics}, "")
         if share <= MAX_SHARE or score != "accuracy":
             return DecisiveMetric(score, dict(metrics), "")
         chosen = BalancedAccuracy()

@@ -50,7 +50,7 @@ def worst_value(metric: str) -> float:
 
 def title_of(metric: str) -> str:
     """The metric's name in a text."""
-    return metric.replace("_", " ")
+    return "RMSE" if metric == "rmse" else metric.replace("_", " ")
 
 
 def format_value(value: float, metric: str) -> str:

@@ -87,7 +87,8 @@ def compare(
         diagnostics: what is measured in addition to losses and scores, see ``simulate``.
         metrics: further metrics of ``rv.metrics``, or a name for each.
         decide_by: the metric by which sites are advised; default: the log loss or the squared error, with the score of
-            the model beside it, or the balanced accuracy if one class has more than 80 % of the samples.
+            the model beside it (of numbers the RMSE), or the balanced accuracy if one class has more than 80 % of the
+            samples.
         clock: virtual clock of the seconds and the bytes of each round.
         privacy: measure each party's epsilon in every run, and stop a run before one exceeds a limit, see ``simulate``.
             All methods must be differentially private.
