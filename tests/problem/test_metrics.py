@@ -1,8 +1,10 @@
 """Metrics: scikit-learn's values, where they are defined, and the predictions of every party that they read."""
 
 import math
+from dataclasses import field
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn import metrics as reference
@@ -11,6 +13,7 @@ import resolvent as rv
 from resolvent.errors import InputError
 from resolvent.predict.party_predictions import predictions_of_parties
 from resolvent.problem.metrics import Predictions
+from resolvent.problem.metrics.metric import settings_of
 from resolvent.problem.subset import Gatherer
 
 METRICS = rv.metrics
@@ -88,7 +91,7 @@ def test_own_function_gets_what_its_second_parameter_names():
     def probability(labels, probabilities, label=1):
         return probabilities[labels == label, label].mean()
 
-    metric = METRICS.from_function(probability, settings={"label": 2})
+    metric = METRICS.from_function(probability, settings={"label": 2}, higher_is_better=True)
     p = predictions(3)
     assert metric.value(p) == pytest.approx(p.probabilities[p.labels == 2, 2].mean())
     assert (metric.name, metric.needs_probabilities) == ("probability", True)
@@ -97,7 +100,79 @@ def test_own_function_gets_what_its_second_parameter_names():
     with pytest.raises(InputError, match="second one of predictions, probabilities, outputs"):
         METRICS.from_function(lambda y, z: 0)
     with pytest.raises(InputError, match=r"'fails' cannot be computed for 60 samples: ZeroDivisionError"):
-        METRICS.from_function(lambda labels, predictions: 1 / 0, name="fails").value(p)
+        METRICS.from_function(lambda labels, predictions: 1 / 0, name="fails", higher_is_better=False).value(p)
+
+
+def test_a_score_of_ones_own_states_its_direction():
+    def kind(base, **attributes):
+        return type("Own", (base,), attributes)
+
+    unknown = "whether a larger .* is better is not known: set higher_is_better"
+    loss = {"loss": lambda self, outputs, y: outputs}
+    for make in (lambda: METRICS.from_function(lambda labels, predictions: 0.0, name="cost"),
+                 lambda: settings_of(lambda labels, predictions: 0.0)(),
+                 lambda: kind(METRICS.MAE, name="cost"), lambda: kind(METRICS.Accuracy, name=field(default="cost")),
+                 lambda: kind(rv.losses.Loss, score_name="utility", **loss),
+                 lambda: kind(rv.losses.CrossEntropy, score_name="utility"),
+                 lambda: kind(rv.losses.Loss, score_name=property(lambda self: "accuracy"), **loss)):
+        with pytest.raises(InputError, match=unknown):
+            make()
+    with pytest.raises(InputError, match="Own has a score without a name"):
+        kind(rv.losses.Loss, score=lambda self, outputs, y: outputs, **loss)
+    assert [kind(rv.losses.Loss, score_name=name, **loss).higher_is_better for name in ("accuracy", "rmse")] == [
+        True, False]
+    assert [METRICS.from_function(lambda labels, predictions: 0.0, name=name).higher_is_better
+            for name in ("f1", "log_loss")] == [True, False]
+    assert [METRICS.higher_is_better(name) for name in ("global_accuracy", "gap")] == [True, False]
+
+
+class _Structured(rv.losses.Loss):
+    score_name = "accuracy"
+
+    def loss(self, outputs, y):
+        return rv.losses.CrossEntropy().loss(outputs["logits"], y) + 0.01 * outputs["penalty"]
+
+    def score(self, outputs, y):
+        return rv.losses.CrossEntropy().score(outputs["logits"], y)
+
+
+def test_outputs_of_several_arrays_are_compared_measured_and_predicted():
+    def model(loss, structure):
+        return rv.models.from_functions(lambda key: jnp.zeros((2, 3)), lambda w, x: structure(x @ w), loss=loss)
+
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(12, 2)) for _ in range(2)]
+    data = rv.FederatedData.from_arrays(x, [np.arange(12) % 3] * 2, test=0.5, validation=0.2)
+    plain = model(rv.losses.CrossEntropy(), lambda logits: logits)
+    several = model(_Structured(), lambda logits: {"logits": logits, "penalty": jnp.zeros(len(logits))})
+    metrics = [METRICS.BalancedAccuracy(), METRICS.F1()]
+    methods, runs = {"FedAvg": rv.fedavg(rv.SGD(0.1, epochs=1)), "alone": rv.local(rv.SGD(0.1, epochs=1))}, []
+    for kind in (plain, several):
+        compared = rv.compare(methods, kind, data, rounds=2, metrics=metrics, progress=False)
+        run = compared.results["FedAvg"]
+        fitted = run.fitted()
+        rows, labels = data.party(0, "test")
+        runs.append((compared.table("markdown").split("Mean")[0], fitted.predict(rows).tolist(),
+                     {**fitted.evaluate(rows, labels, metrics=metrics)}))
+    assert runs[0][:2] == runs[1][:2]
+    assert runs[0][2] == pytest.approx(runs[1][2])
+    with pytest.raises(InputError, match="defines no probabilities"):
+        fitted.predict_proba(rows)
+    with pytest.raises(InputError, match="outputs that are one array of predicted numbers"):
+        METRICS.MAE().value(Predictions(np.zeros(2), {"mean": np.zeros(2)}, None, {"mean": np.zeros(2)}))
+
+
+def test_samples_of_which_nothing_counts_have_no_score():
+    tokens = np.array([[0, 1], [1, 0], [-1, -1]])
+    several = {"labels": np.array([[0, 1], [1, 0], [1, 1]]), "mask": np.array([[1, 1], [0, 1], [0, 0]])}
+    for loss, labels, outputs, what in ((rv.losses.TokenCrossEntropy(), tokens, np.zeros((3, 2, 2)), "token"),
+                                        (rv.losses.MultiLabelCrossEntropy(), several, np.zeros((3, 2)), "label")):
+        with pytest.raises(InputError, match=f"sample 2 of the data has no {what} that counts"):
+            loss.check_labels(labels, outputs)
+    wrong = Predictions(several, 1 - several["labels"], None, np.zeros((3, 2)))
+    assert METRICS.ExactMatch().value(wrong) == 0
+    none = {"labels": several["labels"], "mask": np.zeros((3, 2))}
+    assert math.isnan(METRICS.ExactMatch().value(wrong._replace(labels=none)))
 
 
 @pytest.mark.parametrize("is_subset", [False, True])

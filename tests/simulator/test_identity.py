@@ -109,7 +109,7 @@ def share(labels, predictions):
 
 MODEL = rv.models.from_functions(init, apply)
 ALGORITHM = Own(rv.SGD(0.1, batch_size=4, epochs=1))
-METRIC = rv.metrics.from_function(share, name="share")
+METRIC = rv.metrics.from_function(share, name="share", higher_is_better=True)
 '''
 EDITS = {
     "the server's function": ("tree.lerp(w, b, STEP)", "tree.lerp(b, w, STEP)"),

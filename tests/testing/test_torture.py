@@ -21,7 +21,8 @@ def test_methods_with_states_pass():
 @pytest.mark.when_changed
 def test_a_metric_that_counts_its_calls_is_found():
     data, calls = rv.datasets.digits(parties=2), itertools.count()
-    metric = rv.metrics.from_function(lambda labels, predictions: float(next(calls)), name="calls")
+    metric = rv.metrics.from_function(lambda labels, predictions: float(next(calls)), name="calls",
+                                      higher_is_better=True)
     with pytest.raises(AssertionError, match=r"stopped after round .* has other metrics"):
         torture(rv.fedavg(rv.SGD(0.1, steps=1)), rv.models.logistic(64, 10), data, rounds=3, cases=2, metrics=[metric])
 

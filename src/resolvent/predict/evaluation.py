@@ -54,12 +54,13 @@ class Evaluation(dict[str, float]):
         return html_table([f"{self['rows']} rows", "value", "low", "high"], rows)
 
 
-def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray[Any], metrics: Mapping[str, Metric],
-                     weights: NDArray[np.float64] | None,
+def evaluate_outputs(model: Model, task: Task, classes: int, outputs: NDArray[Any], y: NDArray[Any],
+                     metrics: Mapping[str, Metric], weights: NDArray[np.float64] | None,
                      predicted: NDArray[np.integer] | None = None) -> Evaluation:
     """The mean loss, the mean score and further metrics, each with an interval.
 
     Args:
+        classes: number of classes of the data.
         outputs: [n, ...] outputs of the model.
         y: [n] class numbers or targets, or labels of another structure.
         metrics: further metrics by name, none with that of the score: see ``name_metrics``.
@@ -76,7 +77,7 @@ def evaluate_outputs(model: Model, task: Task, outputs: NDArray[Any], y: NDArray
         score = np.asarray(predicted == y, np.float64)
     values = {"loss": _weighted(loss, weights), model.loss.score_name: score}
     if metrics:
-        predictions = _predictions(model, task, outputs, y)
+        predictions = _predictions(model, task, classes, outputs, y)
         predictions = predictions if predicted is None else predictions._replace(predicted=predicted)
         for name, metric in metrics.items():
             check_metric(name, metric, task, model.loss)
@@ -91,10 +92,10 @@ def _scores(model: Model, outputs: PyTree[Array], y: PyTree[Array]) -> tuple[Arr
     return model.loss.loss(outputs, y), model.loss.score(outputs, y)
 
 
-def _predictions(model: Model, task: Task, outputs: NDArray[Any], y: NDArray[Any]) -> Predictions:
-    probabilities = (np.asarray(model.loss.probabilities(jnp.asarray(outputs))) if model.loss.has_probabilities
-                     else None)
-    return Predictions(y, predicted_labels(model.loss, outputs, probabilities, task), probabilities, outputs)
+def _predictions(model: Model, task: Task, classes: int, outputs: NDArray[Any], y: NDArray[Any]) -> Predictions:
+    loss, arrays = model.loss, jax.tree.map(jnp.asarray, outputs)
+    probabilities = np.asarray(loss.probabilities(arrays)) if loss.has_probabilities else None
+    return Predictions(y, predicted_labels(loss, outputs, probabilities, task, classes), probabilities, outputs)
 
 
 def _weighted(values: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:

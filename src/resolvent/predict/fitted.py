@@ -220,7 +220,8 @@ class Fitted:
         weights = None if class_weight is None else weights_of_labels(y, self.classes, class_weight)
         predicted = None if self.threshold is None else self._class_numbers(outputs)
         with self._precision():
-            return evaluate_outputs(self.model, self.encoding.task, outputs, y, named, weights, predicted)
+            return evaluate_outputs(self.model, self.encoding.task, len(self.classes), outputs, y, named, weights,
+                                    predicted)
 
     def outputs(self, rows: Any) -> NDArray[Any]:
         """[n, ...] the outputs of the model: logits, which are calibrated if there is a calibration, or numbers.
@@ -290,7 +291,7 @@ class Fitted:
             InputError: the model is for regression, or its loss defines no probabilities.
         """
         with self._precision():
-            return np.asarray(self.model.loss.probabilities(jnp.asarray(outputs)))
+            return np.asarray(self.model.loss.probabilities(jax.tree.map(jnp.asarray, outputs)))
 
     def decode(self, outputs: NDArray[Any]) -> NDArray[Any]:
         """[n] the predicted labels from outputs of the model.
@@ -301,12 +302,11 @@ class Fitted:
         if self.encoding.task == "classification":
             return self.encoding.decode_labels(self._class_numbers(outputs))
         if self.encoding.task == "structured":
-            from resolvent.predict.party_predictions import predicted_labels
-
-            return self.encoding.decode_labels(predicted_labels(self.model.loss, outputs, None, "structured"))
+            return self.encoding.decode_labels(self._predicted(outputs, None))
         numbers = self.encoding.outputs
-        if outputs.size != len(outputs) * numbers:
-            raise InputError(f"the model has outputs of shape {shorten(outputs.shape)}, and a prediction is "
+        shape = jax.tree.map(np.shape, outputs)
+        if not isinstance(outputs, np.ndarray) or outputs.size != len(outputs) * numbers:
+            raise InputError(f"the model has outputs of shape {shorten(shape)}, and a prediction is "
                              f"{'one number' if numbers == 1 else f'{numbers} numbers'} per row: use the outputs")
         return outputs.reshape(len(outputs)) if numbers == 1 else outputs
 
@@ -318,7 +318,15 @@ class Fitted:
             positive = self.classes.index(self.threshold.positive)
             is_positive = self.threshold.is_positive(probabilities_of(outputs)[:, positive])
             return np.where(is_positive, positive, 1 - positive)
-        return self.model.loss.classes(outputs, self.probabilities(outputs))
+        return self._predicted(outputs, self.probabilities(outputs) if self.model.loss.has_probabilities else None)
+
+    def _predicted(self, outputs: NDArray[Any], probabilities: NDArray[Any] | None) -> NDArray[Any]:
+        from resolvent.predict.party_predictions import predicted_labels
+
+        with self._precision():
+            predicted: NDArray[Any] = predicted_labels(self.model.loss, outputs, probabilities, self.encoding.task,
+                                                       len(self.classes))
+        return predicted
 
     def to_onnx(self, path: Path | str, *, batch: int | None = None) -> None:
         """Write the model as an ONNX file, which other programs can use without this library.

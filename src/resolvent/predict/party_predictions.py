@@ -68,11 +68,12 @@ def predictions_of_parties(problem: Problem, models: Vector, choice: NDArray[np.
     blocks = _divide([(int(offset[job]), int(length[job]), int(choice[job[0]])) for job in jobs], inner.block)
     outputs = _rows_of_blocks(inner, models, blocks)
     inputs, labels = jax.tree.map(np.asarray, (inner.x if inner.model.loss.needs_inputs else None, inner.labels))
+    classes = int(labels.max()) + 1 if task == "classification" else 0
     for i, s in jobs:
         rows, probabilities = _take(outputs, int(length[i, s]))
         x, y = tree.rows((inputs, labels), slice(offset[i, s], offset[i, s] + length[i, s]))
         of_party = inner.model.loss.targets(x, y)
-        predicted = predicted_labels(inner.model.loss, rows, probabilities, task)
+        predicted = predicted_labels(inner.model.loss, rows, probabilities, task, classes)
         yield PartyPredictions(i, splits[s], Predictions(of_party, predicted, probabilities, rows))
 
 
@@ -130,13 +131,22 @@ def _take(blocks: Iterator[Rows], count: int) -> Rows:
     return tree.concatenate(outputs), tree.concatenate(probabilities)
 
 
-def predicted_labels(loss: Loss, outputs: Any, probabilities: Any, task: Task) -> Any:
+def predicted_labels(loss: Loss, outputs: Any, probabilities: Any, task: Task, classes: int) -> Any:
     """[n] the predicted class numbers or numbers, as the score of the loss reads them.
 
     For structured labels, they are the classes that the loss defines, such as one per token; otherwise the outputs.
+    Where outputs are several arrays and the loss has neither ``classes`` nor ``probabilities``, the class of a sample
+    is the one with the smallest loss.
+
+    Args:
+        classes: number of classes of the data.
     """
+    is_array = hasattr(outputs, "shape")
     if task == "structured" and type(loss).classes is Loss.classes:
         return outputs
     if task == "regression":
-        return outputs.reshape(len(outputs)) if outputs.size == len(outputs) else outputs
+        return outputs.reshape(len(outputs)) if is_array and outputs.size == len(outputs) else outputs
+    if type(loss).classes is Loss.classes and probabilities is None and not is_array:
+        n = tree.count_rows(outputs)
+        return np.argmin([np.asarray(loss.loss(outputs, jnp.full(n, c))) for c in range(classes)], axis=0)
     return loss.classes(outputs, probabilities)

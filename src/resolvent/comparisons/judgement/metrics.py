@@ -8,16 +8,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Ends of the names of metrics, so that those of the shared model, such as global_accuracy, are included.
-_HIGHER_IS_BETTER = ("accuracy", "annual_return", "average_precision", "f1", "r2", "roc_auc", "sharpe_ratio", "wealth")
 _SHARES = ("accuracy", "average_precision", "calibration_error", "f1", "roc_auc")  # between 0 and 1
 _IN_PERCENT = ("accuracy", "annual_return", "max_drawdown", "turnover", "cash_share", "largest_weight")
 GAP = "gap"  # the optimality gap f(w) - f* of the shared model
 GAP_TARGETS = ("1e-6", "1e-8")  # relative to the first gap
-
-
-def higher_is_better(metric: str) -> bool:
-    """Whether higher values are better, as those of accuracies and returns; those of losses and gaps are not."""
-    return metric.endswith(_HIGHER_IS_BETTER)
 
 
 def is_share(metric: str) -> bool:
@@ -41,11 +35,6 @@ def range_of(metric: str) -> tuple[float, float]:
 def run_columns(metrics: "pd.DataFrame") -> list[str]:
     """The columns of a table of metrics that, with ``method``, identify a run: those of the seed and of the fold."""
     return [column for column in ("seed", "fold") if column in metrics]
-
-
-def worst_value(metric: str) -> float:
-    """The value of a run that diverged."""
-    return -math.inf if higher_is_better(metric) else math.inf
 
 
 def title_of(metric: str) -> str:

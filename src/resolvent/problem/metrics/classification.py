@@ -270,8 +270,8 @@ def _probabilities(predictions: Predictions) -> NDArray[np.float64]:
 def _confusion(predictions: Predictions) -> NDArray[np.int64]:
     """[K, K] number of samples by label and predicted class."""
     labels, predicted = predictions.labels.astype(int), predictions.predicted.astype(int)
-    classes = (2 if predictions.outputs.size == len(labels) else predictions.outputs.shape[-1])
-    classes = max(classes, int(labels.max(initial=0)) + 1, int(predicted.max(initial=0)) + 1)
+    shape = np.shape(predictions.outputs) if isinstance(predictions.outputs, np.ndarray) else ()
+    classes = max(shape[-1] if len(shape) > 1 else 2, int(labels.max(initial=0)) + 1, int(predicted.max(initial=0)) + 1)
     return np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 

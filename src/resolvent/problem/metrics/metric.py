@@ -14,7 +14,8 @@ from typing_extensions import override
 from resolvent.arguments import CheckedArguments, checked
 from resolvent.errors import InputError, quote, shorten
 from resolvent.math.tree import concatenate, count_rows, rows
-from resolvent.problem.models.losses import Loss
+from resolvent.problem.models.losses import Loss, state_direction
+from resolvent.problem.models.losses import higher_is_better as is_higher
 
 Task = Literal["classification", "regression", "structured", "any"]
 Sampling = Literal["rows", "classes", "ranks"]
@@ -60,7 +61,8 @@ class Metric(CheckedArguments, ABC):
 
     Attributes:
         name: its name in tables and files.
-        higher_is_better: whether higher values are better.
+        higher_is_better: whether higher values are better. A class with a ``name`` states it, unless the name is a
+            known one, such as ``accuracy``.
         task: the task for which it is defined.
         needs_probabilities: whether it reads the probabilities of the classes.
         limits: the smallest and the largest possible value, which end its intervals.
@@ -79,6 +81,10 @@ class Metric(CheckedArguments, ABC):
     is_score: ClassVar[bool] = False
     sampling: ClassVar[Sampling] = "rows"
     reads_order_only: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        state_direction(cls, "name")
 
     @abstractmethod
     def value(self, predictions: Predictions) -> float:
@@ -158,7 +164,7 @@ class MetricFunction(Metric):
     argument: str = field(kw_only=True)
     settings: dict[str, Any] = field(kw_only=True, default_factory=dict)
     name: str = field(kw_only=True)
-    higher_is_better: bool = field(kw_only=True, default=True)
+    higher_is_better: bool = field(kw_only=True)
     needs_probabilities: bool = field(kw_only=True, default=False)
     sampling: ClassVar[Sampling] = "classes"  # it may be computed by class; a mean over rows loses little by this
 
@@ -208,7 +214,7 @@ def name_metrics(metrics: Sequence[Metric] | Mapping[str, Metric], score: str | 
 
 
 @checked
-def from_function(function: Callable[..., Any], *, higher_is_better: bool = True, name: str | None = None,
+def from_function(function: Callable[..., Any], *, higher_is_better: bool | None = None, name: str | None = None,
                   settings: dict[str, Any] | None = None) -> Metric:
     """A metric from a function of the labels and the predictions of one party.
 
@@ -219,12 +225,13 @@ def from_function(function: Callable[..., Any], *, higher_is_better: bool = True
 
     Args:
         function: the function.
-        higher_is_better: whether higher values are better.
+        higher_is_better: whether higher values are better; only a known name, such as ``accuracy``, needs no statement.
         name: name of the metric; default: that of the function.
         settings: further arguments of the function, by name.
 
     Raises:
-        InputError: the second parameter has another name, or a setting is none of the function's parameters.
+        InputError: the second parameter has another name, or a setting is none of the function's parameters, or
+            the direction is neither stated nor known.
 
     Example:
         >>> def cost(labels, predictions, miss=5.0):
@@ -243,7 +250,8 @@ def from_function(function: Callable[..., Any], *, higher_is_better: bool = True
         raise InputError(f"the metric {quote(name)} has no parameter {quote(unknown[0])}: its settings are "
                          f"{', '.join(names[2:]) or 'none'}")
     return MetricFunction(function=function, argument=names[1], settings=dict(settings or {}), name=name,
-                          higher_is_better=higher_is_better, needs_probabilities=names[1] == "probabilities")
+                          higher_is_better=is_higher(name) if higher_is_better is None else higher_is_better,
+                          needs_probabilities=names[1] == "probabilities")
 
 
 def settings_of(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,14 +268,14 @@ def settings_of(function: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isclass(function) or not names or names[0] != "labels":
         return function
 
-    def make(*, higher_is_better: bool = True, **settings: Any) -> Metric:
+    def make(*, higher_is_better: bool | None = None, **settings: Any) -> Metric:
         return from_function(function, higher_is_better=higher_is_better, settings=settings)
 
-    is_higher = inspect.Parameter("higher_is_better", inspect.Parameter.KEYWORD_ONLY, default=True)
+    direction = inspect.Parameter("higher_is_better", inspect.Parameter.KEYWORD_ONLY, default=None)
     further = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in list(signature.parameters.values())[2:]]
-    make.__signature__ = inspect.Signature([is_higher, *further])  # type: ignore[attr-defined]
+    make.__signature__ = inspect.Signature([direction, *further])  # type: ignore[attr-defined]
     annotations = inspect.get_annotations(function, eval_str=True)
-    make.__annotations__ = {"higher_is_better": bool,
+    make.__annotations__ = {"higher_is_better": bool | None,
                             **{p.name: annotations.get(p.name, type(p.default)) for p in further}}
     make.__doc__, make.__name__ = function.__doc__, getattr(function, "__name__", "metric")
     return make

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from resolvent.errors import InputError
 from resolvent.problem.metrics.metric import MeanOverRows, Metric, Predictions, Task
 
 
@@ -67,5 +68,8 @@ class R2(_NumberMetric):
 def _errors(predictions: Predictions) -> NDArray[np.float64]:
     """[n, ...] prediction - label, in double precision."""
     labels = predictions.labels.astype(np.float64)
+    if not isinstance(predictions.predicted, np.ndarray):
+        raise InputError("metrics: this metric needs outputs that are one array of predicted numbers: for outputs of "
+                         "several arrays give rv.metrics.from_function a function of (labels, outputs)")
     errors: NDArray[np.float64] = predictions.predicted.astype(np.float64).reshape(labels.shape) - labels
     return errors

@@ -72,8 +72,10 @@ class ExactMatch(MeanOverRows, _StructuredMetric):
     @override
     def row_values(self, predictions: Predictions) -> NDArray[np.float64]:
         labels, mask = _several_labels(predictions)
-        is_right = (predictions.predicted == labels) | (mask == 0)
-        return np.asarray(is_right.reshape(len(labels), -1).all(axis=1), np.float64)
+        is_right = ((predictions.predicted == labels) | (mask == 0)).reshape(len(labels), -1).all(axis=1)
+        has_label = (mask != 0).reshape(len(labels), -1).any(axis=1)
+        mean = float(is_right[has_label].mean()) if has_label.any() else math.nan
+        return np.where(has_label, is_right, mean)  # a sample without a known label says nothing
 
 
 @dataclass(frozen=True)

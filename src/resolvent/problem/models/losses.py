@@ -15,7 +15,46 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.arguments import CheckedArguments
-from resolvent.errors import InputError
+from resolvent.errors import InputError, quote
+
+_HIGHER_IS_BETTER = frozenset((
+    "accuracy", "accuracy_of_all_tokens", "annual_return", "auc", "average_precision", "balanced_accuracy",
+    "exact_match", "f1", "f1_score", "label_accuracy", "macro_f1", "multi_label_f1", "pair_accuracy", "precision", "r2",
+    "r2_score", "recall", "recall_at_k", "roc_auc", "sensitivity", "sharpe_ratio", "specificity", "token_accuracy",
+    "wealth", "wealth_by_day"))
+_LOWER_IS_BETTER = frozenset((
+    "absolute_error", "brier_score", "calibration_error", "error_rate", "gap", "gradient_variance", "log_loss",
+    "loss", "mae", "max_drawdown", "mean_absolute_error", "mean_squared_error", "model_change", "mse", "objective",
+    "own_loss", "perplexity", "poisson_deviance", "reconstruction_error", "rmse", "squared_error", "start_change"))
+
+
+def higher_is_better(name: str) -> bool:
+    """Whether higher values of a score are better, if its name says so; `global_` before a name changes nothing.
+
+    Raises:
+        InputError: the name is none of those that are known.
+    """
+    known = name.removeprefix("global_")
+    if known in _HIGHER_IS_BETTER:
+        return True
+    if known in _LOWER_IS_BETTER:
+        return False
+    raise InputError(f"whether a larger {quote(name)} is better is not known: set higher_is_better to True or False")
+
+
+def state_direction(kind: type[Any], attribute: str) -> None:
+    """Give a class that names its score the direction of a known name, unless the class states one.
+
+    Args:
+        attribute: the attribute with the name.
+
+    Raises:
+        InputError: the class names a score that is not known, and no direction.
+    """
+    own = vars(kind)
+    if attribute in own and "higher_is_better" not in {*own, *own.get("__annotations__", ())}:
+        name = getattr(own[attribute], "default", own[attribute])  # of a field, its default
+        kind.higher_is_better = higher_is_better(name if isinstance(name, str) else kind.__name__)
 
 
 class Loss(CheckedArguments, eqx.Module):
@@ -26,7 +65,8 @@ class Loss(CheckedArguments, eqx.Module):
 
     Attributes:
         score_name: name of the score in reports; ``loss`` if there is none.
-        higher_is_better: whether a larger score is better. Every comparison of scores follows this attribute.
+        higher_is_better: whether a larger score is better. Every comparison of scores follows this attribute. A class
+            with a ``score_name`` states it, unless the name is a known one, such as ``accuracy``.
         needs_labels: whether the loss reads labels; if not, data without labels (``y=None``) can be used.
         needs_inputs: whether the loss compares outputs with the inputs, as a reconstruction does (``targets``).
         needs_batch: whether the loss of a sample depends on the other samples of its minibatch, as in contrastive
@@ -38,6 +78,12 @@ class Loss(CheckedArguments, eqx.Module):
     needs_labels: ClassVar[bool] = True
     needs_inputs: ClassVar[bool] = False
     needs_batch: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        state_direction(cls, "score_name")
+        if "score" in vars(cls) and cls.score_name == "loss":
+            raise InputError(f"{cls.__name__} has a score without a name: set score_name, and higher_is_better")
 
     @abstractmethod
     def loss(self, outputs: PyTree[Array], y: PyTree[Array]) -> Float[Array, " B"]:

@@ -42,6 +42,14 @@ def _row_means(values: Array, weights: Array | None) -> Float[Array, " B"]:
     return jnp.where(total > 0, sums / jnp.where(total > 0, total, 1), 0)
 
 
+def _check_counted(weights: Any, what: str) -> None:
+    """Refuse a sample of which nothing counts: its score would be that of a wrong prediction."""
+    counts = np.asarray(weights).reshape(len(weights), -1).any(axis=1)
+    if not counts.all():
+        raise InputError(f"sample {int(np.argmin(counts))} of the data has no {what} that counts, and so no score: "
+                         "leave it out")
+
+
 def _check_shape(name: str, outputs: Any, needed: str, ndim: int | None = None, smallest: int = 2) -> None:
     shape = getattr(outputs, "shape", None)
     if shape is None or len(shape) < smallest or (ndim is not None and len(shape) != ndim):
@@ -54,8 +62,8 @@ class TokenCrossEntropy(Loss):
 
     Outputs are logits [B, ..., classes], and labels class numbers [B, ...]. Tokens with the label ``padding`` do not
     count, so that sequences of different length are padded with it. Or labels are a dict with ``labels`` and ``mask``,
-    weights [B, ...] of the tokens in the mean. A sample without tokens has the loss 0. The score is the share of tokens
-    whose label has the largest logit.
+    weights [B, ...] of the tokens in the mean. Data with a sample without tokens are refused. The score is the share
+    of tokens whose label has the largest logit.
 
     The objective of a party is a mean of means. With ``data.with_weights(lengths)`` every token counts the same.
 
@@ -111,6 +119,7 @@ class TokenCrossEntropy(Loss):
         if wrong.size:
             raise InputError(f"the label {wrong[0]} of a token is not among the {outputs.shape[-1]} outputs of the "
                              f"model, 0 to {outputs.shape[-1] - 1}, and is not the padding {self.padding}")
+        _check_counted(self._weights(y)[1], "token")
 
 
 class MultiLabelCrossEntropy(Loss):
@@ -160,6 +169,8 @@ class MultiLabelCrossEntropy(Loss):
         if not np.isin(labels, (0, 1)).all():
             wrong = labels[~np.isin(labels, (0, 1))][0]
             raise InputError(f"the loss of several labels needs labels that are 0 or 1, and one is {wrong}")
+        if (mask := labels_and_mask(y)[1]) is not None:
+            _check_counted(mask, "label")
 
 
 class Quantile(Loss):
