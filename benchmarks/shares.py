@@ -24,7 +24,7 @@ from typing_extensions import override
 
 import resolvent as rv
 from resolvent.algorithms.aggregators.aggregator import MAX_SHARE
-from resolvent.algorithms.combinators.attacked import AttackedMessage
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.algorithms.participation.base import ParticipationWrapper
 from resolvent.math import tree
 
@@ -61,9 +61,9 @@ class MinusModel(rv.combinators.Attacked):
     """The malicious parties send minus what they would send, instead of an update in the opposite direction."""
 
     @override
-    def party(self, inner: Any, state: Any, message: AttackedMessage, *rest: Any, phase: int) -> Any:
-        state, reply, info = inner(state, message.message, *rest)
-        return state, tree.where(message.malicious, tree.scale(-1, reply), reply), info
+    def party(self, inner: Any, state: Any, message: Wrapped, *rest: Any, phase: int) -> Any:
+        after, reply, info = rv.combinators.Combinator.party(self, inner, state, message, *rest, phase=phase)
+        return after, tree.where(message.extra, tree.scale(-1, reply), reply), info
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Everything that an algorithm, a combinator, or a part of your own is made of, in one import.
 
 An algorithm: ``SharedModelMethod``, ``OnePhaseMethod`` or ``Method``, ``local_work``, ``Subproblem``, ``tree``, and for
-several phases ``Phase``. A combinator: ``Combinator`` and ``CombinatorState``. Other parts: ``Aggregator``, ``Loss``,
+several phases ``Phase``. A combinator: ``Combinator`` and ``Wrapped``. Other parts: ``Aggregator``, ``Loss``,
 ``LocalObjective``, ``LocalSolver``, ``Oracle``, ``Participation`` and ``Codec``, each with its own check in
 ``resolvent.testing``.
 """
@@ -9,7 +9,7 @@ several phases ``Phase``. A combinator: ``Combinator`` and ``CombinatorState``. 
 from resolvent.algorithms.aggregators.aggregator import Aggregator
 from resolvent.algorithms.algorithm import Algorithm, Iterate, Part, PartyPart, Phase, Replies
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState
+from resolvent.algorithms.combinators.combinator import Combinator, Wrapped
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.method import Method, OnePhaseMethod, SharedModelMethod, info_of_all, local_work
 from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
@@ -25,7 +25,7 @@ from resolvent.problem.schedules import Schedule
 from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
-__all__ = ["NO_MEMORY", "Aggregator", "Algorithm", "Codec", "Cohort", "Combinator", "CombinatorState", "Iterate",
-           "LocalObjective", "LocalSolver", "Loss", "Method", "OnePhaseMethod", "Oracle", "Part", "Participation",
-           "ParticipationWrapper", "PartyPart", "Penalty", "Phase", "Private", "Problem", "Replies", "Schedule",
-           "SharedModelMethod", "Subproblem", "info_of_all", "local_work", "substep_key", "tree"]
+__all__ = ["NO_MEMORY", "Aggregator", "Algorithm", "Codec", "Cohort", "Combinator", "Iterate", "LocalObjective",
+           "LocalSolver", "Loss", "Method", "OnePhaseMethod", "Oracle", "Part", "Participation", "ParticipationWrapper",
+           "PartyPart", "Penalty", "Phase", "Private", "Problem", "Replies", "Schedule", "SharedModelMethod",
+           "Subproblem", "Wrapped", "info_of_all", "local_work", "substep_key", "tree"]

@@ -10,7 +10,8 @@ from helpers import classification, equal, limit, personal_models, quadratic, tr
 
 import nightly
 import resolvent as rv
-from resolvent.algorithms.combinators.anderson import HistoryMessage, PartyHistory, Slots
+from resolvent.algorithms.combinators.anderson import PartyHistory, Slots
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.math.anderson import Control, History, Rule, mixing_weights
 from resolvent.simulator.engine import rounds as simulator
 
@@ -76,8 +77,8 @@ def test_a_party_that_missed_rounds_uses_its_last_image():
     slots = Slots(control, jnp.array([4, 5, 6]), jnp.array(7))
 
     def point(rounds):
-        state = PartyHistory(jnp.array([7.0]), history, jnp.array(rounds))
-        return float(algorithm._point(state, HistoryMessage((), slots))[0])
+        state = Wrapped(jnp.array([7.0]), PartyHistory(history, jnp.array(rounds)))
+        return float(algorithm._point(state, Wrapped((), slots))[0])
 
     assert point([4, 5, 6]) == 0.5 * 1 + 2 * 10 - 1.5 * 100
     assert point([4, 2, 6]) == 0.5 * 1 + (2 - 1.5) * 100

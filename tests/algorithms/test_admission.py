@@ -219,4 +219,4 @@ def test_compressed_reply_that_is_not_finite_changes_neither_the_server_nor_the_
     chunk = record_rounds(algorithm, problem, rounds=20)
     assert np.asarray(chunk.record.refused).tolist() == [[False, True, False]] * 20
     assert jax.tree.all(jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), chunk.state))
-    assert not np.asarray(chunk.state.parties.shifts[0])[1].any()
+    assert not np.asarray(chunk.state.parties.extra[0])[1].any()

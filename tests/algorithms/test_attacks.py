@@ -239,8 +239,8 @@ def test_a_party_refused_in_one_phase_is_absent_in_the_next_and_keeps_its_state(
     jax.tree.map(np.testing.assert_array_equal, result.state.server, expected.state.server)
     shares = np.arange(1, 7) / 21
     for state in trajectory(rv.combinators.Attacked(rv.scaffold(GD), rv.attacks.NaN(), parties=(1, 4)), problem, 3):
-        assert (state.parties[MALICIOUS] == 0).all()
-        np.testing.assert_allclose(state.server.inner.control, shares @ state.parties, atol=1e-13)
+        assert (state.parties.inner[MALICIOUS] == 0).all()
+        np.testing.assert_allclose(state.server.inner.control, shares @ state.parties.inner, atol=1e-13)
 
 
 def test_a_diverging_party_is_refused():

@@ -150,9 +150,9 @@ def test_noise_that_two_releases_share_is_refuted(kind):
                                      loss=lambda outputs, y: (outputs - y) ** 2 / 2)
     with jax.enable_x64(True):
         _, before, after = trajectory(algorithm, rv.problems.LearningProblem(model, data), 2)
-        local, joint = (after.parties.local.value - before.parties.local.value)[0], (
+        local, joint = (after.parties.extra.value - before.parties.extra.value)[0], (
             after.parties.inner[0] - before.server.inner)
-        score = (joint - local) / (before.parties.local.value[0] - before.server.inner)
+        score = (joint - local) / (before.parties.extra.value[0] - before.server.inner)
     bound = rv.privacy.audit_scores(np.asarray(score, float), is_included, delta=DELTA).lower_bound
     claim = gaussian_epsilon(40.0 / math.sqrt(4))
     assert (bound > claim) == (kind is SharedKey)

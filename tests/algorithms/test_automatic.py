@@ -69,7 +69,7 @@ def test_no_party_is_worse_than_with_local_training_on_its_validation_samples(na
     states, inner_states, local_states = (
         trajectory(a, problem, 5, SAMPLED) for a in (algorithm, inner, rv.local(SOLVER)))
     for state, inner_state, local_state in zip(states, inner_states, local_states, strict=True):
-        equal(state.parties.local, local_state.parties, 0)
+        equal(state.parties.extra, local_state.parties, 0)
         equal((state.server.inner, state.parties.inner), (inner_state.server, inner_state.parties), 0)
         models = models_of(algorithm, problem, state)
         losses, local_losses = scores(problem, models)[0], scores(problem, local_state.parties)[0]
@@ -83,7 +83,7 @@ def test_model_interpolation_takes_the_best_of_eleven_mixtures():
     problem, inner = problem_with_an_outlier(), INNER["fedavg"]
     algorithm = rv.model_interpolation(SOLVER, inner)
     state = trajectory(algorithm, problem, 5, SAMPLED)[-1]
-    local, shared = state.parties.local.value, state.server.inner
+    local, shared = state.parties.extra.value, state.server.inner
     losses, local_losses = scores(problem, models_of(algorithm, problem, state))[0], scores(problem, local)[0]
     joint_losses = scores(problem, tree.stack(shared, 6))[0]
     assert joint_losses[OUTLIER] > 2 * local_losses[OUTLIER]  # the outlier would lose by joining
@@ -108,7 +108,7 @@ def test_with_two_points_a_party_uses_the_local_or_the_joint_model():
     problem = problem_with_an_outlier()
     algorithm = rv.model_interpolation(SOLVER, rv.fedavg(SOLVER), points=2, by="score")
     state = trajectory(algorithm, problem, 4)[-1]
-    models, local = models_of(algorithm, problem, state), state.parties.local.value
+    models, local = models_of(algorithm, problem, state), state.parties.extra.value
     for k in range(6):
         candidates = (state.server.inner, tree.rows(local, k))
         assert any(eqx.tree_equal(tree.rows(models, k), jax.tree.map(jnp.asarray, model)) for model in candidates)
@@ -138,7 +138,7 @@ def test_the_momentum_of_fed_plus_by_numpy():
         w = np.stack([np.linalg.solve(h[k] + np.eye(len(centre)), g[k] + anchors[k]) for k in range(n)])
         v = v / 2 + w.mean(axis=0) - centre
         centre = centre + v
-        np.testing.assert_allclose(state.parties, w, atol=1e-11)
+        np.testing.assert_allclose(state.parties.inner, w, atol=1e-11)
         np.testing.assert_allclose(state.server.inner, centre, atol=1e-11)
 
 
@@ -147,7 +147,8 @@ def test_without_validation_samples_protected_fed_plus_runs_and_a_party_uses_its
     problem = problem_with_an_outlier()
     algorithm = rv.protected_fedplus(SOLVER)
     state = trajectory(algorithm, problem, 3)[-1]
-    models, joint, local = models_of(algorithm, problem, state), state.parties.inner.model, state.parties.local.value
+    joint, local = state.parties.inner.inner.model, state.parties.extra.value
+    models = models_of(algorithm, problem, state)
     equal(tree.rows(models, WITHOUT_VALIDATION), tree.rows(joint, WITHOUT_VALIDATION))
     assert (scores(problem, models)[0] <= scores(problem, local)[0])[np.arange(6) != WITHOUT_VALIDATION].all()
     data = rv.datasets.digits(parties=3, validation=0.0)
@@ -190,14 +191,14 @@ def test_fedplus_auto_by_numpy():
     states = trajectory(algorithm, problem, 8, rv.participation.Full("uniform"))
     h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
     for before, after in pairwise(states):
-        w, centre = np.array(before.parties), before.server.inner
+        w, centre = np.array(before.parties.inner), before.server.inner
         losses = np.zeros((6, 6))
         for k in range(6):
             for j, (sigma, delta) in enumerate(PAIRS):
                 anchor = centre + (w[k, j] - centre) / (1 + delta)
                 w[k, j] = np.linalg.solve(h[k] + sigma * np.eye(4), g[k] + sigma * anchor)
                 losses[k, j] = w[k, j] @ h[k] @ w[k, j] / 2 - g[k] @ w[k, j]
-        np.testing.assert_allclose(after.parties, w, atol=1e-11)
+        np.testing.assert_allclose(after.parties.inner, w, atol=1e-11)
         np.testing.assert_allclose(after.server.inner, w[:, 0].mean(axis=0), atol=1e-6)  # an iterative centre
     best = losses.argmin(axis=1)
     np.testing.assert_allclose(models_of(algorithm, problem, after), w[np.arange(6), best], atol=1e-11)
@@ -216,14 +217,14 @@ def test_a_party_uses_its_best_candidate_and_without_validation_samples_the_firs
                                 for rate, lam in ((3e38, 1.0), (0.3, 1.0), (0.3, 0.0)))
     algorithm = rv.combinators.HeldOutSelection(first, (diverging, second), by)
     state = trajectory(algorithm, problem, 5)[-1]
-    losses, accuracies = np.array([scores(problem, jax.tree.map(lambda x, j=j: x[:, j], state.parties))
+    losses, accuracies = np.array([scores(problem, jax.tree.map(lambda x, j=j: x[:, j], state.parties.inner))
                                    for j in range(3)]).swapaxes(0, 1)
     models = models_of(algorithm, problem, state)
     assert np.isnan(losses[1]).all()
     for k in range(6):
         keys = {j: (-accuracies[j, k], losses[j, k]) if by == "score" else losses[j, k] for j in (0, 2)}
         best = 0 if k == WITHOUT_VALIDATION else min(keys, key=keys.get)
-        equal(tree.rows(models, k), jax.tree.map(lambda x, k=k, best=best: x[k, best], state.parties), 0)
+        equal(tree.rows(models, k), jax.tree.map(lambda x, k=k, best=best: x[k, best], state.parties.inner), 0)
 
 
 def test_held_out_measures_are_those_of_the_evaluation():

@@ -13,6 +13,7 @@ from helpers import equal, personal_models, quadratic, trajectory
 import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.centre_from_sums import SearchMessage, StoredReply
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.algorithms.traits import traffic_of
 
 CentreFromSums = rv.combinators.CentreFromSums
@@ -74,7 +75,7 @@ def _distance(a, b):
 def test_one_step_is_one_step_of_weiszfeld_by_plain_arithmetic():
     problem, inner = quadratic(), rv.rfa(GD)
     before, after = trajectory(CentreFromSums(inner, steps=1), problem, 1, FULL)
-    models = np.asarray(after.parties.reply)
+    models = np.asarray(after.parties.extra.reply)
     w0 = np.asarray(before.server.inner)
     beta = np.arange(1, 7) / np.linalg.norm(models - w0, axis=1)  # sizes are 1 to 6
     np.testing.assert_allclose(after.server.inner, beta @ models / beta.sum(), rtol=1e-12)
@@ -82,9 +83,9 @@ def test_one_step_is_one_step_of_weiszfeld_by_plain_arithmetic():
 
 def test_a_party_without_a_reply_of_this_round_replies_zeros():
     algorithm = CentreFromSums(METHODS["fedgeomed_plus"], steps=2)
-    stored = StoredReply(jnp.ones(3), jnp.ones(3), jnp.array(4))
+    stored = Wrapped(jnp.ones(3), StoredReply(jnp.ones(3), jnp.array(4)))
     for t, is_zero in ((4, False), (5, True), (-2, True)):
-        message = SearchMessage((), jnp.zeros(3), jnp.array(t))
+        message = Wrapped((), SearchMessage(jnp.zeros(3), jnp.array(t)))
         after, reply, _ = algorithm.phases[1].party(stored, message, None, None, None)
         assert all(bool((leaf == 0).all()) for leaf in jax.tree.leaves(reply)) == is_zero
         equal(after, stored)
@@ -100,7 +101,7 @@ def test_a_poisoned_party_does_not_move_the_centre_far():
         algorithm = CentreFromSums(METHODS[name], steps=6)
         state = trajectory(algorithm, far, 4, FULL)[-1]
         centre = np.asarray(state.server.inner)
-        assert np.linalg.norm(np.asarray(state.parties.reply)[0]) > 1e25
+        assert np.linalg.norm(np.asarray(state.parties.extra.reply)[0]) > 1e25
         assert np.linalg.norm(centre) < 3 * np.abs(minimisers).max()
 
 

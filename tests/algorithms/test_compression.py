@@ -108,7 +108,7 @@ def test_ef21_sgdm_by_numpy():
         average = g if average is None else (1 - eta) * average + eta * g
         shifts = shifts + top(average - shifts, 2)
         model = model - rate * shifts.mean(axis=0)
-        np.testing.assert_allclose(state.parties.shifts[0], shifts, atol=1e-12)
+        np.testing.assert_allclose(state.parties.extra[0], shifts, atol=1e-12)
         np.testing.assert_allclose(state.server.inner.inner, model, atol=1e-12)
 
 
@@ -130,7 +130,7 @@ def test_ef21_bc_by_numpy():
         received = received + top(model - received, down)
         shifts = shifts + top(gradients(problem, received) - shifts, up)
         model = model - rate * shifts.mean(axis=0)
-        np.testing.assert_allclose(state.parties.received[0], np.tile(received, (6, 1)), atol=1e-12)
+        np.testing.assert_allclose(state.parties.extra[0].inner, np.tile(received, (6, 1)), atol=1e-12)
         np.testing.assert_allclose(algorithm.server_model(state.server), model, atol=1e-12)
 
 
@@ -148,8 +148,8 @@ def test_server_and_parties_agree_on_what_was_received(method):
     """For a random codec and one or several phases, whichever parties are absent, late or refused."""
     inner = method(rv.solvers.GD(0.1, steps=3))
     for state in trajectory(CompressedMessages(inner, rv.codecs.QSGD(4)), quadratic(), 5, DROPPING):
-        equal(state.server.extra.received, state.parties.received)
-    assert np.ptp(state.parties.received[0], axis=0).max() > 0  # parties have received different models
+        equal(state.server.extra.received, state.parties.extra)
+    assert np.ptp(state.parties.extra[0], axis=0).max() > 0  # parties have received different models
 
 
 @pytest.mark.nightly

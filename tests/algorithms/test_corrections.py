@@ -135,8 +135,8 @@ def test_feddr_by_numpy_with_half_of_the_parties():
     h, g = matrices(problem)
     u, w, z, shared = np.zeros((6, 4)), np.zeros((6, 4)), np.zeros((6, 4)), np.zeros(4)
     for before, state in pairwise(states):
-        moved = np.any(np.asarray(state.parties[0] != before.parties[0]), axis=-1) | np.any(
-            np.asarray(state.parties[1] != before.parties[1]), axis=-1)
+        moved = np.any(np.asarray(state.parties.inner[0] != before.parties.inner[0]), axis=-1) | np.any(
+            np.asarray(state.parties.inner[1] != before.parties.inner[1]), axis=-1)
         assert moved.sum() == 3
         for k in np.flatnonzero(moved):
             u[k] = u[k] + alpha * (shared - w[k])

@@ -12,6 +12,7 @@ from helpers import classification, equal, personal_models, quadratic, trajector
 import nightly
 import resolvent as rv
 from resolvent.algorithms.algorithm import Replies
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.algorithms.round import server_step
 from resolvent.errors import InputError
 
@@ -55,7 +56,7 @@ def _replies(algorithm, rng, count=7):
     for k in range(count):
         party = dataclasses.replace(oracle.oracle(k), samples=jnp.asarray(rng.integers(1, 1000), jnp.int32))
         message = jnp.asarray(rng.normal(size=3), w0.dtype)
-        rows.append(work((), message, party, jax.random.key(k), jnp.ones(()))[1])
+        rows.append(work(Wrapped((), ()), Wrapped(message, ()), party, jax.random.key(k), jnp.ones(()))[1])
     payload = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
     ones = jnp.ones(count)
     return Replies(payload, ones, jnp.arange(count), ones > 0, ones / count), algorithm.init(w0, ones / count)

@@ -156,7 +156,7 @@ def test_stale_replies_have_the_shares_as_weights(weighting):
     participation = rv.participation.Uniform(cohort=2, weighting=weighting)
     shares = np.asarray(participation.shares(classification().sizes))
     for state in run(rv.fedavg_plus(SOLVER, sigma=0.5, aggregate="all"), 4, participation)[1:]:
-        equal(state.server.inner, {name: np.tensordot(shares, leaf, 1) for name, leaf in state.parties.items()})
+        equal(state.server.inner, {name: np.tensordot(shares, leaf, 1) for name, leaf in state.parties.inner.items()})
 
 
 def test_stale_replies_must_be_models():

@@ -144,7 +144,7 @@ def test_method_by_a_plain_loop(name):
         shared = average(previous)
         equal(state.server.inner, shared, 1e-7)
         if name == "moon":
-            equal(state.parties.previous, jax.tree.map(lambda *leaves: np.stack(leaves), *previous), 1e-7)
+            equal(state.parties.extra, jax.tree.map(lambda *leaves: np.stack(leaves), *previous), 1e-7)
 
 
 def test_fedproto_by_a_plain_loop():

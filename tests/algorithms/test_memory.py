@@ -115,7 +115,7 @@ def test_parties_keep_the_moments_of_adam_while_they_are_absent():
     cohorts = [np.unique(rows) for rows in _cohorts(problem, participation, 5)]
     w, states = expected_fedavg(problem, 5, cohorts)
     np.testing.assert_allclose(result.server_model, w, atol=1e-12)
-    memory = result.state.parties.memory.value[""]
+    memory = result.state.parties.extra.memory.value[""]
     for k, state in states.items():
         for actual, expected in zip(jax.tree.leaves(memory.solver), jax.tree.leaves(state), strict=True):
             np.testing.assert_allclose(actual[k], expected, atol=1e-12)
@@ -172,7 +172,7 @@ def test_the_memory_is_private_a_finite_reply_that_is_refused_renews_it():
 
     state = run_rounds(rv.fedavg(adam(True)), Drift.make(), Weightless(), rounds=2)
     np.testing.assert_array_equal(state.server.inner, 0)
-    np.testing.assert_array_equal(state.parties.memory.value[""].oracle, [4, 4, 4])
+    np.testing.assert_array_equal(state.parties.extra.memory.value[""].oracle, [4, 4, 4])
 
 
 @pytest.mark.nightly
@@ -236,9 +236,9 @@ def test_the_moments_of_adam_go_through_the_steps_of_pfedme_and_through_candidat
     both = rv.simulate(rv.combinators.HeldOutSelection(first, (second,)), Held.of(Drift.make()), rounds=3,
                        progress=False).state.parties
     alone = rv.simulate(first, Drift.make(), rounds=3, progress=False).state.parties
-    for name, kept in alone.memory.value.items():
-        jax.tree.map(np.testing.assert_array_equal, both.memory.value[name], kept)
-    moments = both.memory.value["other candidates: "].solver
+    for name, kept in alone.extra.memory.value.items():
+        jax.tree.map(np.testing.assert_array_equal, both.extra.memory.value[name], kept)
+    moments = both.extra.memory.value["other candidates: "].solver
     assert jax.tree.leaves(moments)[0].shape[:2] == (3, 1)
     np.testing.assert_array_equal(jax.tree.leaves(moments)[0], 6)  # Adam's count: two steps in each of three rounds
 
@@ -247,15 +247,15 @@ class Twice(rv.combinators.Combinator):
     """Works again without a name of its own."""
 
     def party(self, inner, state, message, oracle, key, effort, phase):
-        inner(state, message, oracle, key, effort)
-        return inner(state, message, oracle, key, effort)
+        super().party(inner, state, message, oracle, key, effort, phase)
+        return super().party(inner, state, message, oracle, key, effort, phase)
 
 
 class Forgetful(rv.combinators.Combinator):
     """Returns no info of its local work."""
 
     def party(self, inner, state, message, oracle, key, effort, phase):
-        after, reply, info = inner(state, message, oracle, key, effort)
+        after, reply, info = super().party(inner, state, message, oracle, key, effort, phase)
         return after, reply, {"model": info["model"]}
 
 

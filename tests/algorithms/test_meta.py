@@ -9,6 +9,7 @@ from helpers import classification, equal, limit, quadratic, trajectory
 
 import nightly
 import resolvent as rv
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.simulator.engine.rounds import record_rounds
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")
@@ -36,7 +37,8 @@ def meta_optimum(problem, gamma, first_order):
 @jax.jit
 def local_gradient(algorithm, k, w):
     """(w - w_k) / eta after one step of GD with eta = 0.1: the direction of the party's step."""
-    _, reply, _ = algorithm.phases[0].party((), w, classification().oracle(k), jax.random.key(0), jnp.ones(()))
+    state, message, key = Wrapped((), ()), Wrapped(w, ()), jax.random.key(0)
+    _, reply, _ = algorithm.phases[0].party(state, message, classification().oracle(k), key, jnp.ones(()))
     return jax.flatten_util.ravel_pytree(jax.tree.map(lambda a, b: (a - b) / 0.1, w, reply))[0]
 
 
@@ -89,7 +91,8 @@ def test_perfedavg_converges_to_the_optimum_of_the_meta_objective(variant, delta
         w = best
         for _ in range(2):
             w = w - gamma * (h[k] @ w - g[k])
-        model = algorithm.personal_model((), algorithm.model_message(state.server, k), problem.oracle(jnp.array(k)))
+        message = algorithm.model_message(state.server, k)
+        model = algorithm.personal_model(Wrapped((), ()), message, problem.oracle(jnp.array(k)))
         np.testing.assert_allclose(model, w, atol=1e-10)
 
 

@@ -193,7 +193,7 @@ def test_diana_by_numpy():
         h = h + step * d
         np.testing.assert_allclose(state.server.inner.inner, x, atol=1e-12)
         np.testing.assert_allclose(state.server.extra[0], h.mean(axis=0), atol=1e-12)
-        np.testing.assert_allclose(state.parties.shifts[0], h, atol=1e-12)
+        np.testing.assert_allclose(state.parties.extra[0], h, atol=1e-12)
 
 
 @nightly.parametrize("preset", [rv.diana, rv.dgd, rv.dcgd], ids=lambda preset: preset.__name__, per_commit=0)
@@ -233,7 +233,7 @@ def test_variance_of_the_personal_models(alpha):
     """V(T_1(x), ..., T_n(x)) = (1-alpha)^2 V(x_1, ..., x_n) for any x."""
     algorithm = rv.fedmix(rv.solvers.GD(0.3, steps=20), alpha=alpha, inner=rv.fedavg(rv.solvers.GD(0.1)), repeats=20)
     state = trajectory(algorithm, quadratic(), 3, rv.participation.Uniform(2))[-1]
-    models, optima = np.asarray(personal_models(algorithm, quadratic(), state, jnp.arange(6))), state.parties.optimum
+    models, optima = np.asarray(personal_models(algorithm, quadratic(), state, jnp.arange(6))), state.parties.extra
     np.testing.assert_allclose(optima, Mixed(1.0).optima, atol=1e-10)
     np.testing.assert_allclose(np.var(models, axis=0).sum(), (1 - alpha)**2 * np.var(optima, axis=0).sum(), rtol=1e-12)
     np.testing.assert_allclose(models, alpha * state.server.inner + (1 - alpha) * optima, atol=1e-14)
@@ -267,7 +267,7 @@ def test_server_states_are_the_weighted_means_of_the_parties(participation):
 
     compressed = rv.combinators.Compressed(rv.feddane(DESCENT), rv.codecs.RandK(k=2), 0.3)
     for state in trajectory(compressed, problem, 4, participation):
-        equal(state.server.extra, mean(state.parties.shifts))
+        equal(state.server.extra, mean(state.parties.extra))
     assert np.abs(state.server.extra[1]).max() > 0
     for state in trajectory(rv.l2gd(DESCENT, lam=0.5), problem, 4, participation):
         equal(state.server.mean, mean(state.parties))

@@ -111,7 +111,7 @@ def test_momentum_by_numpy():
         for _ in range(2):
             w = w - 0.1 * (np.einsum("kij,kj->ki", h, w) - g)
         averages = w - shared if averages is None else (1 - decay) * (w - shared) + decay * averages
-        np.testing.assert_allclose(state.parties.average, averages, atol=1e-12)
+        np.testing.assert_allclose(state.parties.extra.average, averages, atol=1e-12)
         shared = shared + averages.mean(axis=0)
         np.testing.assert_allclose(state.server.inner, shared, atol=1e-12)
 

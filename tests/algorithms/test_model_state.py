@@ -87,7 +87,7 @@ def test_statistics_by_a_plain_loop(policy):
             states = [average(states)] * 3
             equal(values(federation.server.extra), states[0])
         elif policy == "private":
-            equal(values(federation.parties.state.value), jax.tree.map(lambda *rows: np.stack(rows), *states))
+            equal(values(federation.parties.extra.state.value), jax.tree.map(lambda *rows: np.stack(rows), *states))
         equal(arrays(federation.server.inner), shared)
     personal = personal_models(algorithm, problem(), trained[-1])
     equal(values(personal.state), jax.tree.map(lambda *rows: np.stack(rows), *states))
@@ -249,7 +249,7 @@ def test_the_state_is_no_parameter_of_a_proximal_term_a_codec_or_l2():
     party = prepared.init_party(w, of_all.oracle(jnp.array(0)), jax.random.key(1))
     _, reply, _ = phase.party(party, phase.message(server, jnp.array(0)), of_all.oracle(jnp.array(0)),
                               jax.random.key(2), jnp.ones(()))
-    assert not eqx.tree_equal(reply.state, w.state)
+    assert not eqx.tree_equal(reply.extra, w.state)
     assert reply.inner.decoded() is not None
     assert jax.tree.structure(reply.inner.decoded()) == jax.tree.structure(w.params)
 

@@ -24,8 +24,9 @@ class SolvesTwice(Combinator):
     key: object = eqx.field(static=True)
 
     def party(self, inner, state, message, oracle, key, effort, phase):
-        after, reply, info = inner(state, message, oracle, key, effort)
-        w, _ = local_work(self.solver, rv.problems.Subproblem(oracle, message), message, self.key(key, reply), effort)
+        after, reply, info = super().party(inner, state, message, oracle, key, effort, phase)
+        model = message.inner
+        w, _ = local_work(self.solver, rv.problems.Subproblem(oracle, model), model, self.key(key, reply), effort)
         return after, jax.tree.map(jnp.add, reply, w), info
 
 
@@ -37,10 +38,11 @@ class Repeats(Combinator):
     count: object = eqx.field(static=True)
 
     def party(self, inner, state, message, oracle, key, effort, phase):
-        after, reply, info = inner(state, message, oracle, jax.random.fold_in(key, 99), effort)
+        first_key, model = jax.random.fold_in(key, 99), message.inner
+        after, reply, info = super().party(inner, state, message, oracle, first_key, effort, phase)
 
         def add(i, total):
-            w, _ = local_work(self.solver, rv.problems.Subproblem(oracle, message), message, self.key(key, i), effort)
+            w, _ = local_work(self.solver, rv.problems.Subproblem(oracle, model), model, self.key(key, i), effort)
             return jax.tree.map(jnp.add, total, w)
 
         return after, jax.lax.fori_loop(0, self.count(reply), add, reply), info
@@ -56,8 +58,14 @@ class TwoPhases(Combinator):
     def init(self, w0, shares):
         return self.inner.init(w0, shares)
 
+    def init_party(self, w0, oracle, key):
+        return self.inner.init_party(w0, oracle, key)
+
     def model_message(self, state, k):
         return self.inner.model_message(state, k)
+
+    def personal_model(self, state, message, oracle):
+        return self.inner.personal_model(state, message, oracle)
 
     def server_model(self, state):
         return self.inner.server_model(state)
@@ -68,7 +76,7 @@ def test_the_two_models_of_an_interpolation_have_different_noise():
     """From one model, without clipping: with the same noise both models would be the same."""
     solver = DPSGD(0.1, clip=1.0, noise_multiplier=2.0, batch_size=100, steps=2)
     state = trajectory(rv.model_interpolation(solver, rv.fedgeomed_plus(solver, sigma=0.0)), classification(), 1)[-1]
-    local, joint = (np.asarray(model["weight"]) for model in (state.parties.local.value, state.parties.inner))
+    local, joint = (np.asarray(model["weight"]) for model in (state.parties.extra.value, state.parties.inner))
     noise = 2.0 * 0.1 * 1.0 / 18  # of one step, for the largest party
     assert np.std(local - joint) > noise
 
@@ -78,14 +86,14 @@ def test_without_noise_the_model_of_the_interpolation_is_that_of_training_alone(
     solver, problem = rv.SGD(0.1, batch_size=4, epochs=1), classification()
     interpolated = trajectory(rv.model_interpolation(solver, rv.fedavg(solver)), problem, 2)[-1]
     alone = trajectory(rv.local(solver), problem, 2)[-1]
-    np.testing.assert_array_equal(interpolated.parties.local.value["weight"], alone.parties["weight"])
+    np.testing.assert_array_equal(interpolated.parties.extra.value["weight"], alone.parties["weight"])
 
 
 @nightly.parametrize("solver", [DPSGD(0.1, batch_size=4, steps=2), rv.SGD(0.1, batch_size=4, epochs=1)],
                      ids=["DPSGD", "SGD"], per_commit=0)
 def test_equal_candidates_are_equal_only_without_noise(solver):
     algorithm = rv.combinators.HeldOutSelection(rv.ditto(solver), (rv.ditto(solver),))
-    models = np.asarray(trajectory(algorithm, classification(), 1)[-1].parties["weight"])
+    models = np.asarray(trajectory(algorithm, classification(), 1)[-1].parties.inner["weight"])
     assert np.array_equal(models[:, 0], models[:, 1]) == (not solver.adds_noise)
 
 

@@ -14,6 +14,7 @@ from scipy.stats import binom, norm
 
 import nightly
 import resolvent as rv
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.algorithms.combinators.private_parties import ClippedUpdate
 from resolvent.algorithms.round import server_step
 from resolvent.differential_privacy import parties
@@ -95,8 +96,8 @@ def next_server(algorithm, key, replying, size):
     """The server's state after a round in which the first of four parties reply, all with zero updates."""
     (phase,) = algorithm.phases
     state = algorithm.init(jnp.zeros(size), jnp.ones(4) / 4)
-    replies = [phase.party((), phase.message(state, jnp.array(k)), Zero(jnp.array(1)), jax.random.fold_in(key, k),
-                           jnp.ones(()))[1] for k in range(replying)]
+    replies = [phase.party(Wrapped((), ()), phase.message(state, jnp.array(k)), Zero(jnp.array(1)),
+                           jax.random.fold_in(key, k), jnp.ones(()))[1] for k in range(replying)]
     absent = ClippedUpdate(jnp.zeros(size), jnp.zeros(()))
     payload = jax.tree.map(lambda *rows: jnp.stack(rows), *replies, *[absent] * (4 - replying))
     alive = jnp.arange(4) < replying
@@ -141,8 +142,8 @@ def test_a_party_sends_no_count_without_noise():
         algorithm = private(cohort=4.0, noise="parties", quantile=quantile)
         (phase,) = algorithm.phases
         state = algorithm.init(jnp.zeros(3), jnp.ones(4) / 4)
-        replies = {float(phase.party((), phase.message(state, jnp.array(0)), Zero(jnp.array(1)), jax.random.key(k),
-                                     jnp.ones(()))[1].shortness) for k in range(3)}
+        replies = {float(phase.party(Wrapped((), ()), phase.message(state, jnp.array(0)), Zero(jnp.array(1)),
+                                     jax.random.key(k), jnp.ones(()))[1].shortness) for k in range(3)}
         assert replies == expected if expected else (not replies & {0.5, -0.5} and len(replies) == 3)
 
 
@@ -160,11 +161,11 @@ def test_private_fed_plus_releases_the_sum_of_the_pulls_and_no_party_moves_it_by
     states = trajectory(private_fed_plus(clip, noise=source), problem, 4, rv.participation.Full("uniform"))
     prox = rv.penalties.L2Norm().prox
     for before, after in pairwise(states):
-        r = after.parties - before.server.inner
+        r = after.parties.inner - before.server.inner
         pulls = np.array([row - prox(row, clip) for row in r])
         np.testing.assert_allclose(after.server.inner, before.server.inner + pulls.sum(axis=0) / 6, atol=2e-6)
         assert np.linalg.norm(pulls, axis=1).max() <= clip * (1 + 1e-6)
-    assert np.abs(np.asarray(states[-1].parties)[2]).max() > 1e5  # its own model is where its data are
+    assert np.abs(np.asarray(states[-1].parties.inner)[2]).max() > 1e5  # its own model is where its data are
     assert np.abs(np.asarray(states[-1].server.inner)).max() < 4
 
 

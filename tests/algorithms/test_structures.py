@@ -37,7 +37,7 @@ def test_personal_layers_by_a_plain_loop():
         weight = sum(share * model["weight"] for share, model in zip(shares, models, strict=True))
         biases = [model["bias"] for model in models]
         equal(state.server.inner["weight"], weight)
-        equal(state.parties.personal["bias"], np.stack(biases))
+        equal(state.parties.extra["bias"], np.stack(biases))
     personal = personal_models(algorithm, problem, states[-1])
     equal(personal, {"weight": np.stack([weight] * 6), "bias": np.stack(biases)})
 
@@ -47,7 +47,7 @@ def test_personal_layers_with_absent_parties_keeps_their_layers_and_does_not_use
     problem, participation = classification(), rv.participation.Uniform(2)
     states = trajectory(PersonalLayers(rv.fedavg(SOLVER), ["bias"]), problem, 4, participation)
     for before, after in pairwise(states):
-        moved = np.any(after.parties.personal["bias"] != before.parties.personal["bias"], axis=-1)
+        moved = np.any(after.parties.extra["bias"] != before.parties.extra["bias"], axis=-1)
         assert moved.sum() == 2
         np.testing.assert_array_equal(after.server.inner["bias"], states[0].server.inner["bias"])
 
@@ -88,7 +88,7 @@ def test_fedrep_by_a_plain_loop():
         weight = sum(share * model["weight"] for share, model in zip(shares, models, strict=True))
         biases = [model["bias"] for model in models]
         equal(state.server.inner["weight"], weight)
-        equal(state.parties.personal["bias"], np.stack(biases))
+        equal(state.parties.extra["bias"], np.stack(biases))
 
 
 @pytest.mark.when_changed

@@ -127,8 +127,8 @@ class Stopping(rv.combinators.Combinator):
     """Parties that look at their validation samples in every round."""
 
     def party(self, inner, state, message, oracle, key, effort, phase):
-        after, reply, info = inner(state, message, oracle, key, effort)
-        return after, jax.tree.map(lambda leaf: leaf + 0 * oracle.held_out(message)[0], reply), info
+        after, reply, info = super().party(inner, state, message, oracle, key, effort, phase)
+        return after, jax.tree.map(lambda leaf: leaf + 0 * oracle.held_out(message.inner)[0], reply), info
 
 
 @pytest.mark.when_changed

@@ -24,7 +24,7 @@ class Reporting(rv.combinators.Combinator):
     """The inner algorithm, whose parties report their target's first entry, a flag and a vector."""
 
     def party(self, inner, state, message, oracle, key, effort, phase):
-        after, reply, info = inner(state, message, oracle, key, effort)
+        after, reply, info = super().party(inner, state, message, oracle, key, effort, phase)
         model = info["model"]
         return after, reply, {**info, "first": model[0], "is_right": model[0] > 0, "pair": model, "loss": model[0]}
 

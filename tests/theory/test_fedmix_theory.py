@@ -70,7 +70,7 @@ def test_nonconvex_losses_the_mean_squared_gradient_is_of_order_alpha_squared_ov
         algorithm = preset(solver, learning_rate=step / alpha**2, codec=rv.codecs.NaturalCompression(), alpha=alpha,
                            repeats=1)
         states = trajectory(algorithm, problem, 60, rv.participation.Full("uniform"))
-        optima = np.asarray(states[-1].parties.inner.optimum)
+        optima = np.asarray(states[-1].parties.inner.extra)
         total = 0.0
         for state in states[:-1]:
             mixed = alpha * np.asarray(algorithm.server_model(state.server)) + (1 - alpha) * optima

@@ -55,7 +55,7 @@ def test_proposition_2_theorem_1_and_26_with_sampled_parties_and_a_nonconvex_los
 
     absent = 0
     for before, after in pairwise(states):
-        w, centre, new = before.parties, before.server.inner, after.parties
+        w, centre, new = before.parties.inner, before.server.inner, after.parties.inner
         theta = shrink(w - centre)
         objective = total(w, theta, centre)
         for _ in range(4):
@@ -74,7 +74,7 @@ def test_proposition_2_theorem_1_and_26_with_sampled_parties_and_a_nonconvex_los
     assert absent > 0
 
     last = run_rounds(algorithm, problem, participation, rounds=4000)
-    w, centre = np.asarray(last.parties), np.asarray(last.server.inner)
+    w, centre = np.asarray(last.parties.inner), np.asarray(last.server.inner)
     first, final = (np.abs(robust.gradients(a) + SIGMA * (a - c - shrink(a - c))).max()
                     for a, c in ((states[0].parties, states[0].server.inner), (w, centre)))
     assert final < 1e-6 < 0.1 < first

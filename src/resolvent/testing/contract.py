@@ -16,6 +16,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array, ArrayLike, PyTree
 from numpy.typing import NDArray
 
+from resolvent.algorithms.aggregators.aggregator import with_limited_shares
 from resolvent.algorithms.algorithm import Algorithm, Replies, ServerState
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.description import describe
@@ -242,6 +243,8 @@ def check_declarations(make: Make) -> None:
             return
         key, cohort = _weighted_cohort(trial, _WEIGHTS)
         for phase, rows in enumerate(_replies(shapes, cohort)):
+            # The mean of the replies is that with the weights of the server's step.
+            rows = replace(rows, weight=with_limited_shares(algorithm, rows.weight))
             step = server_step(algorithm, state.server, rows, key, phase)
             from_mean = server_step(algorithm, state.server, _averaged(rows, rows.mean()), key, phase)
             assert_close(from_mean, step, 1e-9, "needs_individual_replies is False, but the server's step changes if "

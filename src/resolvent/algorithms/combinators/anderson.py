@@ -10,10 +10,8 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import (
     Info,
-    Message,
     Part,
     PartyPart,
-    PartyState,
     Phase,
     Replies,
     Reply,
@@ -21,8 +19,8 @@ from resolvent.algorithms.algorithm import (
 )
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
-    CombinatorState,
     InnerServer,
+    Wrapped,
     contains,
     innermost,
     one_phase_iterate,
@@ -106,8 +104,8 @@ class Anderson(Combinator):
                              jnp.asarray(shares) if by_party else None)
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         after, info = inner(state.inner, replies, key)
         history, control, shares = state.extra
         row = control.row
@@ -117,7 +115,7 @@ class Anderson(Combinator):
         # Only the point is undone: states such as Compressed's shifts have moved at the parties as well.
         after = self._iterate.replace(after, history.combine(control.weights))
         info = {**info, "anderson_residual": control.residual, "anderson_undone": undo}
-        return CombinatorState(after, AndersonState(history, control, shares)), info
+        return Wrapped(after, AndersonState(history, control, shares)), info
 
 
 class Slots(eqx.Module):
@@ -133,9 +131,8 @@ class Slots(eqx.Module):
 
 
 class PartyHistory(NamedTuple):
-    """A party's state."""
+    """The combinator's part of a party's state."""
 
-    inner: PartyState
     history: History  # the party's last points and images
     rounds: Int[Array, " m"]  # [m] the rounds in which it wrote them
 
@@ -144,13 +141,6 @@ class ServerHistory(NamedTuple):
     """The combinator's part of the server state."""
 
     history: History  # history of the server's part of the iterate
-    slots: Slots  # the rows' rounds and the weights
-
-
-class HistoryMessage(NamedTuple):
-    """The message of both phases."""
-
-    inner: Message  # the inner algorithm's message, or its closing message
     slots: Slots  # the rows' rounds and the weights
 
 
@@ -222,65 +212,69 @@ class DecentralisedAnderson(Combinator):
         return ServerHistory(History.of(self._shared.read(inner), self.history_size), slots)
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyHistory:
-        return PartyHistory(self.inner.init_party(w0, oracle, key), History.of(w0, self.history_size),
-                            jnp.full(self.history_size, -1))
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> PartyHistory:
+        return PartyHistory(History.of(w0, self.history_size), jnp.full(self.history_size, -1))
+
+    @override
+    def message_extra(self, state: Wrapped, k: Int[Array, ""], phase: int) -> Slots:
+        slots: Slots = state.extra.slots
+        return slots
 
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:
         (phase,) = self.inner.phases
 
-        def work_message(state: CombinatorState, k: Int[Array, ""]) -> HistoryMessage:
-            return HistoryMessage(phase.message(state.inner, k), state.extra.slots)
+        def work_message(state: Wrapped, k: Int[Array, ""]) -> Wrapped:
+            return self.message(phase.message, state, k, 0)
 
-        def closing_message(state: CombinatorState, k: Int[Array, ""]) -> HistoryMessage:
-            return HistoryMessage(self._iterate.closing_message(state.inner), state.extra.slots)
+        def closing_message(state: Wrapped, k: Int[Array, ""]) -> Wrapped:
+            return self.message(lambda inner, k: self._iterate.closing_message(inner), state, k, 1)
 
-        def aggregate(state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+        def aggregate(state: Wrapped, replies: Replies, key: Array) -> tuple[Wrapped, Info]:
             return self._aggregate(phase, state, replies, key)
 
         return Phase(work_message, self._work, aggregate), Phase(closing_message, self._inner_products, self._combine)
 
-    def _point(self, state: PartyHistory, message: HistoryMessage) -> Vector:
+    def _point(self, state: Wrapped, message: Wrapped) -> Vector:
         """The party's part of the next point: combined, or as in the inner algorithm if it missed the last round."""
-        slots = message.slots
-        matches, last = slots.matches(state.rounds), slots.control.last
+        slots, own = message.extra, state.extra
+        matches, last = slots.matches(own.rounds), slots.control.last
         rows = jax.nn.one_hot(jnp.where(matches, jnp.arange(self.history_size), last), self.history_size)
-        combined = state.history.combine(slots.control.weights @ rows)
+        combined = own.history.combine(slots.control.weights @ rows)
         plain = self._iterate.read(state.inner, message.inner)
         return tree.where(matches[last], combined, plain)
 
-    def _work(self, state: PartyHistory, message: HistoryMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PartyHistory, Reply, Info]:
-        point, slots = self._point(state, message), message.slots
+    def _work(self, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""]) -> tuple[Wrapped, Reply, Info]:
+        point, slots, own = self._point(state, message), message.extra, state.extra
         inner, reply, info = self._iterate.work(point, state.inner, message.inner, oracle, key, effort)
         row = slots.control.row
-        history = state.history.put(row, point, point)
-        return PartyHistory(inner, history, state.rounds.at[row].set(slots.t)), reply, info
+        history = own.history.put(row, point, point)
+        return Wrapped(inner, PartyHistory(history, own.rounds.at[row].set(slots.t))), reply, info
 
-    def _aggregate(self, phase: Phase, state: CombinatorState, replies: Replies,
-                   key: Array) -> tuple[CombinatorState, Info]:
+    def _aggregate(self, phase: Phase, state: Wrapped, replies: Replies,
+                   key: Array) -> tuple[Wrapped, Info]:
         after, info = phase.server(state.inner, replies, key)
         history, slots = state.extra
         row, read = slots.control.row, self._shared.read
         history = history.put(row, read(state.inner), read(after))
         slots = Slots(slots.control, slots.rounds.at[row].set(slots.t), slots.t)
-        return CombinatorState(after, ServerHistory(history, slots)), info
+        return Wrapped(after, ServerHistory(history, slots)), info
 
-    def _inner_products(self, state: PartyHistory, message: HistoryMessage, oracle: Oracle, key: Array,
-                        effort: Float[Array, ""]) -> tuple[PartyHistory, InnerProducts, Info]:
-        slots = message.slots
+    def _inner_products(self, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+                        effort: Float[Array, ""]) -> tuple[Wrapped, InnerProducts, Info]:
+        slots, own = message.extra, state.extra
         row = slots.control.row
         image = self._iterate.read(state.inner, message.inner)
-        history = state.history.put(row, state.history.point(row), image)
+        history = own.history.put(row, own.history.point(row), image)
         gram, advance = history.inner_products(row)
-        matches = slots.matches(state.rounds)
+        matches = slots.matches(own.rounds)
         both = matches[:, None] & matches[None, :]
         products = InnerProducts(jnp.where(both, gram, 0), jnp.where(matches, advance, 0))
-        return state._replace(history=history), products, {}
+        return Wrapped(state.inner, own._replace(history=history)), products, {}
 
-    def _combine(self, state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+    def _combine(self, state: Wrapped, replies: Replies, key: Array) -> tuple[Wrapped, Info]:
         history, slots = state.extra
         gram, advance = history.inner_products(slots.control.row)
         total: InnerProducts = replies.total(replies.payload)
@@ -288,12 +282,8 @@ class DecentralisedAnderson(Combinator):
         control, undo = slots.control.update(total.gram + gram, total.advance + advance, rule)
         inner = self._shared.replace(state.inner, history.combine(control.weights))
         info = {"anderson_residual": control.residual, "anderson_undone": undo}
-        return CombinatorState(inner, ServerHistory(history, Slots(control, slots.rounds, slots.t + 1))), info
+        return Wrapped(inner, ServerHistory(history, Slots(control, slots.rounds, slots.t + 1))), info
 
     @override
-    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
-        return self.inner.model_message(state.inner, k)
-
-    @override
-    def personal_model(self, state: PartyHistory, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state.inner, message, oracle)
+    def model_message(self, state: Wrapped, k: Int[Array, ""]) -> Wrapped:
+        return Wrapped(self.inner.model_message(state.inner, k), ())

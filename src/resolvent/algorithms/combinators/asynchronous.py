@@ -1,6 +1,5 @@
 """Asynchronous servers: each reply enters when it arrives, with a weight for its staleness; the check of arrivals."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -10,13 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Info, Replies, Reply, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
-    CombinatorState,
     InnerMessage,
     InnerParty,
     InnerServer,
+    Wrapped,
     layers,
 )
 from resolvent.algorithms.keys import substep_key
@@ -28,7 +27,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-__all__ = ["Asynchronous", "AsynchronousMessage", "AsynchronousState"]
+__all__ = ["Asynchronous", "AsynchronousState"]
 
 Anchor = Literal["start", "current"]
 
@@ -41,13 +40,6 @@ class AsynchronousState(NamedTuple):
     started: Int[Array, " lanes"]  # version of the message with which each lane works
     buffer: Replies  # the K replies of the next step
     waiting: Int[Array, ""]  # how many of them have arrived
-
-
-class AsynchronousMessage(NamedTuple):
-    """The message to a party."""
-
-    message: Message  # the inner algorithm's, of the version with which the party began
-    is_fresh: Bool[Array, ""]  # whether the reply will count; otherwise the party keeps its state
 
 
 class Asynchronous(Combinator):
@@ -138,41 +130,37 @@ class Asynchronous(Combinator):
         return AsynchronousState(history, zero, jnp.zeros(lanes, jnp.int32), buffer, zero)
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""],
-                phase: int) -> AsynchronousMessage:
+    def message(self, inner: InnerMessage, state: Wrapped, k: Int[Array, ""], phase: int) -> Wrapped:
+        """The message of the version with which the party began, and whether its reply will count."""
         before, staleness = self._began_with(state.extra, k)
-        return AsynchronousMessage(inner(before, k), staleness <= self.max_staleness)
+        return Wrapped(inner(before, k), staleness <= self.max_staleness)
 
     @override
-    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> AsynchronousMessage:
-        return AsynchronousMessage(self.inner.model_message(state.inner, k), jnp.array(True))
+    def model_message(self, state: Wrapped, k: Int[Array, ""]) -> Wrapped:
+        return Wrapped(self.inner.model_message(state.inner, k), jnp.array(True))
 
     @override
-    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
-        return inner(message.message)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        after, reply, info = super().party(inner, state, message, oracle, key, effort, phase)
+        return tree.where(message.extra, after, state), reply, info
 
     @override
-    def party(self, inner: InnerParty, state: PartyState, message: AsynchronousMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
-        after, reply, info = inner(state, message.message, oracle, key, effort)
-        return tree.where(message.is_fresh, after, state), reply, info
-
-    @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         """The replies of a round enter one after the other, in the order of the cohort."""
         staleness = state.extra.version - state.extra.started[self._lane(state.extra, replies.index)]
         mean = jnp.sum(jnp.where(replies.alive, staleness, 0)) / jnp.maximum(jnp.sum(replies.alive), 1)
         if len(replies.index) == 1:
             return self._add(inner, state, replies, key), {"staleness": mean}
 
-        def add(i: Array, state: CombinatorState) -> CombinatorState:
+        def add(i: Array, state: Wrapped) -> Wrapped:
             row: Replies = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, i, 1), replies)
             return self._add(inner, state, row, substep_key(key, i))
 
         return jax.lax.fori_loop(0, len(replies.index), add, state), {"staleness": mean}
 
-    def _add(self, inner: InnerServer, state: CombinatorState, reply: Replies, key: Array) -> CombinatorState:
+    def _add(self, inner: InnerServer, state: Wrapped, reply: Replies, key: Array) -> Wrapped:
         """The state after one reply, leaves [1, ...]."""
         extra: AsynchronousState = state.extra
         k, alive = reply.index[0], reply.alive[0]
@@ -191,7 +179,7 @@ class Asynchronous(Combinator):
         history = jax.tree.map(lambda rows, leaf: rows.at[row].set(leaf), extra.history, after)
         lane = self._lane(extra, k)
         started = extra.started.at[lane].set(jnp.where(alive, version, extra.started[lane]))
-        return CombinatorState(after, AsynchronousState(history, version, started, buffer,
+        return Wrapped(after, AsynchronousState(history, version, started, buffer,
                                                         jnp.where(is_step, 0, waiting)))
 
     def _step(self, inner: InnerServer, state: ServerState, buffer: Replies, is_step: Bool[Array, ""],
@@ -227,10 +215,6 @@ class Asynchronous(Combinator):
 
     def _lane(self, extra: AsynchronousState, k: Int[Array, "..."]) -> Int[Array, "..."]:
         return k % len(extra.started)
-
-    @override
-    def personal_model(self, state: PartyState, message: AsynchronousMessage, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state, message.message, oracle)
 
 
 def check_concurrency(algorithm: Algorithm, participation: Participation, parties: int) -> None:

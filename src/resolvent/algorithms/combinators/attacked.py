@@ -1,8 +1,7 @@
 """Attacked: any algorithm, with some malicious parties."""
 
 import warnings
-from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -12,14 +11,13 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import aggregators_of
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Info, Replies, Reply, ServerState
 from resolvent.algorithms.attacks import Attack
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
-    CombinatorState,
-    InnerMessage,
     InnerParty,
     InnerServer,
+    Wrapped,
 )
 from resolvent.algorithms.keys import attack_key, root_key
 from resolvent.algorithms.method import update_origin
@@ -28,13 +26,6 @@ from resolvent.errors import BreakdownWarning
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-
-
-class AttackedMessage(NamedTuple):
-    """The message to a party."""
-
-    message: Message  # the inner algorithm's message
-    malicious: Bool[Array, ""]  # whether the party attacks
 
 
 class Attacked(Combinator):
@@ -99,29 +90,28 @@ class Attacked(Combinator):
         return named | (position < jnp.round(jnp.asarray(self.share) * n))
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> AttackedMessage:
-        return AttackedMessage(inner(state.inner, k), state.extra[k])
+    def message_extra(self, state: Wrapped, k: Int[Array, ""], phase: int) -> Bool[Array, ""]:
+        """Whether the party is malicious."""
+        malicious: Bool[Array, ""] = state.extra[k]
+        return malicious
 
     @override
-    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
-        return inner(message.message)
-
-    @override
-    def party(self, inner: InnerParty, state: PartyState, message: AttackedMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
-        poisoned = self.attack.oracle(oracle, message.malicious)
-        state, reply, info = inner(state, message.message, poisoned, key, effort)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        malicious = message.extra
+        state, reply, info = super().party(inner, state, message, self.attack.oracle(oracle, malicious), key, effort,
+                                           phase)
         numbers, static = eqx.partition(reply, eqx.is_inexact_array)
-        origin = eqx.filter(update_origin(self.inner, message.message, reply, phase), eqx.is_inexact_array)
+        origin = eqx.filter(update_origin(self.inner, message.inner, reply, phase), eqx.is_inexact_array)
         update = self.attack.update(tree.sub(numbers, origin), attack_key(key))
         if update is not None:
             false = tree.axpy(1, update, origin)
-            numbers = tree.where(message.malicious, false, numbers)
+            numbers = tree.where(malicious, false, numbers)
         return state, eqx.combine(numbers, static), info
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         malicious = state.extra[replies.index] & replies.alive
         numbers, static = eqx.partition(replies.payload, eqx.is_inexact_array)
         message = self.inner.phases[phase].message
@@ -140,8 +130,4 @@ class Attacked(Combinator):
             numbers = tree.where(malicious, false_replies, numbers)
             replies = eqx.tree_at(lambda r: r.payload, replies, eqx.combine(numbers, static))
         after, info = inner(state.inner, replies, key)
-        return CombinatorState(after, state.extra), {**info, "malicious_replies": jnp.sum(malicious)}
-
-    @override
-    def personal_model(self, state: PartyState, message: AttackedMessage, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state, message.message, oracle)
+        return Wrapped(after, state.extra), {**info, "malicious_replies": jnp.sum(malicious)}

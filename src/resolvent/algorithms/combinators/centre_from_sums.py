@@ -25,8 +25,8 @@ from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import Mean
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Phase, Replies, Reply, ServerState
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState
+from resolvent.algorithms.algorithm import Info, Phase, Replies, Reply, ServerState
+from resolvent.algorithms.combinators.combinator import Combinator, Wrapped
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.centre_searches import CentreSearch
@@ -35,29 +35,25 @@ from resolvent.problem.oracle import Oracle
 
 
 class StoredReply(NamedTuple):
-    """A party's state.
+    """The combinator's part of a party's state.
 
     Attributes:
-        inner: the inner algorithm's party state.
         reply: x_k, what it would have replied in the inner algorithm.
         t: the round of the reply; -1 before the first.
     """
 
-    inner: PartyState
     reply: Reply
     t: Int[Array, ""]
 
 
 class SearchMessage(NamedTuple):
-    """The message of every phase.
+    """The combinator's part of every message. The inner algorithm's part is () after the first phase.
 
     Attributes:
-        inner: the inner algorithm's message in the first phase, afterwards ().
         point: w_r, where the party evaluates.
         t: number of this round; -2 if the first phase had no effect.
     """
 
-    inner: Message
     point: Vector
     t: Int[Array, ""]
 
@@ -143,31 +139,32 @@ class CentreFromSums(Combinator):
         return self._search.first(self._start(inner))
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> StoredReply:
-        return StoredReply(self.inner.init_party(w0, oracle, key), w0, jnp.array(-1))
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> StoredReply:
+        return StoredReply(w0, jnp.array(-1))
 
     @property
     @override
     def phases(self) -> tuple[Phase, ...]:
         (inner,) = self.inner.phases
 
-        def first_message(state: CombinatorState, k: Int[Array, ""]) -> SearchMessage:
-            return SearchMessage(inner.message(state.inner, k), self._search.point(self._first(state.inner)),
-                                 state.extra.t)
+        def first_message(state: Wrapped, k: Int[Array, ""]) -> Wrapped:
+            search = SearchMessage(self._search.point(self._first(state.inner)), state.extra.t)
+            return Wrapped(inner.message(state.inner, k), search)
 
-        def work(state: StoredReply, message: SearchMessage, oracle: Oracle, key: Array,
-                 effort: Float[Array, ""]) -> tuple[StoredReply, Reply, Info]:
+        def work(state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+                 effort: Float[Array, ""]) -> tuple[Wrapped, Reply, Info]:
             after, reply, info = inner.party(state.inner, message.inner, oracle, key, effort)
-            return StoredReply(after, reply, message.t), self._search.reply(reply, message.point), info
+            point, t = message.extra
+            return Wrapped(after, StoredReply(reply, t)), self._search.reply(reply, point), info
 
-        def first_step(state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+        def first_step(state: Wrapped, replies: Replies, key: Array) -> tuple[Wrapped, Info]:
             begun = SearchState(self._first(state.inner), state.extra.t + 1, jnp.array(True))
-            return self._step(CombinatorState(state.inner, begun), replies, key)
+            return self._step(Wrapped(state.inner, begun), replies, key)
 
-        def last_step(state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+        def last_step(state: Wrapped, replies: Replies, key: Array) -> tuple[Wrapped, Info]:
             return self._close(inner, self._step(state, replies, key)[0], replies, key)
 
-        def only_step(state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+        def only_step(state: Wrapped, replies: Replies, key: Array) -> tuple[Wrapped, Info]:
             return self._close(inner, first_step(state, replies, key)[0], replies, key)
 
         if self.steps == 1:
@@ -176,36 +173,28 @@ class CentreFromSums(Combinator):
                 *(Phase(self._next_message, self._evaluate, self._step),) * (self.steps - 2),
                 Phase(self._next_message, self._evaluate, last_step))
 
-    def _next_message(self, state: CombinatorState, k: Int[Array, ""]) -> SearchMessage:
+    def _next_message(self, state: Wrapped, k: Int[Array, ""]) -> Wrapped:
         t = jnp.where(state.extra.is_open, state.extra.t - 1, -2)
-        return SearchMessage((), self._search.point(state.extra.search), t)
+        return Wrapped((), SearchMessage(self._search.point(state.extra.search), t))
 
-    def _evaluate(self, state: StoredReply, message: SearchMessage, oracle: Oracle, key: Array,
-                  effort: Float[Array, ""]) -> tuple[StoredReply, Reply, Info]:
+    def _evaluate(self, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+                  effort: Float[Array, ""]) -> tuple[Wrapped, Reply, Info]:
         """A party's reply to a later step; zeros if its reply of this round is missing."""
-        reply = self._search.reply(state.reply, message.point)
-        has_reply = state.t == message.t
+        reply = self._search.reply(state.extra.reply, message.extra.point)
+        has_reply = state.extra.t == message.extra.t
         return state, jax.tree.map(lambda a: jnp.where(has_reply, a, jnp.zeros_like(a)), reply), {}
 
-    def _step(self, state: CombinatorState, replies: Replies, key: Array) -> tuple[CombinatorState, Info]:
+    def _step(self, state: Wrapped, replies: Replies, key: Array) -> tuple[Wrapped, Info]:
         search = self._search.step(state.extra.search, replies.mean())
-        return CombinatorState(state.inner, state.extra._replace(search=search)), {}
+        return Wrapped(state.inner, state.extra._replace(search=search)), {}
 
-    def _close(self, inner: Phase, state: CombinatorState, replies: Replies,
-               key: Array) -> tuple[CombinatorState, Info]:
+    def _close(self, inner: Phase, state: Wrapped, replies: Replies,
+               key: Array) -> tuple[Wrapped, Info]:
         """The inner server's step with the centre, which it gets as if it were the only reply."""
         search = state.extra.search
         centre = tree.cast(self._search.centre(search), self._start(state.inner))
         weight, share = jnp.sum(replies.weight)[None], jnp.sum(replies.shares)[None]
         only = Replies(jax.tree.map(lambda leaf: leaf[None], centre), weight, jnp.zeros(1, int), weight > 0, share)
         after, _ = inner.server(state.inner, only, key)
-        return (CombinatorState(after, state.extra._replace(is_open=jnp.array(False))),
+        return (Wrapped(after, state.extra._replace(is_open=jnp.array(False))),
                 {"centre_residual": self._search.residual(search)})
-
-    @override
-    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
-        return self.inner.model_message(state.inner, k)
-
-    @override
-    def personal_model(self, state: StoredReply, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state.inner, message, oracle)

@@ -31,12 +31,12 @@ InnerParty: TypeAlias = Callable[[PartyState, Message, Oracle, Array, Float[Arra
 InnerServer: TypeAlias = Callable[[ServerState, Replies, Array], tuple[ServerState, Info]]
 
 
-class CombinatorState(NamedTuple):
-    """The server state of every combinator.
+class Wrapped(NamedTuple):
+    """A server state, a party state or a message of a combinator.
 
     Attributes:
-        inner: the inner algorithm's server state.
-        extra: the combinator's part of the state; () if it has none.
+        inner: the inner algorithm's.
+        extra: the combinator's part; () if it has none.
     """
 
     inner: ServerState
@@ -46,8 +46,9 @@ class CombinatorState(NamedTuple):
 class Combinator(Algorithm):
     """An algorithm around another one.
 
-    Every method here passes through to the inner algorithm. A subclass overrides those that it changes. ``message``,
-    ``party`` and ``server`` get the inner function of the phase and the number of the phase.
+    Its states and messages are the inner algorithm's, each with a part of the combinator (``Wrapped``). Every method
+    here passes through to the inner algorithm. A subclass overrides those that it changes. ``message``, ``party`` and
+    ``server`` get the inner function of the phase and the number of the phase.
 
     Attributes:
         inner: the inner algorithm.
@@ -68,27 +69,36 @@ class Combinator(Algorithm):
     def _repr_html_(self) -> str:
         return overview_html(self)
 
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
-        """The message to party k; by default the inner algorithm's."""
-        return inner(state.inner, k)
+    def message(self, inner: InnerMessage, state: Wrapped, k: Int[Array, ""], phase: int) -> Wrapped:
+        """The message to party k; by default the inner algorithm's, with ``message_extra``."""
+        return Wrapped(inner(state.inner, k), self.message_extra(state, k, phase))
 
-    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
         """A party's work; by default the inner algorithm's."""
-        return inner(state, message, oracle, key, effort)
+        after, reply, info = inner(state.inner, message.inner, oracle, key, effort)
+        return Wrapped(after, state.extra), reply, info
 
-    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
+    def origin(self, inner: Callable[[Message], Vector], message: Wrapped) -> Vector:
         """The model of which a reply is an update, see ``Phase``; by default the inner algorithm's of this message."""
-        return inner(message)
+        return inner(message.inner)
 
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         """The server's step; by default the inner algorithm's."""
         after, info = inner(state.inner, replies, key)
-        return CombinatorState(after, state.extra), info
+        return Wrapped(after, state.extra), info
 
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> Any:
         """The combinator's part of the first server state, given the inner algorithm's."""
+        return ()
+
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> Any:
+        """The combinator's part of a party's first state."""
+        return ()
+
+    def message_extra(self, state: Wrapped, k: Int[Array, ""], phase: int) -> Any:
+        """The combinator's part of the message to party k."""
         return ()
 
     def check_settings(self, parties: int) -> None:
@@ -100,13 +110,13 @@ class Combinator(Algorithm):
         self.check_settings(parties)
 
     @override
-    def init(self, w0: Vector, shares: Float[Array, " N"]) -> CombinatorState:
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> Wrapped:
         inner = self.inner.init(w0, shares)
-        return CombinatorState(inner, self.init_extra(inner, w0, shares))
+        return Wrapped(inner, self.init_extra(inner, w0, shares))
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return self.inner.init_party(w0, oracle, key)
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Wrapped:
+        return Wrapped(self.inner.init_party(w0, oracle, key), self.init_party_extra(w0, oracle, key))
 
     @property
     @override
@@ -158,15 +168,15 @@ class Combinator(Algorithm):
         return iterate_within(self.inner.iterate)
 
     @override
-    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
+    def model_message(self, state: Wrapped, k: Int[Array, ""]) -> Wrapped:
         return self.message(self.inner.model_message, state, k, 0)
 
     @override
-    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state, message, oracle)
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state.inner, message.inner, oracle)
 
     @override
-    def server_model(self, state: CombinatorState) -> Vector | None:
+    def server_model(self, state: Wrapped) -> Vector | None:
         return self.inner.server_model(state.inner)
 
 

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree, UInt32
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Info, Message, Replies, Reply, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
-    CombinatorState,
     InnerMessage,
     InnerParty,
     InnerServer,
+    Wrapped,
     contains,
     innermost,
     layers,
@@ -31,15 +31,10 @@ from resolvent.problem.oracle import Oracle
 Shifts = tuple[Vector, ...]
 
 
-class CompressedPartyState(NamedTuple):
-    """A party's state."""
-
-    inner: PartyState
-    shifts: Shifts  # h_k of each phase; () without shifts
-
-
 class Compressed(Combinator):
     """The inner algorithm, whose replies are encoded by a codec. The server stores the shifts h, one for each phase.
+
+    Party k stores its own shifts h_k.
 
     .. code-block:: text
 
@@ -93,32 +88,28 @@ class Compressed(Combinator):
         return self._zero_shifts(w0)
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> CompressedPartyState:
-        return CompressedPartyState(self.inner.init_party(w0, oracle, key), self._zero_shifts(w0))
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> Shifts:
+        return self._zero_shifts(w0)
 
     @override
-    def party(self, inner: InnerParty, state: CompressedPartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[CompressedPartyState, Wire, Info]:
-        after, reply, info = inner(state.inner, message, oracle, key, effort)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Wire, Info]:
+        after, reply, info = inner(state.inner, message.inner, oracle, key, effort)
         if tree.parts(reply, Wire):
             raise InputError("Compressed needs replies that are not compressed yet, and those of "
                              f"{type(innermost(self.inner)).__name__} are encoded already: use the algorithm as it is")
-        difference = tree.sub(reply, self._shift(state.shifts, phase, reply))
+        difference = tree.sub(reply, self._shift(state.extra, phase, reply))
         wire = self.codec.encode(difference, codec_key(key))
-        return CompressedPartyState(after, self._moved(state.shifts, phase, self.codec.decode(wire))), wire, info
+        return Wrapped(after, self._moved(state.extra, phase, self.codec.decode(wire))), wire, info
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         decoded = jax.vmap(self.codec.decode)(replies.payload)
         shift = self._shift(state.extra, phase, tree.rows(decoded, 0))
         payload = jax.tree.map(lambda d, h: jnp.where(replies.column(d), d + h, 0), decoded, shift)
         after, info = inner(state.inner, replace(replies, payload=payload), key)
-        return CombinatorState(after, self._moved(state.extra, phase, replies.total(decoded))), info
-
-    @override
-    def personal_model(self, state: CompressedPartyState, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state.inner, message, oracle)
+        return Wrapped(after, self._moved(state.extra, phase, replies.total(decoded))), info
 
     def _zero_shifts(self, w0: Vector) -> Shifts:
         if not self.has_shift:
@@ -151,20 +142,6 @@ class SentState(NamedTuple):
 
     received: tuple[Vector, ...]  # leaves [N, ...] for each phase: r_k, what every party has received
     key: UInt32[Array, " 2"]  # data of the random key with which the codec encodes the messages of the next phase
-
-
-class ReceivedState(NamedTuple):
-    """A party's state."""
-
-    inner: PartyState
-    received: tuple[Vector, ...]  # r_k of each phase
-
-
-class CompressedMessage(NamedTuple):
-    """The message to a party."""
-
-    difference: Wire  # d_k, encoded
-    other: Message  # single numbers and integers of the inner message, which are sent as they are
 
 
 class CompressedMessages(Combinator):
@@ -214,8 +191,8 @@ class CompressedMessages(Combinator):
         return SentState(received, jax.random.key_data(root_key(0)))
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> ReceivedState:
-        return ReceivedState(self.inner.init_party(w0, oracle, key), self._first_received(w0))
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> tuple[Vector, ...]:
+        return self._first_received(w0)
 
     def _first_received(self, w0: Vector) -> tuple[Vector, ...]:
         """r_k before the first round: the first message of a federation of one party, which both sides can compute."""
@@ -223,41 +200,38 @@ class CompressedMessages(Combinator):
         return tuple(_split(phase.message(state, jnp.array(0)))[0] for phase in self.inner.phases)
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> CompressedMessage:
+    def message(self, inner: InnerMessage, state: Wrapped, k: Int[Array, ""], phase: int) -> Wrapped:
+        """The inner message without its arrays of real numbers, and d_k, encoded."""
         arrays, other = _split(inner(state.inner, k))
         sent: SentState = state.extra
         key = substep_key(jax.random.wrap_key_data(sent.key, impl=GENERATOR), phase)
-        return CompressedMessage(self.codec.encode(tree.sub(arrays, tree.rows(sent.received[phase], k)), key), other)
+        return Wrapped(other, self.codec.encode(tree.sub(arrays, tree.rows(sent.received[phase], k)), key))
 
     @override
-    def party(self, inner: InnerParty, state: ReceivedState, message: CompressedMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[ReceivedState, Reply, Info]:
-        received = self._moved(state.received[phase], message.difference)
-        after, reply, info = inner(state.inner, eqx.combine(received, message.other), oracle, key, effort)
-        return ReceivedState(after, _replaced(state.received, phase, received)), reply, info
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        received = self._moved(state.extra[phase], message.extra)
+        after, reply, info = inner(state.inner, eqx.combine(received, message.inner), oracle, key, effort)
+        return Wrapped(after, _replaced(state.extra, phase, received)), reply, info
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         sent: SentState = state.extra
         inner_message = self.inner.phases[phase].message
 
         def received_by(k: Int[Array, ""], before: Vector) -> Vector:
-            return self._moved(before, self.message(inner_message, state, k, phase).difference)
+            return self._moved(before, self.message(inner_message, state, k, phase).extra)
 
         before = tree.rows(sent.received[phase], replies.index)
         received = replies.write(jax.vmap(received_by)(replies.index, before), sent.received[phase])
         after, info = inner(state.inner, replies, key)
         next_key = jax.random.key_data(substep_key(key, _CODEC_DRAW))
-        return CombinatorState(after, SentState(_replaced(sent.received, phase, received), next_key)), info
+        return Wrapped(after, SentState(_replaced(sent.received, phase, received), next_key)), info
 
     @override
-    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> Message:
-        return self.inner.model_message(state.inner, k)
-
-    @override
-    def personal_model(self, state: ReceivedState, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state.inner, message, oracle)
+    def model_message(self, state: Wrapped, k: Int[Array, ""]) -> Wrapped:
+        return Wrapped(self.inner.model_message(state.inner, k), ())
 
     def _moved(self, received: Vector, difference: Wire) -> Vector:
         size = sum(leaf.size for leaf in jax.tree.leaves(received))

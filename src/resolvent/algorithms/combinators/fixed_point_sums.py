@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt32
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerParty, InnerServer, contains
+from resolvent.algorithms.algorithm import Algorithm, Info, Replies
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, InnerServer, Wrapped, contains
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.algorithms.participation import Participation
@@ -121,9 +121,9 @@ class FixedPointSums(Combinator):
         return fractions_of_limbs(self.fraction, self.terms, self.bits, self.limbs)
 
     @override
-    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, IntegerReply, Info]:
-        after, reply, info = inner(state, message, oracle, key, effort)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, IntegerReply, Info]:
+        after, reply, info = super().party(inner, state, message, oracle, key, effort, phase)
         leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(reply)]
         if not all(jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype == jnp.int32 for leaf in leaves):
             raise InputError(f"FixedPointSums needs replies of real numbers or of integers of 32 bits, and those of "
@@ -144,8 +144,8 @@ class FixedPointSums(Combinator):
                                    jnp.where(in_range, 0.0, jnp.nan)), info
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         """The step in which the mean replaces every reply. A payload of one row is the sum of the cohort's rows."""
         payload: IntegerReply = replies.payload
         weight = decode(total(payload.weight), [0], jnp.zeros((), jnp.result_type(float)))
@@ -170,7 +170,7 @@ class FixedPointSums(Combinator):
         share = jnp.where(jnp.abs(share - 1) < _ROUNDING, 1, share)
         after, info = inner(state.inner, Replies(rows, alive, replies.index, replies.alive,
                                                  alive * share / jnp.maximum(jnp.sum(alive), 1)), key)
-        return CombinatorState(after, state.extra), info
+        return Wrapped(after, state.extra), info
 
 
 def _weighted(leaf: Array, weight: Int[Array, ""]) -> Array:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply
-from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
+from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, Wrapped
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.method import info_of_all, local_solvers, local_work
 from resolvent.algorithms.round import Private
@@ -44,13 +44,6 @@ def best_held_out(oracle: Oracle, model: Callable[[PyTree[Array]], Vector], cand
 
 _LOCAL = "local"  # name of the work on the local model
 _OWN_WORK = 302  # number of the work on the local model, different from those of inner algorithms
-
-
-class InterpolationState(NamedTuple):
-    """A party's state."""
-
-    inner: PartyState
-    local: Private  # v_k, which keeps its progress if the inner reply is refused
 
 
 class HeldOutInterpolation(Combinator):
@@ -102,13 +95,14 @@ class HeldOutInterpolation(Combinator):
         return self.fallback == "joint"
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> InterpolationState:
-        return InterpolationState(self.inner.init_party(w0, oracle, key), Private(w0))
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> Private:
+        """v_k, which keeps its progress if the inner reply is refused."""
+        return Private(w0)
 
     @override
-    def party(self, inner: InnerParty, state: InterpolationState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[InterpolationState, Reply, Info]:
-        local, own = state.local, Info()
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        local, own = state.extra, Info()
         if phase == 0:
             # Without noise both works draw the same minibatches, so that v_k is exactly the model of ``local``. With
             # the same noise in both, their difference would have none.
@@ -116,22 +110,22 @@ class HeldOutInterpolation(Combinator):
             v, own = local_work(self.solver, Subproblem(oracle, local.value), local.value, own_key, effort,
                                 name=_LOCAL)
             local = Private(v)
-        after, reply, info = inner(state.inner, message, oracle, key, effort)
-        return InterpolationState(after, local), reply, info_of_all(own, info)
+        after, reply, info = inner(state.inner, message.inner, oracle, key, effort)
+        return Wrapped(after, local), reply, info_of_all(own, info)
 
     @override
-    def personal_model(self, state: InterpolationState, message: Message, oracle: Oracle) -> Vector:
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
         local, joint = self._models(state, message, oracle)
         return _interpolated(local, joint, self._best_weight(local, joint, oracle))
 
-    def joint_weight(self, state: InterpolationState, message: Message, oracle: Oracle) -> Float[Array, ""]:
+    def joint_weight(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Float[Array, ""]:
         """s*, the weight of the joint model: 0 is local training, 1 the inner algorithm's model."""
         return self._best_weight(*self._models(state, message, oracle), oracle)
 
-    def _models(self, state: InterpolationState, message: Message, oracle: Oracle) -> tuple[Vector, Vector]:
+    def _models(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> tuple[Vector, Vector]:
         """v_k and J_k, each with the state that its own work has left, if the model has a state."""
-        joint = self.inner.personal_model(state.inner, message, oracle)
-        return oracle.model_after(state.local.value, _LOCAL), oracle.model_after(joint)
+        joint = super().personal_model(state, message, oracle)
+        return oracle.model_after(state.extra.value, _LOCAL), oracle.model_after(joint)
 
     def _best_weight(self, local: Vector, joint: Vector, oracle: Oracle) -> Float[Array, ""]:
         ends = (0, 1) if self.fallback == "local" else (1, 0)  # the first of equals is the best
@@ -217,16 +211,17 @@ class HeldOutSelection(Combinator):
         return stacked
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Wrapped:
+        """All candidates' states, leaves [J, ...]."""
         def of_candidate(numbered: tuple[Array, Algorithm]) -> PartyState:
             return numbered[1].init_party(w0, oracle, key)
 
         # With the numbers, because the candidates can have no array.
-        return jax.lax.map(of_candidate, (jnp.arange(1 + len(self.others)), self._algorithms))
+        return Wrapped(jax.lax.map(of_candidate, (jnp.arange(1 + len(self.others)), self._algorithms)), ())
 
     @override
-    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
         # Without noise all candidates draw the same minibatches, so that they differ in their numbers only. With the
         # same noise in two candidates, their difference would have none.
         adds_noise = any(solver.adds_noise for solver in local_solvers(self.inner))
@@ -235,30 +230,30 @@ class HeldOutSelection(Combinator):
             number, candidate = numbered
             party = candidate.algorithm.phases[phase].party
             own_key = substep_key(key, _CANDIDATES + number) if adds_noise else key
-            return party(candidate.state, message, remembering(oracle, candidate.memory), own_key, effort)
+            return party(candidate.state, message.inner, remembering(oracle, candidate.memory), own_key, effort)
 
         numbers = jnp.arange(1 + len(self.others))
-        state, reply, info = jax.lax.map(work, (numbers, self._candidates(state, oracle)))
+        after, reply, info = jax.lax.map(work, (numbers, self._candidates(state, oracle)))
         others = {_OTHERS + name: jax.tree.map(lambda leaf: leaf[1:], memory)
                   for name, memory in info.get("memory", {}).items()}
         info = tree.rows(info, 0)
-        return state, tree.rows(reply, 0), info | {"memory": info.get("memory", {}) | others}
+        return Wrapped(after, ()), tree.rows(reply, 0), info | {"memory": info.get("memory", {}) | others}
 
-    def _candidates(self, state: PartyState, oracle: Oracle) -> _Candidate:
+    def _candidates(self, state: Wrapped, oracle: Oracle) -> _Candidate:
         memory = {name: jax.tree.map(lambda row, rows: jnp.concatenate([row[None], rows]), first,
                                      oracle.memory[_OTHERS + name])
                   for name, first in oracle.memory.items() if _OTHERS + name in oracle.memory}
-        return _Candidate(self._algorithms, state, memory)
+        return _Candidate(self._algorithms, state.inner, memory)
 
     @override
-    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
         best = self.best_candidate(state, message, oracle)
         return self._model(message, oracle, tree.rows(self._candidates(state, oracle), best))
 
-    def best_candidate(self, state: PartyState, message: Message, oracle: Oracle) -> Int[Array, ""]:
+    def best_candidate(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Int[Array, ""]:
         """The number of the candidate that a party uses; 0 is the first."""
         return best_held_out(oracle, partial(self._model, message, oracle), self._candidates(state, oracle), self.by)
 
-    def _model(self, message: Message, oracle: Oracle, candidate: _Candidate) -> Vector:
+    def _model(self, message: Wrapped, oracle: Oracle, candidate: _Candidate) -> Vector:
         oracle = remembering(oracle, candidate.memory)
-        return oracle.model_after(candidate.algorithm.personal_model(candidate.state, message, oracle))
+        return oracle.model_after(candidate.algorithm.personal_model(candidate.state, message.inner, oracle))

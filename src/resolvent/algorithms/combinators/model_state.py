@@ -17,10 +17,9 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
-    CombinatorState,
-    InnerMessage,
     InnerParty,
     InnerServer,
+    Wrapped,
     contains,
     innermost,
 )
@@ -37,17 +36,9 @@ from resolvent.problem.oracle import Oracle, PartyMemory, ShapeOracle, recording
 ModelStatePolicy = Literal["average", "private", "frozen"]
 
 
-class WithModelState(NamedTuple):
-    """A message or a reply of the inner algorithm, with a model's state."""
+class KeptMemory(NamedTuple):
+    """The combinator's part of a party's state. It is private, so that a refused reply does not reset it."""
 
-    inner: Any
-    state: dict[str, Any]
-
-
-class PartyWithMemory(NamedTuple):
-    """A party's state. Its memory is private, so that a refused reply does not reset it."""
-
-    inner: PartyState
     state: Private | None  # the model's state; None if the server has it, or there is none
     memory: Private  # name of a local work -> ``PartyMemory``
 
@@ -109,34 +100,36 @@ class ModelState(Combinator):
                              "statistics, such as GroupNorm")
 
     @override
-    def init(self, w0: Vector, shares: Float[Array, " N"]) -> CombinatorState:
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> Wrapped:
         params, state = self._divided(w0)
-        return CombinatorState(self.inner.init(params, shares), () if self.policy in ("private", None) else state)
+        return Wrapped(self.inner.init(params, shares), () if self.policy in ("private", None) else state)
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyWithMemory:
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Wrapped:
         params, state = self._divided(w0)
         inner = self.inner.init_party(params, self._bound(oracle, state), key)
         memory = self._first_memory(params, inner, self._bound(oracle, state, changes=True), key)
         kept = Private(state) if self.policy in ("private", "frozen") else None
-        return PartyWithMemory(inner, kept, Private(self._stored(memory)))
+        return Wrapped(inner, KeptMemory(kept, Private(self._stored(memory))))
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
-        message = inner(state.inner, k)
-        return WithModelState(message, state.extra) if self.policy == "average" else message
+    def message_extra(self, state: Wrapped, k: Int[Array, ""], phase: int) -> dict[str, Any] | tuple[()]:
+        """The model's state, if it is averaged."""
+        shared: dict[str, Any] = state.extra
+        return shared if self.policy == "average" else ()
 
     @override
-    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
-        return message._replace(inner=inner(message.inner)) if self.policy == "average" else inner(message)
+    def origin(self, inner: Callable[[Message], Vector], message: Wrapped) -> Vector:
+        origin = inner(message.inner)
+        return Wrapped(origin, message.extra) if self.policy == "average" else origin
 
     @override
-    def party(self, inner: InnerParty, state: PartyWithMemory, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyWithMemory, Reply, Info]:
-        before, of_inner = self._state_and_message(state, message)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        before = self._of_model(state, message)
         memory = self._of_party(state, before)
         on_memory = remembering(self._bound(oracle, before, changes=True), memory)
-        after, reply, info = inner(state.inner, of_inner, on_memory, key, effort)
+        after, reply, info = inner(state.inner, message.inner, on_memory, key, effort)
         new = memory | info.pop("memory", {})
         if not isinstance(oracle, ShapeOracle) and any(
                 new[name] is not memory[name] and are_same(new[name].oracle, memory[name].oracle) for name in memory
@@ -144,35 +137,34 @@ class ModelState(Combinator):
             raise InputError(f"{type(innermost(self.inner)).__name__} has a local solver that does not change the "
                              "model's state: use SGD or an optax optimizer, or ModelState(policy='frozen')")
         stored = {name: _if_finite(new[name], memory[name]) for name in memory}
-        kept = state.state
+        kept = state.extra.state
         if self._state_changes and "" in new:  # a phase without local work leaves the state as it is
             if self.policy == "average":
                 before = tree.cast(new[""].oracle, before)
             else:
                 kept = Private(_if_finite(new[""].oracle, before))
         if self.policy == "average":
-            reply = WithModelState(reply, before)
-        return PartyWithMemory(after, kept, Private(self._stored(stored))), reply, info
+            reply = Wrapped(reply, before)
+        return Wrapped(after, KeptMemory(kept, Private(self._stored(stored)))), reply, info
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         if self.policy != "average":
-            after, info = inner(state.inner, replies, key)
-            return CombinatorState(after, state.extra), info
+            return super().server(inner, state, replies, key, phase)
         after, info = inner(state.inner, replace(replies, payload=replies.payload.inner), key)
-        return CombinatorState(after, _mean_state(replies, state.extra)), info
+        return Wrapped(after, _mean_state(replies, state.extra)), info
 
     @override
-    def personal_model(self, state: PartyWithMemory, message: Message, oracle: Oracle) -> Vector:
-        of_model, of_inner = self._state_and_message(state, message)
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        of_model = self._of_model(state, message)
         oracle = remembering(self._bound(oracle, of_model), self._of_party(state, of_model))
-        model = self.inner.personal_model(state.inner, of_inner, oracle)
+        model = super().personal_model(state, message, oracle)
         is_complete = self.policy is None or isinstance(model, ParamsAndState)
         return model if is_complete else ParamsAndState(model, of_model)
 
     @override
-    def server_model(self, state: CombinatorState) -> Vector | None:
+    def server_model(self, state: Wrapped) -> Vector | None:
         """The shared parameters with the shared state; None if the parties have their own states."""
         params = self.inner.server_model(state.inner)
         if params is None or self.policy is None:
@@ -213,19 +205,17 @@ class ModelState(Combinator):
         return {name: of_work._replace(oracle=()) if self._state_changes and name == "" else of_work
                 for name, of_work in memory.items()}
 
-    def _of_party(self, state: PartyWithMemory, of_model: dict[str, Any]) -> dict[str, PartyMemory]:
+    def _of_party(self, state: Wrapped, of_model: dict[str, Any]) -> dict[str, PartyMemory]:
         """The memory with which a party's works begin."""
-        memory: dict[str, PartyMemory] = state.memory.value
+        memory: dict[str, PartyMemory] = state.extra.memory.value
         return {name: of_work._replace(oracle=of_model) if self._state_changes and name == "" else of_work
                 for name, of_work in memory.items()}
 
-    def _state_and_message(self, state: PartyWithMemory, message: Message) -> tuple[dict[str, Any], Message]:
-        """The model's state, and the inner algorithm's message."""
-        if self.policy == "average":
-            of_model: dict[str, Any] = message.state
-            return of_model, message.inner
-        of_party: dict[str, Any] = {} if state.state is None else state.state.value
-        return of_party, message
+    def _of_model(self, state: Wrapped, message: Wrapped) -> dict[str, Any]:
+        """The model's state, which the server or the party has."""
+        kept = state.extra.state
+        of_model: dict[str, Any] = message.extra if self.policy == "average" else {} if kept is None else kept.value
+        return of_model
 
     def _divided(self, w0: Any) -> tuple[Vector, dict[str, Any]]:
         """The parameters and the state of a model."""
@@ -255,5 +245,5 @@ def _mean_state(replies: Replies, before: dict[str, Any]) -> dict[str, Any]:
             mean = jnp.round(replies.mean(rows.astype(jnp.result_type(float))))
         return jnp.where(jnp.any(replies.alive), mean.astype(like.dtype), like)
 
-    mean_state: dict[str, Any] = jax.tree.map(of_leaf, replies.payload.state, before)
+    mean_state: dict[str, Any] = jax.tree.map(of_leaf, replies.payload.extra, before)
     return mean_state

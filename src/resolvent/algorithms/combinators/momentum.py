@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
-from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, layers
+from resolvent.algorithms.algorithm import Info, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, Wrapped, layers
 from resolvent.algorithms.combinators.compressed import CompressedMessages
 from resolvent.algorithms.method import update_origin
 from resolvent.algorithms.round import reply_shapes
@@ -21,9 +21,8 @@ from resolvent.problem.oracle import Oracle
 
 
 class MomentumState(NamedTuple):
-    """A party's state."""
+    """The combinator's part of a party's state."""
 
-    inner: PartyState
     average: Vector  # m_k
     has_worked: Bool[Array, ""]  # whether m_k has an update
 
@@ -68,19 +67,15 @@ class Momentum(Combinator):
                              "encode the averages instead, Compressed(Momentum(...), codec)")
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> MomentumState:
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> MomentumState:
         average = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), reply_shapes(self.inner, w0)[0])
-        return MomentumState(self.inner.init_party(w0, oracle, key), average, jnp.array(False))
+        return MomentumState(average, jnp.array(False))
 
     @override
-    def party(self, inner: InnerParty, state: MomentumState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[MomentumState, Reply, Info]:
-        after, reply, info = inner(state.inner, message, oracle, key, effort)
-        origin = update_origin(self.inner, message, reply, phase)
-        decay = jnp.where(state.has_worked, self.decay, 0)
-        average = tree.lerp(tree.sub(reply, origin), state.average, decay)
-        return MomentumState(after, average, jnp.array(True)), tree.axpy(1, average, origin), info
-
-    @override
-    def personal_model(self, state: MomentumState, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state.inner, message, oracle)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        after, reply, info = inner(state.inner, message.inner, oracle, key, effort)
+        origin = update_origin(self.inner, message.inner, reply, phase)
+        decay = jnp.where(state.extra.has_worked, self.decay, 0)
+        average = tree.lerp(tree.sub(reply, origin), state.extra.average, decay)
+        return Wrapped(after, MomentumState(average, jnp.array(True))), tree.axpy(1, average, origin), info

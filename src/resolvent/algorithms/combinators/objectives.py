@@ -1,15 +1,14 @@
 """The inner algorithm on other objectives: meta-learning, mixtures with a party's own optimum, worst points nearby."""
 
-from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerMessage, InnerParty
+from resolvent.algorithms.algorithm import Info, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, Wrapped
 from resolvent.algorithms.methods.own_optimum import own_optimum
 from resolvent.algorithms.per_party import as_numbers, check_length, of_party
 from resolvent.math.tree import Vector
@@ -47,13 +46,13 @@ class MetaLearned(Combinator):
     steps: Annotated[ArrayLike, "[0, inf)"] = eqx.field(kw_only=True, default=1)
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return self.inner.init_party(w0, through(oracle, self.step), key)
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Wrapped:
+        return super().init_party(w0, through(oracle, self.step), key)
 
     @override
-    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
-        state, reply, info = inner(state, message, through(oracle, self.step), key, effort)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        state, reply, info = super().party(inner, state, message, through(oracle, self.step), key, effort, phase)
         if "model" in info:  # a phase that only measures, such as FedDANE's first, has none
             info = info | {"model": self.adapted(info["model"], oracle)}
         return state, reply, info
@@ -63,25 +62,11 @@ class MetaLearned(Combinator):
         return jax.lax.fori_loop(0, self.steps, lambda _, v: self.step(v, oracle.grad), w)
 
     @override
-    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        model = self.inner.personal_model(state, message, through(oracle, self.step))
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        model = super().personal_model(state, message, through(oracle, self.step))
         if isinstance(model, ParamsAndState):
             oracle = oracle.with_model_state(model.state)
         return with_params(model, self.adapted(params_of(model), oracle))
-
-
-class MixturePartyState(NamedTuple):
-    """A party's state."""
-
-    optimum: Vector  # x_k
-    inner: PartyState
-
-
-class MixtureMessage(NamedTuple):
-    """The message to a party."""
-
-    inner: Message
-    alpha: Float[Array, ""]  # alpha_k
 
 
 class ExplicitMixture(Combinator):
@@ -120,31 +105,28 @@ class ExplicitMixture(Combinator):
         check_length("alpha", self.alpha, parties)
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> MixturePartyState:
-        optimum = own_optimum(self.solver, self.repeats, w0, oracle, key)
-        return MixturePartyState(optimum, self.inner.init_party(w0, oracle, key))
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> Vector:
+        """x_k."""
+        return own_optimum(self.solver, self.repeats, w0, oracle, key)
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> MixtureMessage:
-        return MixtureMessage(inner(state.inner, k), of_party(self.alpha, k))
+    def message_extra(self, state: Wrapped, k: Int[Array, ""], phase: int) -> Float[Array, ""]:
+        """alpha_k."""
+        return of_party(self.alpha, k)
 
     @override
-    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
-        return inner(message.inner)
-
-    @override
-    def party(self, inner: InnerParty, state: MixturePartyState, message: MixtureMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[MixturePartyState, Reply, Info]:
-        mixture = Mixture(message.alpha, state.optimum)
-        after, reply, info = inner(state.inner, message.inner, through(oracle, mixture), key, effort)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        mixture = Mixture(message.extra, state.extra)
+        after, reply, info = super().party(inner, state, message, through(oracle, mixture), key, effort, phase)
         if "model" in info:
             info = info | {"model": mixture(info["model"], oracle.grad)}
-        return MixturePartyState(state.optimum, after), reply, info
+        return after, reply, info
 
     @override
-    def personal_model(self, state: MixturePartyState, message: MixtureMessage, oracle: Oracle) -> Vector:
-        mixture = Mixture(message.alpha, state.optimum)
-        model = self.inner.personal_model(state.inner, message.inner, through(oracle, mixture))
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        mixture = Mixture(message.extra, state.extra)
+        model = super().personal_model(state, message, through(oracle, mixture))
         return with_params(model, mixture(params_of(model), oracle.grad))
 
 
@@ -171,14 +153,14 @@ class SharpnessAware(Combinator):
     ascent: Ascent = eqx.field(kw_only=True)
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return self.inner.init_party(w0, through(oracle, self.ascent), key)
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Wrapped:
+        return super().init_party(w0, through(oracle, self.ascent), key)
 
     @override
-    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
-        return inner(state, message, through(oracle, self.ascent), key, effort)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        return super().party(inner, state, message, through(oracle, self.ascent), key, effort, phase)
 
     @override
-    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state, message, through(oracle, self.ascent))
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        return super().personal_model(state, message, through(oracle, self.ascent))

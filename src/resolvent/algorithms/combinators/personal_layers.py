@@ -1,7 +1,7 @@
 """Personal layers: some leaves of the parameters stay at the parties, and only the others are sent and averaged."""
 
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies
+from resolvent.algorithms.algorithm import Info, Message, Replies
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
-    CombinatorState,
     InnerMessage,
     InnerParty,
     InnerServer,
+    Wrapped,
 )
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.method import info_of_all, local_work
@@ -28,13 +28,6 @@ from resolvent.problem.solvers import LocalSolver
 from resolvent.problem.subproblem import Subproblem
 
 _PERSONAL_WORK = 301  # number of the work on the personal leaves, different from those of inner algorithms
-
-
-class PersonalLayersState(NamedTuple):
-    """A party's state."""
-
-    inner: PartyState
-    personal: dict[str, Array]  # the personal leaves, by path
 
 
 class PersonalLayers(Combinator):
@@ -95,27 +88,30 @@ class PersonalLayers(Combinator):
                              f"{type(self.inner).__name__}: use fedavg, fedprox or robust")
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PersonalLayersState:
-        return PersonalLayersState(self.inner.init_party(w0, oracle, key), self._split(w0)[0])
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> dict[str, Array]:
+        """The personal leaves, by path."""
+        return self._split(w0)[0]
 
     @override
     def init_extra(self, inner: Any, w0: Vector, shares: Float[Array, " N"]) -> dict[str, Array]:
-        message: Any = jax.tree.structure(self.inner.phases[0].message(inner, jnp.array(0)))
-        if message != jax.tree.structure(w0):
+        message = self.inner.phases[0].message(inner, jnp.array(0))
+        if (jax.tree.structure(self._model_in(message)) != jax.tree.structure(w0)  # type: ignore[operator]
+                or len(jax.tree.leaves(message)) != len(jax.tree.leaves(w0))):
             raise InputError(f"PersonalLayers needs an algorithm that sends one model, got "
                              f"{type(self.inner).__name__}: use fedavg, fedprox or robust")
         return self._split(w0)[0]
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
+    def message(self, inner: InnerMessage, state: Wrapped, k: Int[Array, ""], phase: int) -> Wrapped:
         """The inner message with empty arrays instead of the personal leaves, which a party replaces by its own."""
         whole = inner(state.inner, k)
-        return self._merged(whole, {path: leaf.ravel()[:0] for path, leaf in self._split(whole)[0].items()})
+        empty = {path: leaf.ravel()[:0] for path, leaf in self._split(self._model_in(whole))[0].items()}
+        return Wrapped(self._with_leaves(whole, empty), ())
 
     @override
-    def party(self, inner: InnerParty, state: PersonalLayersState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PersonalLayersState, dict[str, Array], Info]:
-        model = self._merged(message, state.personal)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, dict[str, Array], Info]:
+        model = self._merged(self._model_in(message.inner), state.extra)
         first: Info = {}
         if self.personal_solver is not None:
             of_personal = Subproblem(through(oracle, OnlyLayers(self.layers, True)), model)
@@ -123,28 +119,41 @@ class PersonalLayers(Combinator):
                                       effort, name="personal layers")
         if self.personal_solver is not None or not self.trained:
             oracle = through(oracle, OnlyLayers(self.layers, False))
-        after, model, info = inner(state.inner, model, oracle, key, effort)
+        whole = jax.tree.unflatten(jax.tree.structure(message.inner), jax.tree.leaves(model))
+        after, model, info = inner(state.inner, whole, oracle, key, effort)
         personal, shared = self._split(model)
-        return PersonalLayersState(after, personal), shared, info_of_all(first, info)
+        return Wrapped(after, personal), shared, info_of_all(first, info)
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         # The inner algorithm sees models whose personal leaves are all the first ones, which therefore stay.
         rows = len(replies.weight)
         first = jax.tree.map(lambda leaf: jnp.where(replies.column(leaf), leaf, 0), tree.stack(state.extra, rows))
-        like = self.inner.phases[phase].message(state.inner, jnp.array(0))
+        like = self._model_in(self.inner.phases[phase].message(state.inner, jnp.array(0)))
         payload = self._merged(like, replies.payload | first)
         after, info = inner(state.inner, replace(replies, payload=payload), key)
-        return CombinatorState(after, state.extra), info
+        return Wrapped(after, state.extra), info
 
     @override
-    def personal_model(self, state: PersonalLayersState, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state.inner, self._merged(message, state.personal), oracle)
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        return self.inner.personal_model(state.inner, self._with_leaves(message.inner, state.extra), oracle)
 
     @override
-    def server_model(self, state: CombinatorState) -> None:
+    def server_model(self, state: Wrapped) -> None:
         return None
+
+    @staticmethod
+    def _model_in(message: Message) -> Vector:
+        """The model that is the message of the innermost algorithm, in messages of combinators without parts."""
+        while isinstance(message, Wrapped):
+            message = message.inner
+        return message
+
+    def _with_leaves(self, message: Message, leaves: dict[str, Array]) -> Message:
+        """The inner algorithm's message with these leaves of its model."""
+        model = self._merged(self._model_in(message), leaves)
+        return jax.tree.unflatten(jax.tree.structure(message), jax.tree.leaves(model))
 
     def _split(self, model: Vector) -> tuple[dict[str, Array], dict[str, Array]]:
         """The personal and the shared leaves, by path."""

@@ -1,6 +1,5 @@
 """Which model a party uses: fine-tuned, or the shared one until the party has trained."""
 
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerParty
+from resolvent.algorithms.algorithm import Info, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, Wrapped
 from resolvent.algorithms.keys import root_key
 from resolvent.math.tree import Vector
 from resolvent.problem.maps import OnlyLayers, as_patterns, check_patterns, through
@@ -43,8 +42,8 @@ class FineTuned(Combinator):
     layers: tuple[str, ...] | None = eqx.field(static=True, default=None, converter=as_patterns)
 
     @override
-    def personal_model(self, state: PartyState, message: Message, oracle: Oracle) -> Vector:
-        model = self.inner.personal_model(state, message, oracle)
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        model = super().personal_model(state, message, oracle)
         start = params_of(model)
         if isinstance(model, ParamsAndState):
             oracle = oracle.with_model_state(model.state)
@@ -54,20 +53,6 @@ class FineTuned(Combinator):
         # A fixed key, so that asking twice gives the same model.
         w, _, _ = self.solver(Subproblem(oracle, start), start, root_key(0), jnp.ones(()))
         return with_params(model, w)
-
-
-class TrainedState(NamedTuple):
-    """A party's state."""
-
-    inner: PartyState
-    has_trained: Bool[Array, ""]  # whether a reply of the party has counted
-
-
-class _WithShared(NamedTuple):
-    """What a party needs for its personal model."""
-
-    inner: Message
-    shared: Vector | None  # the shared model; None if there is none
 
 
 class SharedUntilTrained(Combinator):
@@ -88,26 +73,28 @@ class SharedUntilTrained(Combinator):
     """
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> TrainedState:
-        return TrainedState(self.inner.init_party(w0, oracle, key), jnp.array(False))
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> Bool[Array, ""]:
+        """Whether a reply of the party has counted."""
+        return jnp.array(False)
 
     @override
-    def party(self, inner: InnerParty, state: TrainedState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[TrainedState, Reply, Info]:
-        after, reply, info = inner(state.inner, message, oracle, key, effort)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        after, reply, info = super().party(inner, state, message, oracle, key, effort, phase)
         is_last = phase == len(self.inner.phases) - 1  # a party that leaves after an earlier phase has no new model
-        return TrainedState(after, jnp.array(True) if is_last else state.has_trained), reply, info
+        return after._replace(extra=jnp.array(True)) if is_last else after, reply, info
 
     @override
-    def model_message(self, state: CombinatorState, k: Int[Array, ""]) -> _WithShared:
-        return _WithShared(self.inner.model_message(state.inner, k), self.inner.server_model(state.inner))
+    def model_message(self, state: Wrapped, k: Int[Array, ""]) -> Wrapped:
+        """With the shared model; None if there is none."""
+        return Wrapped(self.inner.model_message(state.inner, k), self.inner.server_model(state.inner))
 
     @override
-    def personal_model(self, state: TrainedState, message: _WithShared, oracle: Oracle) -> Vector:
-        personal = self.inner.personal_model(state.inner, message.inner, oracle)
-        if message.shared is None:
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        personal, shared = super().personal_model(state, message, oracle), message.extra
+        if shared is None:
             return personal
         # A leaf that is the shared model's own is not selected, so that one evaluation still serves both models.
-        shared = oracle.model_after(message.shared) if isinstance(personal, ParamsAndState) else message.shared
-        return jax.tree.map(lambda a, b: a if a is b else jnp.where(state.has_trained, a, b).astype(a.dtype),
+        shared = oracle.model_after(shared) if isinstance(personal, ParamsAndState) else shared
+        return jax.tree.map(lambda a, b: a if a is b else jnp.where(state.extra, a, b).astype(a.dtype),
                             personal, shared)

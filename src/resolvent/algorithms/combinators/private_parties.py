@@ -9,13 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Info, Replies, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
-    CombinatorState,
-    InnerMessage,
     InnerParty,
     InnerServer,
+    Wrapped,
     contains,
 )
 from resolvent.algorithms.keys import substep_key
@@ -27,18 +26,11 @@ from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.solvers.dpsgd import DPSGD
 
-__all__ = ["ClippedMessage", "ClippedUpdate", "PrivateParties", "is_private"]
+__all__ = ["ClippedUpdate", "PrivateParties", "is_private"]
 
 _NOISE, _QUANTILE_NOISE = 101, 102  # numbers of the draws, different from those of inner algorithms
 _MORE_PARTIES = 64  # than four times the expected number
 Source = Literal["server", "parties"]
-
-
-class ClippedMessage(NamedTuple):
-    """The message to a party."""
-
-    message: Message  # the inner algorithm's message
-    clip: Float[Array, ""]  # the largest length of an update
 
 
 class ClippedUpdate(NamedTuple):
@@ -161,34 +153,36 @@ class PrivateParties(Combinator):
         return jnp.asarray(self.clip, tree.dtype(w0))
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> ClippedMessage:
-        return ClippedMessage(inner(state.inner, k), state.extra)
+    def message_extra(self, state: Wrapped, k: Int[Array, ""], phase: int) -> Float[Array, ""]:
+        """The largest length of an update."""
+        clip: Float[Array, ""] = state.extra
+        return clip
 
     @override
-    def party(self, inner: InnerParty, state: PartyState, message: ClippedMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, ClippedUpdate, Info]:
-        after, reply, info = inner(state, message.message, oracle, key, effort)
-        origin = update_origin(self.inner, message.message, reply, phase)
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, ClippedUpdate, Info]:
+        after, reply, info = super().party(inner, state, message, oracle, key, effort, phase)
+        clip, origin = message.extra, update_origin(self.inner, message.inner, reply, phase)
         update = tree.widen(tree.sub(reply, origin))
         length = tree.norm(update)
-        shortness = jnp.where(length <= message.clip, 0.5, -0.5).astype(length.dtype)
+        shortness = jnp.where(length <= clip, 0.5, -0.5).astype(length.dtype)
         if self.noise == "parties":
             share = 1 / jnp.asarray(self.least_parties, length.dtype)
-            updates, counts = self._sums(message.clip, key)
+            updates, counts = self._sums(clip, key)
             update = updates.noisy(updates.clip(update), substep_key(key, _NOISE), share=share)
             shortness = counts.clip(shortness)
             if self.quantile is not None:
                 shortness = counts.noisy(shortness, substep_key(key, _QUANTILE_NOISE), share=share)
         else:
             # An update that is not finite counts as zero: a refused reply would show it.
-            update = NoisySum(message.clip, self.noise_multiplier, 1, protects=False).clip(update)
+            update = NoisySum(clip, self.noise_multiplier, 1, protects=False).clip(update)
         if self.quantile is None:
             shortness = jnp.zeros_like(shortness)
         return after, ClippedUpdate(update, shortness), info
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         clip, payload = state.extra, replies.payload
         updates, counts = self._sums(clip, key)
         total = self._noisy_total(updates, payload.update, replies, substep_key(key, _NOISE))
@@ -200,7 +194,7 @@ class PrivateParties(Combinator):
         if self.quantile is not None:
             count = self._noisy_total(counts, payload.shortness, replies, substep_key(key, _QUANTILE_NOISE))
             clip = self._next_clip(clip, count)
-        return CombinatorState(after, clip), info | {"clip": state.extra}
+        return Wrapped(after, clip), info | {"clip": state.extra}
 
     def _sums(self, clip: Float[Array, ""], key: Array) -> tuple[NoisySum, NoisySum]:
         """The noisy sums of the updates and of the b_k."""
@@ -226,10 +220,6 @@ class PrivateParties(Combinator):
         assert self.quantile is not None
         rate = jnp.asarray(self.quantile_rate)
         return (clip * jnp.exp(-rate * (count / self.cohort + 0.5 - self.quantile))).astype(clip.dtype)
-
-    @override
-    def personal_model(self, state: PartyState, message: ClippedMessage, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state, message.message, oracle)
 
 
 def is_private(algorithm: Algorithm) -> bool:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.aggregators.aggregator import with_limited_shares
 from resolvent.algorithms.algorithm import Info, Replies, ServerState
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState, InnerServer, contains
+from resolvent.algorithms.combinators.combinator import Combinator, InnerServer, Wrapped, contains
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -100,11 +100,11 @@ class StaleReplies(Combinator):
         return StaleRepliesState(jax.tree.map(jnp.array, tree.stack(w0, len(shares))), shares)
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         stored, shares = state.extra
         stored = replies.write(replies.payload, stored)
         n = len(shares)
         everyone = Replies(stored, with_limited_shares(self, shares), jnp.arange(n), jnp.ones(n, bool), shares)
         after, info = inner(state.inner, everyone, key)
-        return CombinatorState(after, StaleRepliesState(stored, shares)), info
+        return Wrapped(after, StaleRepliesState(stored, shares)), info

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, PartyState, Reply
-from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, innermost
+from resolvent.algorithms.algorithm import Info, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, Wrapped, innermost
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.errors import InputError
 from resolvent.math import tree
@@ -21,9 +21,8 @@ STRENGTHS = tuple(10 ** (exponent / 2) for exponent in range(8, -5, -1))  # 10,0
 
 
 class RidgePathState(NamedTuple):
-    """A party's state."""
+    """The combinator's part of a party's state."""
 
-    inner: PartyState
     model: Vector
     is_fitted: Bool[Array, ""]
 
@@ -58,23 +57,24 @@ class RidgePath(Combinator):
         return True
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> RidgePathState:
-        return RidgePathState(self.inner.init_party(w0, oracle, key), w0, jnp.array(False))
+    def init_party_extra(self, w0: Vector, oracle: Oracle, key: Array) -> RidgePathState:
+        return RidgePathState(w0, jnp.array(False))
 
     @override
-    def party(self, inner: InnerParty, state: RidgePathState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[RidgePathState, Reply, Info]:
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
         if not oracle.has_ridge_path:
-            after, reply, info = inner(state.inner, message, oracle, key, effort)
-            return state._replace(inner=after), reply, info
-        is_needed = ~state.is_fitted & (effort > 0)
+            return super().party(inner, state, message, oracle, key, effort, phase)
+        before: RidgePathState = state.extra
+        is_needed = ~before.is_fitted & (effort > 0)
         folds = Folds(self.folds, jax.random.bits(key, (), jnp.uint32))
         strengths = jnp.sort(jnp.asarray(self.strengths))[::-1]
-        fit = fit_ridge_path(oracle, state.model, folds, strengths, is_needed)
-        model = tree.where(is_needed, fit.model, state.model)
+        fit = fit_ridge_path(oracle, before.model, folds, strengths, is_needed)
+        model = tree.where(is_needed, fit.model, before.model)
         info = {"model": model, "steps": is_needed.astype(tree.dtype(model))}
-        return RidgePathState(state.inner, model, state.is_fitted | is_needed), (), info
+        return Wrapped(state.inner, RidgePathState(model, before.is_fitted | is_needed)), (), info
 
     @override
-    def personal_model(self, state: RidgePathState, message: Message, oracle: Oracle) -> Vector:
-        return state.model if oracle.has_ridge_path else self.inner.personal_model(state.inner, message, oracle)
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        own: Vector = state.extra.model
+        return own if oracle.has_ridge_path else super().personal_model(state, message, oracle)

@@ -1,6 +1,5 @@
 """What the server does with the iterate: an optimizer's step, and an average over the rounds."""
 
-from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
@@ -10,13 +9,11 @@ import optax
 from jaxtyping import Array, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Message, Part, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Info, Part, Replies, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
-    CombinatorState,
-    InnerMessage,
-    InnerParty,
     InnerServer,
+    Wrapped,
     advice_for_own,
     innermost,
     one_phase_iterate,
@@ -69,14 +66,14 @@ class ServerOptimizer(Combinator):
         return self.optimizer.build().init(self._iterate.read(inner))
 
     @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         after, info = inner(state.inner, replies, key)
         point = self._iterate.read(state.inner)
         pseudo_gradient = tree.sub(point, self._iterate.read(after))
         update, optimizer_state = self.optimizer.build().update(pseudo_gradient, state.extra, point)
         moved = optax.apply_updates(point, update)
-        return CombinatorState(self._iterate.replace(after, moved), optimizer_state), info
+        return Wrapped(self._iterate.replace(after, moved), optimizer_state), info
 
 
 class ErgodicState(NamedTuple):
@@ -85,13 +82,6 @@ class ErgodicState(NamedTuple):
     average: Vector  # weighted average of the models so far
     total: Float[Array, ""]  # sum of their weights
     t: Int[Array, ""]  # number of the next round
-
-
-class WithAverage(NamedTuple):
-    """The message of the first phase."""
-
-    message: Message  # the inner algorithm's message
-    average: Vector  # the average; it is sent because a party may have missed rounds
 
 
 class ErgodicAveraging(Combinator):
@@ -140,36 +130,29 @@ class ErgodicAveraging(Combinator):
                             jnp.array(0))
 
     @override
-    def message(self, inner: InnerMessage, state: CombinatorState, k: Int[Array, ""], phase: int) -> Message:
-        message = inner(state.inner, k)
-        return WithAverage(message, state.extra.average) if phase == 0 else message
+    def message_extra(self, state: Wrapped, k: Int[Array, ""], phase: int) -> Vector:
+        """The average, in the first phase; it is sent because a party may have missed rounds."""
+        average: Vector = state.extra.average if phase == 0 else ()
+        return average
 
     @override
-    def origin(self, inner: Callable[[Message], Vector], message: Message) -> Vector:
-        return inner(message.message if isinstance(message, WithAverage) else message)
-
-    @override
-    def party(self, inner: InnerParty, state: PartyState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[PartyState, Reply, Info]:
-        return inner(state, message.message if phase == 0 else message, oracle, key, effort)
-
-    @override
-    def server(self, inner: InnerServer, state: CombinatorState, replies: Replies, key: Array,
-               phase: int) -> tuple[CombinatorState, Info]:
+    def server(self, inner: InnerServer, state: Wrapped, replies: Replies, key: Array,
+               phase: int) -> tuple[Wrapped, Info]:
         after, info = inner(state.inner, replies, key)
         if phase < len(self.inner.phases) - 1:
-            return CombinatorState(after, state.extra), info
+            return Wrapped(after, state.extra), info
         average, total, t = state.extra
         weight = as_schedule(self.weight)(t + 1)
         total = total + weight
         average = tree.lerp(average, self.inner.server_model(after), weight / total)
-        return CombinatorState(after, ErgodicState(average, total, t + 1)), info
+        return Wrapped(after, ErgodicState(average, total, t + 1)), info
 
     @override
-    def personal_model(self, state: PartyState, message: WithAverage, oracle: Oracle) -> Vector:
-        return message.average
+    def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
+        average: Vector = message.extra
+        return average
 
     @override
-    def server_model(self, state: CombinatorState) -> Vector:
+    def server_model(self, state: Wrapped) -> Vector:
         average: Vector = state.extra.average
         return average

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import PartyState
-from resolvent.algorithms.combinators.combinator import Combinator, CombinatorState
+from resolvent.algorithms.combinators.combinator import Combinator, Wrapped
 from resolvent.errors import InputError, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -34,12 +33,12 @@ class WarmStart(Combinator):
     start: Vector
 
     @override
-    def init(self, w0: Vector, shares: Float[Array, " N"]) -> CombinatorState:
-        return CombinatorState(self.inner.init(self._like(w0), shares), ())
+    def init(self, w0: Vector, shares: Float[Array, " N"]) -> Wrapped:
+        return super().init(self._like(w0), shares)
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PartyState:
-        return self.inner.init_party(self._like(w0), oracle, key)
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Wrapped:
+        return super().init_party(self._like(w0), oracle, key)
 
     def _like(self, w0: Vector) -> Vector:
         """The start in the dtypes of the problem's models."""

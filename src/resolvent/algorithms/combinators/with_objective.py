@@ -1,27 +1,20 @@
 """The inner algorithm on a local objective with a context."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jaxtyping import Array, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Reply
-from resolvent.algorithms.combinators.combinator import Combinator, InnerParty
+from resolvent.algorithms.algorithm import Algorithm, Info, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, Wrapped
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.stateful import params_of
 from resolvent.problem.objective import LocalObjective, as_objective
 from resolvent.problem.oracle import Oracle
-
-
-class ObjectiveState(NamedTuple):
-    """A party's state."""
-
-    inner: PartyState
-    previous: Vector | None  # the party's model after its last work; None if the objective does not need it
 
 
 class WithObjective(Combinator):
@@ -57,27 +50,23 @@ class WithObjective(Combinator):
                              f"{len(inner.phases)}: use fedavg, fedprox or scaffold")
 
     @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> ObjectiveState:
+    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> Wrapped:
+        """The party stores its model after its last work, if the objective needs it."""
         previous = w0 if self.objective.uses_previous else None
-        return ObjectiveState(self.inner.init_party(w0, self._on(oracle, w0, previous), key), previous)
+        return Wrapped(self.inner.init_party(w0, self._on(oracle, w0, previous), key), previous)
 
     @override
-    def party(self, inner: InnerParty, state: ObjectiveState, message: Message, oracle: Oracle, key: Array,
-              effort: Float[Array, ""], phase: int) -> tuple[ObjectiveState, Reply, Info]:
-        shared = params_of(self.inner.personal_model(state.inner, message, oracle))
-        after, reply, info = inner(state.inner, message, self._on(oracle, shared, state.previous), key, effort)
-        previous = state.previous
+    def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
+              effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
+        shared, previous = params_of(self.personal_model(state, message, oracle)), state.extra
+        after, reply, info = inner(state.inner, message.inner, self._on(oracle, shared, previous), key, effort)
         if previous is not None:
             if "model" not in info:
                 raise InputError(f"the objective {type(self.objective).__name__} needs the model after a party's work, "
                                  f"and {type(self.inner).__name__} has none in its info: use fedavg, fedprox or "
                                  "scaffold")
             previous = tree.cast(info["model"], previous)
-        return ObjectiveState(after, previous), reply, info
-
-    @override
-    def personal_model(self, state: ObjectiveState, message: Message, oracle: Oracle) -> Vector:
-        return self.inner.personal_model(state.inner, message, oracle)
+        return Wrapped(after, previous), reply, info
 
     def _on(self, oracle: Oracle, shared: Vector, previous: Vector | None) -> Oracle:
         values: dict[str, Any] = {"shared": shared} | ({} if previous is None else {"previous": previous})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from resolvent.algorithms.combinators.combinator import CombinatorState
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.description.known_numbers import KnownNumbers
 from resolvent.comparisons.description.sums import ValuesReport, agree_on_values, size_of_sums, sums_of_vector
@@ -34,7 +34,7 @@ class ServedDescription(ServedPlan[FederatedDescription]):
                                    score="objective", samples=sum(self._agreement.sites.values()),
                                    has_ended=lambda state: False)
         state: Any = outcome.result.state
-        state = state.inner if isinstance(state, CombinatorState) else state
+        state = state.inner if isinstance(state, Wrapped) else state
         total = sums_of_vector(np.asarray(state.mean) * sites, shapes)
         if state.each is None:
             self._description = Description(self.plan.settings, self._agreement, {}, total)

@@ -11,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, ServerState
-from resolvent.algorithms.combinators.combinator import CombinatorState
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.comparisons.regression.agreement import RowsReport, agree_on_rows
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.regress import check_rows
@@ -75,4 +75,4 @@ class ServedRegression(ServedPlan[FederatedRegression]):
 
 def _state_of(state: ServerState) -> Any:
     """The state of the method, without the integers around it."""
-    return state.inner if isinstance(state, CombinatorState) else state
+    return state.inner if isinstance(state, Wrapped) else state
