@@ -65,7 +65,6 @@ PARTIES = {"server": {}, "parties": {"noise": "parties"}, "quantile": {"quantile
            "personal models": {"method": lambda solver: rv.fedavg_plus(solver, sigma=0.1), "noise": "parties"}}
 
 
-@pytest.mark.when_changed
 @nightly.parametrize("name", [*RECORDS])
 def test_no_claim_for_records_is_below_its_lower_bound(name):
     pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")

@@ -32,6 +32,7 @@ def ipfl(shares, lam=LAM):
     return np.linalg.solve(system.reshape(24, 24), g.ravel()).reshape(6, 4)
 
 
+@pytest.mark.when_changed
 def test_l2gd_is_a_sequence_of_coin_flips_whose_mean_solves_ipfl():
     """Every pull and every step of 4000 rounds, one by one, and the mean over all flips from round 500 on."""
     problem = quadratic()

@@ -152,7 +152,6 @@ def private_fed_plus(clip, **settings):
     return private(rv.fedavg_plus(GD, sigma=0.5, delta=clip), cohort=6.0, clip=clip, noise_multiplier=0.0, **settings)
 
 
-@pytest.mark.when_changed
 @nightly.parametrize("source", ["parties", "server"])
 def test_private_fed_plus_releases_the_sum_of_the_pulls_and_no_party_moves_it_by_more_than_the_clip(source):
     """Fed+ (25) with the L2 norm; one party's objective pulls its model to 1e6, where it stays from round to round."""

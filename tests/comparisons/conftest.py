@@ -11,12 +11,13 @@ import pytest
 from six_sites import visits, write_run
 
 from command_line import Outcome, call, call_command
+from pictures import drawing, pictures
 from resolvent.comparisons.judgement.verdict import finding, score_table
 from resolvent.comparisons.runs.record import read_record
 from resolvent.comparisons.runs.report import redraw_report
 from resolvent.data.files.digests import file_digests, write_sealed
 
-__all__ = ["call"]
+__all__ = ["call", "drawing"]
 
 # The three federated methods are one algorithm under three names, so that only two programs are compiled.
 SMALL = """\
@@ -50,7 +51,8 @@ def finished(tmp_path_factory):
     """The small comparison, run. Tests read it and never write to it."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "small.yaml").write_text(SMALL)
-    outcome = call_command("run", "small.yaml", cwd=folder)
+    with pictures(is_drawn=False):
+        outcome = call_command("run", "small.yaml", cwd=folder)
     assert outcome.code == 0, outcome.err
     return Finished(folder / "small.yaml", folder / "runs" / "small", outcome)
 
@@ -117,7 +119,8 @@ def made(finished, tmp_path_factory):
         files = file_digests(folder, ["experiment.yaml", "metrics.parquet"])
         write_sealed(folder / "summary.json", summary | {"files": files})
         write_sealed(folder / "summary.json", read_record(folder).plain())  # as a run writes it
-        redraw_report(folder, anyway=True)
+        with pictures(is_drawn=True):
+            redraw_report(folder, anyway=True)
         return folder
     return write
 
@@ -133,10 +136,17 @@ def hostile():
 
 
 @pytest.fixture(scope="session")
-def reports(finished, made):
+def reports(finished, made, tmp_path_factory):
     """Run folders with a report, by their special property; each is made when a test first reads it."""
+    def redrawn():
+        folder = tmp_path_factory.mktemp("redrawn") / "run"
+        shutil.copytree(finished.folder, folder)
+        with pictures(is_drawn=True):
+            redraw_report(folder)
+        return folder
+
     makers = {
-        "a run": lambda: finished.folder,
+        "a run": redrawn,
         "hostile names": lambda: made(["alone", *HOSTILE], HOSTILE, alone="alone", title=HOSTILE[1] + HOSTILE[-1],
                                       notes=HOSTILE),
         "many parties": lambda: made(["A", "alone", "B"], [f"party {k}" for k in range(41)], alone="alone"),

@@ -24,6 +24,7 @@ def _double():
         yield
 
 
+@pytest.mark.when_changed
 def test_converged_methods_of_a_convex_problem_are_at_its_optimum():
     """The gap shrinks by (1 - 2 rate)^2 in a round: by 10^-6 in 20 rounds with the rate 0.15, to 0.45 with 0.01."""
     problem = rv.problems.QuadraticProblem(jnp.broadcast_to(2.0 * jnp.eye(2), (3, 2, 2)),

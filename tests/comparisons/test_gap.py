@@ -134,6 +134,7 @@ def test_wrong_settings_are_refused(changes, message):
 
 # --- the instance ---------------------------------------------------------------------------------------------------
 
+@pytest.mark.when_changed
 def test_heterogeneity_is_what_the_docstring_says():
     with jax.enable_x64(True):
         alike = jnp.full(40, 1 / 40)

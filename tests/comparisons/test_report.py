@@ -28,6 +28,11 @@ TAGS = {"html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p
         "script"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def drawing():
+    """The tests of this file read the pictures."""
+
+
 def test_letters_that_matplotlib_has_no_glyph_for_are_text_in_a_picture():
     with page_colours():
         figure, axes = new_figure()
@@ -82,7 +87,7 @@ def test_same_files_give_the_same_bytes_in_another_process(reports):
     folder = reports["hostile names"]
     first = (folder / "report.html").read_bytes()
     (folder / "report.html").unlink()
-    done = subprocess.run([sys.executable, "-m", "resolvent.cli", "show", str(folder, "--redraw")], capture_output=True,
+    done = subprocess.run([sys.executable, "-m", "resolvent.cli", "show", str(folder), "--redraw"], capture_output=True,
                           text=True, timeout=600, check=True)
     assert done.stdout == f"Report: {folder / 'report.html'}\n"
     assert (folder / "report.html").read_bytes() == first

@@ -14,6 +14,11 @@ SCREENS = [(kind, width, scheme) for kind in KINDS for width in (1280, 390) for 
 # If something has changed: both widths and both schemes, one with the names that are hardest to fit.
 WHEN_CHANGED = {("a run", 1280, "light"), ("hostile names", 390, "dark")}
 
+@pytest.fixture(scope="module", autouse=True)
+def drawing():
+    """The tests of this file read the pictures."""
+
+
 # The contrast of the text of every element against its background, as WCAG 2 defines it.
 CONTRASTS = """() => {
   const rgba = text => {

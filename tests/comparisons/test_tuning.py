@@ -85,6 +85,7 @@ def test_scores_have_the_closed_form_and_the_best_is_chosen(problem, simulated, 
     assert tuned.rounds_spent["run"] == rounds_run(simulated) == ROUNDS * len(rates)
 
 
+@pytest.mark.when_changed
 def test_mu_is_that_of_brute_force(problem):
     values = [0.0, 0.3, 1.0, 3.0]
     solver = rv.solvers.GD(0.1, steps=4)

@@ -64,6 +64,7 @@ def flat_problem(data):
     return rv.models.from_functions(model().init_function, apply, loss=loss), plain
 
 
+@pytest.mark.when_changed
 def test_a_structure_trains_as_its_flat_twin():
     data = rv.FederatedData.from_arrays(*samples())
     assert repr(data) == ("FederatedData('data', 3 parties, 17 training samples, inputs {image: [2, 2], meta.age: [], "

@@ -5,6 +5,10 @@ from random import Random
 
 import pytest
 
+from pictures import drawing
+
+__all__ = ["drawing"]
+
 
 def _draw_from(seed, monkeypatch):
     random = Random(seed)

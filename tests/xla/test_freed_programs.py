@@ -64,6 +64,7 @@ def test_a_system_without_the_file_has_no_limit(tmp_path, monkeypatch):
     assert not compiled_programs.free_programs_sometimes(MODEL)
 
 
+@pytest.mark.when_changed
 def test_maps_are_counted_at_every_20th_call(monkeypatch):
     monkeypatch.setattr(compiled_programs, "_SHARE", 0.0)
     monkeypatch.setattr(jax, "clear_caches", lambda: None)

@@ -44,6 +44,20 @@ def svg_of(figure: Figure, title: str) -> Markup:
     Args:
         figure: a figure that was made with ``page_colours``.
     """
+    svg = _draw(figure, title)
+    prefix = f"f{hashlib.sha256(title.encode()).hexdigest()[:8]}-"
+
+    def adapt(tag: re.Match[str]) -> str:
+        adapted = re.sub(r'\bid="', f'id="{prefix}', tag[0].replace(INK, "currentColor"))
+        return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", adapted)
+
+    svg = re.sub(r"<[^>]*>", adapt, svg[svg.index("<svg"):])  # tags only: labels may contain anything
+    svg = re.sub(r'<svg ([^>]*?)width="[^"]*pt" ', r"<svg \1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
+    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1))
+
+
+def _draw(figure: Figure, title: str) -> str:
+    """The figure as a file of SVG with a title."""
     text = io.StringIO()
     with mpl.rc_context({**style, "svg.hashsalt": "resolvent"}), warnings.catch_warnings():
         # Letters are text in the SVG, and a browser has fonts for those that matplotlib's font does not have.
@@ -58,16 +72,7 @@ def svg_of(figure: Figure, title: str) -> Markup:
             patch.set(facecolor="none", edgecolor="none")
         # Not with savefig, which draws a figure with a layout a second time, without output.
         canvas.print_svg(text, metadata={"Date": None, "Creator": None, "Title": title})
-    svg = text.getvalue()
-    prefix = f"f{hashlib.sha256(title.encode()).hexdigest()[:8]}-"
-
-    def adapt(tag: re.Match[str]) -> str:
-        adapted = re.sub(r'\bid="', f'id="{prefix}', tag[0].replace(INK, "currentColor"))
-        return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", adapted)
-
-    svg = re.sub(r"<[^>]*>", adapt, svg[svg.index("<svg"):])  # tags only: labels may contain anything
-    svg = re.sub(r'<svg ([^>]*?)width="[^"]*pt" ', r"<svg \1", re.sub(r' height="[^"]*pt"', "", svg, count=1), count=1)
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(title)}" ', 1))
+    return text.getvalue()
 
 
 def _fit_axes(figure: Figure, axes: Axes) -> None:
