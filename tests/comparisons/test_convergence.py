@@ -12,6 +12,7 @@ from resolvent.comparisons.judgement.convergence import (
     convergence,
     convergence_of_methods,
     exact_solve_warning,
+    untuned_reference,
 )
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.wording import unfinished_text
@@ -90,6 +91,14 @@ def table(rows):
     frame = pd.DataFrame(x, columns=[f"x{i}" for i in range(10)])
     frame["site"], frame["y"] = np.repeat([*"abcdef"], rows), x @ np.arange(10.0) + rng.normal(0, 5, 6 * rows)
     return rv.datasets.from_frame(frame, "site", "y", seed=0)
+
+
+@pytest.mark.parametrize(("reference", "is_marked"), [
+    (rv.local(rv.SGD(0.1)), True), (rv.careful_local(rv.SGD(0.1)), False), (rv.fedavg(rv.SGD(0.1)), False)])
+def test_a_reference_with_the_solvers_settings_is_marked_as_untuned(reference, is_marked):
+    marks = untuned_reference("alone", reference)
+    assert [mark.startswith("alone is untuned") for mark in marks] == [True] * is_marked
+    assert untuned_reference(None, reference) == []
 
 
 @pytest.mark.when_changed

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import GAP, run_columns
 from resolvent.comparisons.judgement.wording import STILL_CHANGES, enumerate_names
@@ -162,6 +163,20 @@ def exact_solve_warning(method: str, algorithm: Any, parties: Sequence[str], tra
             f"rows than the model has parameters ({count_of(parameters, 'parameter')}), and LBFGS solves exactly: such "
             "models fit their rows without error and are far from each other, and so is their mean. Use SGD with few "
             "epochs, fedprox, or a model with l2.")
+
+
+def untuned_reference(alone: str | None, algorithm: Any) -> list[str]:
+    """A sentence if training alone, with which all methods are compared, has the solver's settings as they are.
+
+    A weak reference flatters every other method.
+
+    Args:
+        alone: the label of training alone; None: there is none.
+        algorithm: that of the label.
+    """
+    is_plain = isinstance(algorithm, LocalTraining) and algorithm.ridge is None and not algorithm.stops_early
+    return [f"{alone} is untuned: a gain over it can come from its settings alone. Use careful_local as the "
+            "reference."] if alone is not None and is_plain else []
 
 
 def _averages_exact_solves(part: Any) -> bool:
