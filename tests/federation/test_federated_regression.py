@@ -128,12 +128,19 @@ def messages(hospitals, site, kind):
 
 
 @pytest.mark.when_changed
-def test_a_regression_of_careful_sites(tmp_path):
-    """The default limits let an ordinary regression through, within its plan."""
-    hospitals = careful(tmp_path)
+@pytest.mark.parametrize(("formula", "privacy"), [("cost ~ age + ward", None),
+                                                  ("ill ~ age + ward", {"secure_sums": True})])
+def test_a_regression_of_careful_sites(tmp_path, formula, privacy):
+    """The default limits let an ordinary regression through, within its plan; one with rounds in secure sums."""
+    if privacy:
+        pytest.importorskip("Crypto")
+    hospitals = careful(tmp_path, formula, privacy=privacy)
     assert hospitals.serve() == {"status": "complete"}
-    simulated = rv.regress(hospitals.frame, "ill ~ age + ward", party="site")
-    np.testing.assert_allclose(fit_of(hospitals).estimates, simulated.estimates, rtol=1e-12)
+    simulated = rv.regress(hospitals.frame, formula, party="site")
+    np.testing.assert_allclose(fit_of(hospitals).estimates, simulated.estimates, rtol=1e-10)
+    rounds = Journal(tmp_path / "aachen" / "journal.sqlite").of("round")
+    ranks = [entry["rank"] for entry in rounds]
+    assert ranks == sorted({*ranks}) and len(ranks) >= 3 if privacy else not ranks
     sheet = json.loads((tmp_path / "aachen" / "mine-1" / "data-sheet.json").read_text())
     assert sheet["rows"] == {"complete": 120, "left out": 0}
 
@@ -179,7 +186,8 @@ def test_a_server_cannot_choose_coefficients_that_leave_one_row(tmp_path):
     frame = table(120, more=0)
     oldest = frame[frame["site"] == "aachen"]["age"].max()
     attack = with_payload([-200.0 * oldest, 200.0, 0.0, 0.0])
-    open_sites = careful(tmp_path / "open", frame=frame, min_cell=1, max_parameters_per_row=None)
+    open_sites = careful(tmp_path / "open", frame=frame, min_cell=1, max_parameters_per_row=None,
+                         max_leverage=None)
     open_sites.serve(change=attack)
     hessian = messages(open_sites, "aachen", "reply")[0].arrays["evaluation.hessian"]
     np.testing.assert_allclose(hessian[0, 1] / hessian[0, 0], oldest, rtol=1e-6)
@@ -189,30 +197,62 @@ def test_a_server_cannot_choose_coefficients_that_leave_one_row(tmp_path):
     assert messages(sites, "aachen", "refusal")[0].facts["limits"] == {"min_cell": 5}
 
 
+def test_the_columns_that_rounds_add_are_counted(tmp_path):
+    """X'W_r X and X's_r of several rounds, whose W_r and s_r differ, isolate rows that the columns of X do not.
+
+    The first round adds few columns, and no reply leaves that would complete a combination about one row.
+    """
+    hospitals = careful(tmp_path)
+    outcome = hospitals.serve()
+    assert outcome["status"] == "stopped"
+    assert "kiel: refused (limits): column 'ill': " in outcome["message"]
+    assert "ask for secure sums" in outcome["message"]
+    for site in SITES:
+        assert len(messages(hospitals, site, "reply")) == 1
+        assert messages(hospitals, site, "refusal")[0].facts["limits"] == {"max_leverage": 0.5}
+    text = "\n".join(check_site(hospitals.files["kiel"], "kiel", hospitals.file))
+    assert re.search("With the rounds of the fit.* they have 2[0-9]; the largest leverage is 1.00, of the allowed "
+                     "0.50", text), text
+
+
+def test_a_site_with_most_of_the_rows_hides_behind_few_others(tmp_path):
+    """In a sum its leverages count with its share of all rows: here 200 of 270."""
+    pytest.importorskip("Crypto")
+    frame = table(200, more=10).drop(index=range(230, 390)).drop(index=range(430, 610)).reset_index(drop=True)
+    assert frame["site"].value_counts().to_dict() == {"aachen": 200, "berlin": 50, "kiel": 20}
+    outcome = Hospitals(tmp_path, frame, {"formula": "cost ~ age + grade", "family": "gamma"}, is_rehearsal=False,
+                        limits=Limits(), privacy={"secure_sums": True}).serve()
+    assert "aachen: refused (limits): column '" in outcome["message"]
+    assert "berlin: refused" not in outcome["message"]
+
+
 def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp_path):
     """HC3 weights the squared scores of rows by 1/(1 - leverage)^2, with the inverse of the information of all rows."""
+    pytest.importorskip("Crypto")
     settings = {"formula": "cost ~ age + ward", "errors": "HC3"}
-    hospitals, events = Hospitals(tmp_path, table(120, more=0), settings, is_rehearsal=False, limits=Limits()), []
+    plan, events = {"is_rehearsal": False, "limits": Limits(), "privacy": {"secure_sums": True}}, []
+    hospitals = Hospitals(tmp_path, table(120, more=0), settings, **plan)
     assert hospitals.serve(observe=events.append) == {"status": "complete"}
     fit, simulated = fit_of(hospitals), rv.regress(hospitals.frame, settings["formula"], party="site", errors="HC3")
     assert sum(event["event"] == "round" for event in events) == fit.rounds + 2
-    pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-9)
-    with pytest.raises(InputError, match="errors: HC2 in the file"):
-        fit.with_errors("HC2")
+    pd.testing.assert_frame_equal(fit.table, simulated.table, rtol=1e-8)
+    for errors in ("HC2", "model"):
+        with pytest.raises(InputError, match=f"errors: {errors} in the file"):
+            fit.with_errors(errors)
 
     def single_out(message):
         """With this inverse the leverage of one row is nearly 1, and its weight a million times that of others."""
         with contextlib.suppress(InputError):
             content = decode(message)
-            if "payload.inverse" in content.arrays and content.arrays["payload.inverse"].any():
+            if content.arrays.get("payload.inner.inverse", np.zeros(1)).any():
                 aachen = hospitals.frame["age"][hospitals.frame["site"] == "aachen"]
                 oldest, mean = aachen.max(), aachen.mean()
                 direction = np.array([-mean, 1, 0, 0]) / (oldest - mean)
                 inverse = (1 - 1e-3) * np.outer(direction, direction)
-                return encode(replace(content, arrays={**content.arrays, "payload.inverse": inverse}))
+                return encode(replace(content, arrays={**content.arrays, "payload.inner.inverse": inverse}))
         return message
 
-    hospitals = Hospitals(tmp_path / "attack", hospitals.frame, settings, is_rehearsal=False, limits=Limits())
+    hospitals = Hospitals(tmp_path / "attack", hospitals.frame, settings, **plan)
     outcome = hospitals.serve(change=single_out)
     assert outcome["status"] == "stopped"
     assert messages(hospitals, "aachen", "refusal")[0].facts["limits"] == {"max_leverage": 0.5}
@@ -369,7 +409,8 @@ def test_a_server_that_sends_one_site_other_coefficients_has_a_uniform_sum(tmp_p
         with contextlib.suppress(InputError):
             content = decode(message)
             if content.kind == "work" and content.facts["party"] == "berlin":
-                return encode(replace(content, arrays={**content.arrays, "payload": content.arrays["payload"] + 1e-9}))
+                shifted = content.arrays["payload.inner"] + 1e-9
+                return encode(replace(content, arrays={**content.arrays, "payload.inner": shifted}))
         return message
 
     p_values = {}

@@ -1,9 +1,14 @@
 """Leverages of rows in the span of columns: the algebra. ``test_federated_regression`` has them at a site."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from resolvent.federation.site.leverage import LeverageError, Span
+from resolvent.regression.cox import CoxRegression
+from resolvent.regression.families import Binomial, Multinomial, NegativeBinomial
+from resolvent.regression.objective import RowRegression
 
 RNG = np.random.default_rng(4)
 
@@ -57,3 +62,41 @@ def test_a_stored_span_is_the_same(tmp_path):
     np.testing.assert_array_equal(read.basis, span.basis)
     np.testing.assert_allclose(read.leverages, span.leverages, rtol=1e-12)
     assert Span.read(tmp_path / "absent.npy", 50).rank == 1
+
+
+X, COUNTS = RNG.normal(size=(40, 2)), RNG.poisson(2, 40).astype(float)
+
+
+@pytest.mark.parametrize(("family", "labels"), [
+    (Binomial(), COUNTS > 1), (Multinomial(3), np.minimum(COUNTS, 2)), (NegativeBinomial(), COUNTS)], ids=str)
+def test_the_sums_of_a_round_are_products_of_features_and_the_columns_that_it_adds(family, labels):
+    """Each block of the gradient and of the second derivatives is X'c; c is a slope, or a column of WX."""
+    with jax.enable_x64(True):
+        problem = RowRegression(family, X, labels, [40])
+        w = jnp.linspace(-0.2, 0.3, problem.start.size)
+        mean, sums = (f(w) for f in (problem.oracle(0).second_order, problem.oracle(0).fit_sums))
+        columns = np.asarray(problem.answered_columns(w, True, True)) / 40
+    c, sides = family.predictors, [*[X] * family.predictors, *[np.ones((40, 1))] * len(family.extra)]
+    slopes, columns = np.split(columns, [len(sides)], axis=1)
+    np.testing.assert_allclose(np.concatenate([side.T @ s for side, s in zip(sides, slopes.T, strict=True)]),
+                               mean.gradient, rtol=1e-9)
+    starts = np.cumsum([0] + [side.shape[1] for side in sides])
+    for matrix in (mean.hessian, sums.information, sums.scores):
+        for i, left in enumerate(sides):
+            for j in range(i, len(sides)):
+                block, columns = np.split(columns, [2 if j < c else 1], axis=1)
+                np.testing.assert_allclose(left.T @ block, matrix[starts[i]:starts[i + 1], starts[j]:starts[j + 1]],
+                                           rtol=1e-9, atol=1e-12)
+    assert not columns.size
+
+
+def test_a_cox_model_adds_residuals_scores_and_what_risk_sets_expect():
+    with jax.enable_x64(True):
+        problem = CoxRegression(X, COUNTS, X[:, 0] > -0.5, [40], offsets=X[:, 1] / 3)  # with ties
+        w = jnp.array([0.3, -0.2])
+        sums = problem.oracle(jnp.array(0)).fit_sums(w)
+        residuals, expected, scores = np.split(np.asarray(problem.answered_columns(w, True, True)), [1, 3], axis=1)
+    x = X - X.mean(0)
+    np.testing.assert_allclose(-x.T @ residuals[:, 0] / 40, sums.gradient, rtol=1e-9)
+    np.testing.assert_allclose(x.T @ expected / 40, sums.hessian, rtol=1e-9)
+    np.testing.assert_allclose(scores.T @ scores / 40, sums.scores, rtol=1e-9)

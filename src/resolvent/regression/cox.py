@@ -88,9 +88,17 @@ class CoxRegression(RegressionProblem):
     @override
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
         risks = self.oracle(jnp.array(0)).risks(w)
-        sorted_weights = (risks.hazard * risks.pressure)[:self.order.shape[0]]
-        weights: Array = jnp.zeros_like(sorted_weights).at[self.order].set(sorted_weights)
-        return weights[:, None]
+        return self._in_order((risks.hazard * risks.pressure)[:, None])
+
+    @override
+    def answered_columns(self, w: Float[Array, " P"], sums: bool = False, scores: bool = False,
+                         weights: ScoreWeights | None = None) -> Float[Array, "rows columns"]:
+        return self._in_order(self.oracle(jnp.array(0)).answered_columns(w, scores))
+
+    def _in_order(self, values: Float[Array, "n c"]) -> Float[Array, "rows c"]:
+        """The values of a single party in the given order of its rows."""
+        known = values[:self.order.shape[0]]
+        return jnp.zeros_like(known).at[self.order].set(known)
 
 
 def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_]) -> tuple[NDArray[Any], ...]:
@@ -163,6 +171,12 @@ class CoxOracle(RegressionOracle):
                        self.samples * jnp.outer(gradient, gradient), x.T @ x / self.samples,
                        RowTerms(2 * loss, zero, -loss, zero), zero + 1)
 
+    def answered_columns(self, w: Vector, scores: bool) -> Float[Array, "n c"]:
+        """The martingale residuals, and the second derivatives of the loss in the log hazards times the features."""
+        risks = self.risks(w)
+        slopes = (self.event - risks.hazard * risks.pressure)[:, None]
+        return jnp.concatenate([slopes, self._expected(risks), *([self._row_scores(risks)] if scores else [])], axis=1)
+
     def risks(self, w: Vector) -> _Risks:
         """The sums over the risk sets at ``w``."""
         log_hazard = jnp.where(self.mask, self.x @ w + self.offsets, 0)
@@ -196,11 +210,13 @@ class CoxOracle(RegressionOracle):
 
     def _row_scores(self, risks: _Risks) -> Float[Array, "n d"]:
         """Each row's part of the gradient: (x_i - mean) at its event minus what the risk sets expect of it."""
-        means = self._mean_features(risks)
-        tie_mean = self._mean_over_ties(means)
-        expected = risks.hazard[:, None] * (self.x * risks.pressure[:, None] - self._back(
-            jnp.where(self.event[:, None], means / risks.total[:, None], 0)))
-        return jnp.where(self.event[:, None], self.x - tie_mean, 0) - expected
+        tie_mean = self._mean_over_ties(self._mean_features(risks))
+        return jnp.where(self.event[:, None], self.x - tie_mean, 0) - self._expected(risks)
+
+    def _expected(self, risks: _Risks) -> Float[Array, "n d"]:
+        """What the risk sets expect of each row's score."""
+        means = jnp.where(self.event[:, None], self._mean_features(risks) / risks.total[:, None], 0)
+        return risks.hazard[:, None] * (self.x * risks.pressure[:, None] - self._back(means))
 
     def _mean_over_ties(self, means: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """The mean over the events at the same time."""

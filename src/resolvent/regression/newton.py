@@ -17,7 +17,8 @@ from resolvent.math.newton import NewtonState, SecondOrder
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
-_TOLERANCE_POWER = 0.75  # of the rounding error: after the last step, a decrease of about its square is left
+TOLERANCE_POWER = 0.75
+"""Of the rounding error, for the default tolerance: after the last step, a decrease of about its square is left."""
 
 
 class FederatedNewtonState(NamedTuple):
@@ -95,7 +96,7 @@ class FederatedNewton(OnePhaseMethod):
 
     @override
     def server(self, state: FederatedNewtonState, replies: Replies, key: Array) -> tuple[FederatedNewtonState, Info]:
-        tolerance = newton.precision(state.search.point)**_TOLERANCE_POWER if self.tolerance is None else self.tolerance
+        tolerance = newton.precision(state.search.point)**TOLERANCE_POWER if self.tolerance is None else self.tolerance
         mean: NewtonReply = replies.mean()
         value = jnp.where(mean.has_failed > 0, jnp.inf, mean.evaluation.value)
         search = newton.advance(state.search, mean.evaluation._replace(value=value), tolerance, self.l1)

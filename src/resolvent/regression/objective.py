@@ -138,6 +138,20 @@ class RegressionProblem(LikelihoodProblem):
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
         """The weights of all rows in the second derivatives, for each linear predictor; for a problem of one party."""
 
+    @abstractmethod
+    def answered_columns(self, w: Float[Array, " P"], sums: bool = False, scores: bool = False,
+                         weights: ScoreWeights | None = None) -> Float[Array, "rows columns"]:
+        """What all rows put beside the features into the sums at ``w``; for a problem of one party.
+
+        The gradient is X's, with the slopes s of the rows' losses in their linear predictors, and the second
+        derivatives are X'WX: the columns are s and, for each pair of linear predictors, the columns of WX.
+
+        Args:
+            sums: whether the sums are those of ``FitSums``, too, which have a second W.
+            scores: whether they include the outer products of the rows' gradients, whose W is s^2.
+            weights: of these.
+        """
+
     def row_leverages(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " rows"]:
         """The leverages of all rows, see ``ScoreWeights``; for a problem of one party and one linear predictor."""
         raise InputError("this regression has no leverages of rows")
@@ -189,24 +203,49 @@ class RowRegression(RegressionProblem):
 
     @override
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
+        _, z, y = self._all_rows(w)
+        second: Array = jax.vmap(jax.hessian(self.family.loss))(z, y)
+        diagonals: Array = jnp.diagonal(second, axis1=1, axis2=2)[:, :self.family.predictors]
+        return diagonals * self.weights[:len(z), None]
+
+    @override
+    def answered_columns(self, w: Float[Array, " P"], sums: bool = False, scores: bool = False,
+                         weights: ScoreWeights | None = None) -> Float[Array, "rows columns"]:
+        (x, z, y), c = self._all_rows(w), self.family.predictors
+        slopes = jax.vmap(jax.grad(self.family.loss))(z, y)
+        curvatures = [jax.vmap(jax.hessian(self.family.loss))(z, y)]
+        if sums:
+            curvatures.append(jax.vmap(self.family.information)(z, y))
+        if scores:
+            squares = slopes[:, :, None] * slopes[:, None, :] * (self.weights[:len(z), None, None]**(self.power - 1))
+            curvatures.append(squares if weights is None else _weighted(squares, x, curvatures[1], weights))
+        columns = jnp.concatenate([slopes, *(of_rows[:, i, j, None] * (x if j < c else 1) for of_rows in curvatures
+                                             for i in range(z.shape[1]) for j in range(i, z.shape[1]))], axis=1)
+        return columns * self.weights[:len(z), None]
+
+    def _all_rows(self, w: Float[Array, " P"]) -> tuple[Float[Array, "rows d"], Float[Array, "rows C"],
+                                                        Float[Array, " rows"]]:
+        """The features of all rows, their parameters, and their labels."""
         rows, c = self.y.shape[0] - self.block, self.family.predictors
         x, y, count = self.x[:rows], self.y[:rows], c * self.x.shape[1]
         z = x @ w[:count].reshape(c, -1).T + self.offsets[:rows, None]
-        z = jnp.concatenate([z, jnp.broadcast_to(w[count:], (rows, w.size - count))], axis=1)
-        second: Array = jax.vmap(lambda z, y: jnp.diag(jax.hessian(self.family.loss)(z, y))[:c])(z, y)
-        return second * self.weights[:rows, None]
+        return x, jnp.concatenate([z, jnp.broadcast_to(w[count:], (rows, w.size - count))], axis=1), y
 
     @override
     def row_leverages(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " rows"]:
-        rows = self.y.shape[0] - self.block
-        x, y = self.x[:rows], self.y[:rows]
-        z = x @ w + self.offsets[:rows]
-        return _leverages(x, jax.vmap(self.family.information)(z[:, None], y), inverse)
+        x, z, y = self._all_rows(w)
+        return _leverages(x, jax.vmap(self.family.information)(z, y), inverse)
 
 
 def _leverages(x: Float[Array, "B P"], information: Float[Array, "B 1 1"],
                inverse: Float[Array, "P P"]) -> Float[Array, " B"]:
     return jnp.sum(x @ inverse * x, axis=1) * information[:, 0, 0]
+
+
+def _weighted(squares: Float[Array, "B 1 1"], x: Float[Array, "B P"], information: Float[Array, "B 1 1"],
+              weights: ScoreWeights) -> Float[Array, "B 1 1"]:
+    """The rows' squared scores with the weights of their leverages."""
+    return squares * ((1 - _leverages(x, information, weights.inverse))**(-jnp.asarray(weights.power)))[:, None, None]
 
 
 def centred_by_party(x: NDArray[np.float64], sizes: NDArray[Any]) -> NDArray[np.float64]:
@@ -284,8 +323,7 @@ class RowsOracle(RegressionOracle):
             slopes = jax.vmap(jax.grad(self.family.loss))(b.z, b.y)
             squares = slopes[:, :, None] * slopes[:, None, :] * (b.weight**(self.power - 1))[:, None, None]
             if weights is not None:
-                leverages = _leverages(b.x, jax.vmap(self.family.information)(b.z, b.y), weights.inverse)
-                squares *= ((1 - leverages)**(-jnp.asarray(weights.power)))[:, None, None]
+                squares = _weighted(squares, b.x, jax.vmap(self.family.information)(b.z, b.y), weights)
             same = jnp.broadcast_to(jnp.eye(b.z.shape[1], dtype=b.z.dtype), squares.shape)
             terms = jax.vmap(self.family.terms)(b.z, b.y)
             information, hessian, scores, gram = (self._outer(b, weights) for weights in (

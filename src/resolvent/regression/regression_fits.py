@@ -69,11 +69,13 @@ class SumsOfFit(OnePhaseMethod):
         leverage_power: of the weights of the scores, see ``ScoreWeights``. Where it is not zero, a second round has the
             inverse of the information that the first one has found.
         rows: the number of all rows, which the leverages need.
+        scores: whether the outer products of the rows' gradients leave the parties; otherwise they are zero.
     """
 
     with_local_fits: bool = eqx.field(static=True, default=False)
     leverage_power: float = eqx.field(static=True, default=0.0)
     rows: int = eqx.field(static=True, default=1)
+    scores: bool = eqx.field(static=True, default=True)
     replies_models: ClassVar[bool] = False
     norm_multiple: ClassVar[float | None] = None  # the sums of one party can be far larger than those of others
 
@@ -108,7 +110,11 @@ class SumsOfFit(OnePhaseMethod):
         w, inverse = message
         local = fit_of_party(oracle, w) if self.with_local_fits else None
         weights = None if inverse is None else ScoreWeights(inverse, self.leverage_power)
-        return state, FitReply(oracle.fit_sums(w, weights), local), {"model": w, "steps": jnp.ones((), w.dtype)}
+        reply = FitReply(oracle.fit_sums(w, weights), local)
+        if not self.scores:
+            reply = eqx.tree_at(lambda r: [sums.scores for sums in (r.means, *(r.local or ())[1:])], reply,
+                                replace_fn=jnp.zeros_like)
+        return state, reply, {"model": w, "steps": jnp.ones((), w.dtype)}
 
     @override
     def server(self, state: FitReport, replies: Replies, key: Array) -> tuple[FitReport, Info]:

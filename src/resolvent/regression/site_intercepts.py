@@ -65,6 +65,15 @@ class SiteIntercepts(RegressionProblem):
         return self.rows.row_weights(self.oracle(jnp.array(0)).with_intercepts(w))
 
     @override
+    def answered_columns(self, w: Float[Array, " P"], sums: bool = False, scores: bool = False,
+                         weights: ScoreWeights | None = None) -> Float[Array, "rows columns"]:
+        oracle = self.oracle(jnp.array(0))
+        full = oracle.with_intercepts(w)
+        if weights is not None:
+            weights = weights._replace(inverse=oracle.full_inverse(full, weights.inverse))
+        return self.rows.answered_columns(full, sums, scores, weights)
+
+    @override
     def row_leverages(self, w: Float[Array, " P"], inverse: Float[Array, "P P"]) -> Float[Array, " rows"]:
         oracle = self.oracle(jnp.array(0))
         full = oracle.with_intercepts(w)

@@ -203,10 +203,11 @@ class Fit:
         """The same fit with another kind of standard errors, or another level. Nothing is fitted again.
 
         Raises:
-            InputError: the leverages for HC2 or HC3 are not known, because the rows are at the sites.
+            InputError: the rows are at the sites, which have sent the sums for these errors only.
         """
         fit = replace(self, errors=errors, level=self.level if level is None else level)
-        if LEVERAGE_POWERS.get(errors) == LEVERAGE_POWERS.get(self.errors):
+        if errors == self.errors or (self.rows is not None
+                                     and LEVERAGE_POWERS.get(errors) == LEVERAGE_POWERS.get(self.errors)):
             return fit
         check_errors(self.model, errors)
         if self.rows is None:

@@ -119,7 +119,8 @@ def newton_of(model: RegressionModel, settings: RegressionSettings) -> Federated
 
 def sums_of(model: RegressionModel, settings: RegressionSettings, *, with_local_fits: bool) -> SumsOfFit:
     """The algorithm of the sums from which a regression is reported."""
-    return SumsOfFit(with_local_fits, LEVERAGE_POWERS.get(settings.errors, 0.0), sum(model.site_rows))
+    return SumsOfFit(with_local_fits, LEVERAGE_POWERS.get(settings.errors, 0.0), sum(model.site_rows),
+                     settings.errors not in ("model", "clustered"))
 
 
 def regression_of(model: RegressionModel, settings: RegressionSettings, search: NewtonState, means: FitSums,

@@ -15,6 +15,10 @@ is bounded by the row's leverage, which this module keeps below a limit:
    most sqrt(h_i / (1 - h_i)) z_i / s, and some v reaches it: 1 at h_i = 1/2, 2 at 0.8.
 3. *Every combination is about many rows.* Its effective number of rows |v|^2 / max v_i^2 is at least 1 / max_i h_i.
 
+Rounds with coefficients of their own add columns: X'WX has those of WX beside those of X, and a gradient the slopes of
+the rows. In a sum with other sites a row of this one has about its leverage times the share of this site's rows: with
+rows of one kind everywhere, X'X of all is X'X of the site divided by the share.
+
 What weakens this: rows that somebody knows are no noise, and a rare value of a binary column is known to be 0 or 1, so
 that a ratio of 2 finds it. ``min_cell`` holds beside it.
 

@@ -10,6 +10,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -198,15 +199,53 @@ class PlanRun(ABC, Generic[_Plan]):
         name = "max_leverage_in_sums" if in_a_sum else "max_leverage"
         if self.version is None or getattr(limits, name) is None:
             return
-        path = self._folder.parent / VERSIONS / f"columns-{self.version}.npy"
         rows = len(next(iter(columns.values())))
-        try:
-            self.span = Span.read(path, rows).extended(columns, getattr(limits, name), limits.max_parameters_per_row)
-        except LeverageError as error:
-            raise refusal_of_limits({name: str(error)}, limits, column=error.column) from error
-        self.span.write(path)
+        with self._refusing_leverages(name):
+            self.span = Span.read(self._span_file("columns"), rows).extended(
+                columns, getattr(limits, name), limits.max_parameters_per_row)
+        self.span.write(self._span_file("columns"))
         if self._journal.latest("columns", run=self._folder.name, plan=self._digest) is None:
             self._journal.append("columns", run=self._folder.name, rank=self.span.rank, leverage=self.span.largest)
+
+    def _count_round(self, columns: Mapping[str, NDArray[Any]], share: float) -> None:
+        """Count the columns that a round's reply adds, together with everything before; see ``leverage``.
+
+        Args:
+            columns: as in ``_count_columns``.
+            share: the site's share of the rows in the sum.
+        """
+        largest = self._limits.max_leverage
+        if self.version is None or largest is None or self.span is None:
+            return
+        before, limit = self._span_of_rounds(), largest / share
+        with self._refusing_leverages("max_leverage"):
+            span = before.extended(columns, limit)
+            # All rows of the sum have this rank times their mean leverage; of a full span, every further column counts.
+            asked = sum(values.shape[1] for values in columns.values())
+            added = span.rank - before.rank if span.rank < len(span.leverages) else asked
+            earlier = [entry["rank"] for entry in self._journal.of("round", version=self.version)]
+            rank = added + max([before.rank, *earlier])
+            if rank > limit * len(span.leverages):
+                raise LeverageError(next(iter(columns)), f"with it, the rounds have {rank} independent columns, more "
+                                    f"than {largest:.3g} for each row of the sum")
+        if added:
+            span.write(self._span_file("rounds"))
+            self._journal.append("round", run=self._folder.name, version=self.version, rank=rank, leverage=span.largest)
+
+    def _span_of_rounds(self) -> Span:
+        """The span of everything that the site has answered, with what the rounds have added."""
+        assert self.span is not None
+        return Span.read(self._span_file("rounds"), len(self.span.leverages)).extended({"columns": self.span.basis.T})
+
+    def _span_file(self, kind: str) -> Path:
+        return self._folder.parent / VERSIONS / f"{kind}-{self.version}.npy"
+
+    @contextmanager
+    def _refusing_leverages(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except LeverageError as error:
+            raise refusal_of_limits({name: str(error)}, self._limits, column=error.column) from error
 
     def _asked(self, needed: Usage) -> Asked:
         """What the plan asks of the site, whichever its methods are."""

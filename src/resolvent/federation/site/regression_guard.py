@@ -10,11 +10,14 @@ vanish. The guard counts the rows behind every sum, at every evaluation:
   weights w of the rows in X'WX, is at least ``min_cell`` / 2;
 - all evaluations together have at most as many numbers as the rows have values.
 
-Combinations of columns, of this plan and of all others, are judged by their leverages, see ``leverage``.
+Combinations of columns, of this plan and of all others, are judged by their leverages, see ``leverage``. So are the
+columns that an evaluation adds: X'WX and X's have the columns of WX and the slopes s beside those of X, with another W
+and s for all coefficients.
 """
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -23,11 +26,15 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.comparisons.regression.rows import RegressionRows
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import Limits, refusal_of_limits
-from resolvent.regression.objective import RegressionProblem
-from resolvent.regression.regression_fits import FitQuestion
+from resolvent.math import newton
+from resolvent.math.newton import NewtonState
+from resolvent.regression.newton import TOLERANCE_POWER
+from resolvent.regression.objective import RegressionProblem, ScoreWeights
+from resolvent.regression.regression_fits import FitQuestion, SumsOfFit, fit_of_party
 
 _NONE = 1e-12  # weights of a cell whose sum is smaller, relative to the number of rows, are zero
 
@@ -38,12 +45,18 @@ class RegressionGuard:
 
     Attributes:
         constants: how many different numbers the formula contains, which the lead has chosen.
+        label: the column that is explained.
+        sums: the round of sums after the fit.
+        count: name -> [rows, ...] columns that an evaluation adds -> raises ``Refusal`` if they may not.
     """
 
     rows: RegressionRows
     problem: RegressionProblem
     limits: Limits
     constants: int = 0
+    label: str = "the label"
+    sums: SumsOfFit = SumsOfFit()  # noqa: RUF009 - it is frozen
+    count: Callable[[Mapping[str, NDArray[np.float64]]], None] = lambda columns: None
 
     def reasons(self) -> dict[str, str]:
         """Name of a limit that the rows and columns exceed -> the reason; empty if the site takes part."""
@@ -63,28 +76,63 @@ class RegressionGuard:
         """Check the sums at the coefficients of the server.
 
         Args:
-            w: [P] the coefficients, or a ``FitQuestion``.
+            w: [P] the coefficients, or a ``FitQuestion``; in secure sums with the combinator's part around it.
             number: number of evaluations that the site has answered before.
 
         Raises:
             Refusal: a sum would be one of few rows, or the answers would have more numbers than the rows.
         """
-        w, inverse = w if isinstance(w, FitQuestion) else (w, None)
+        w = w.inner if isinstance(w, Wrapped) else w
+        is_report = isinstance(w, FitQuestion)
+        w, inverse = w if is_report else (w, None)
         parameters = len(self.rows.model.names)
         numbers = (number + 1) * (1 + parameters + parameters * (parameters + 1) // 2)
         values = len(self.rows.y) * (sum(name != "Intercept" for name in self.rows.model.columns) + 1)
         if self.limits.max_parameters_per_row is not None and numbers > values:
             raise refusal_of_limits({"max_parameters_per_row": f"{number + 1} evaluations have {numbers} numbers, and "
                                      f"the rows have {values}"}, self.limits)
-        if self.limits.min_cell <= 1:
-            return
-        for weight in np.abs(np.asarray(_row_weights(self.problem, jnp.asarray(w)))).T:
-            if not np.isfinite(weight).all():
-                continue  # the reply says only that it has failed
-            self._check_weights(weight / max(float(weight.max()), np.finfo(float).tiny))
+        if self.limits.min_cell > 1:
+            for weight in np.abs(np.asarray(_row_weights(self.problem, jnp.asarray(w)))).T:
+                if np.isfinite(weight).all():  # otherwise the reply says only that it has failed
+                    self._check_weights(weight / max(float(weight.max()), np.finfo(float).tiny))
+            if inverse is not None:
+                self._check_leverages(np.asarray(_row_leverages(self.problem, jnp.asarray(w), jnp.asarray(inverse))))
+        for columns in self._added(jnp.asarray(w), inverse, is_report=is_report):
+            self.count(columns)
 
-        if inverse is not None:
-            self._check_leverages(np.asarray(_row_leverages(self.problem, jnp.asarray(w), jnp.asarray(inverse))))
+    def foreseen(self, rounds: int) -> Iterator[Mapping[str, NDArray[np.float64]]]:
+        """The columns that each evaluation of a fit would add if the site were the only one."""
+        search = newton.start(self.problem.start)
+        for _ in range(rounds):
+            yield from self._added(search.candidate, None, is_report=False)
+            search = _newton_step(self.problem, search)
+            if search.has_converged:
+                break
+        yield from self._added(search.point, None, is_report=True)
+
+    def _added(self, w: Float[Array, " P"], inverse: Any, *,
+               is_report: bool) -> Iterator[Mapping[str, NDArray[np.float64]]]:
+        """Name -> [rows, ...] the columns of the sums at ``w``; with own fits, also of those at the own estimates."""
+        weights = None if inverse is None else ScoreWeights(jnp.asarray(inverse), self.sums.leverage_power)
+        points = [w]
+        if is_report and self.sums.with_local_fits:
+            points.append(_own_fit(self.problem, w))
+        for point in points:
+            columns = np.asarray(_answered_columns(self.problem, point, is_report, is_report and self.sums.scores,
+                                                   weights))
+            if np.isfinite(columns).all():  # otherwise the reply says only that it has failed
+                yield self._named(columns)
+
+    def _named(self, columns: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
+        """The columns of ``answered_columns`` by the features that are in them; the slopes are the label's."""
+        names, family = self.rows.model.columns, self.rows.model.family
+        slopes = 1 if family is None else family.predictors + len(family.extra)
+        width = len(names) + self.rows.model.keeps_intercepts
+        if (columns.shape[1] - slopes) % width:
+            return {self.label: columns}
+        features = ["Intercept", *names][-width:]
+        return {self.label: columns[:, :slopes]} | {
+            name: columns[:, slopes + j::width] for j, name in enumerate(features)}
 
     def _check_leverages(self, leverages: NDArray[np.float64]) -> None:
         """Refuse an inverse of the information with which the weights 1/(1 - leverage) would single out a row."""
@@ -128,6 +176,26 @@ class RegressionGuard:
         if self.rows.model.counts:
             marks |= {f"class {value:g} of the label": label == value for value in np.unique(label)}
         return [*marks], np.stack([mark.astype(float) for mark in marks.values()], axis=1)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def _answered_columns(problem: RegressionProblem, w: Float[Array, " P"], sums: bool, scores: bool,
+                      weights: ScoreWeights | None) -> Float[Array, "rows columns"]:
+    columns: Array = problem.answered_columns(w, sums, scores, weights)
+    return columns
+
+
+@jax.jit
+def _own_fit(problem: RegressionProblem, w: Float[Array, " P"]) -> Float[Array, " P"]:
+    own: Array = fit_of_party(problem.oracle(jnp.array(0)), w)[0]
+    return own
+
+
+@jax.jit
+def _newton_step(problem: RegressionProblem, search: NewtonState) -> NewtonState:
+    evaluation = problem.oracle(jnp.array(0)).second_order(search.candidate)
+    after: NewtonState = newton.advance(search, evaluation, newton.precision(search.point)**TOLERANCE_POWER)
+    return after
 
 
 @jax.jit

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, agree_on_rows, describe_rows
+from resolvent.comparisons.regression.regress import sums_of
 from resolvent.comparisons.regression.rows import NoCompleteRowError, RegressionRows, complete_rows, encode_rows
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
@@ -114,11 +115,20 @@ class RegressionRun(PlanRun[FederatedRegression]):
                         for name, values in of_rows.items()}
             of_rows["weights"] = rows.weights
         columns = {response: self._used.astype(np.float64)[:, None]}
-        for name, values in of_rows.items():
-            of_version = np.zeros((len(self._used), values.size // len(rows.y)))
-            of_version[self._used] = np.reshape(values, (len(rows.y), -1))
-            columns[name] = np.concatenate([columns[name], of_version], axis=1) if name in columns else of_version
+        for name, values in self._of_version(of_rows).items():
+            columns[name] = np.concatenate([columns[name], values], axis=1) if name in columns else values
         return columns
+
+    def _of_version(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+        """[rows of the version, ...] columns of the complete rows; 0 for the others."""
+        of_version = {}
+        for name, values in columns.items():
+            of_version[name] = np.zeros((len(self._used), values.size // max(1, len(values))))
+            of_version[name][self._used] = np.reshape(values, (len(values), -1))
+        return of_version
+
+    def _count_added(self, columns: Mapping[str, NDArray[np.float64]]) -> None:
+        self._count_round(self._of_version(columns), self._share)
 
     @override
     def report(self) -> RowsReport:
@@ -145,7 +155,12 @@ class RegressionRun(PlanRun[FederatedRegression]):
             settings = self.plan.settings
             rows = encode_rows(self._frame, self._formula, settings, agreement, [self._report.rows])
             problem = rows.problem(l2=settings.l2)
-            guard = RegressionGuard(rows, problem, self._limits, self._formula.constants)
+            total, sites = sum(agreement.sites.values()), len(self._membership.sites)
+            # The sizes are claims of the others, through the server: they do not lower the share below that of equals.
+            self._share = max(self._report.rows / total, 1 / sites) if self.plan.privacy is not None else 1.0
+            self._guard = guard = RegressionGuard(
+                rows, problem, self._limits, self._formula.constants, self._formula.response.columns[-1],
+                sums_of(rows.model, settings, with_local_fits=sends_own_fits(settings)), self._count_added)
             if reasons := guard.reasons():
                 raise refusal_of_limits(reasons, self._limits)
             self._check_label(rows)
@@ -176,6 +191,14 @@ class RegressionRun(PlanRun[FederatedRegression]):
     def lines_after(self) -> Iterator[str]:
         if sends_own_fits(self.plan.settings):
             yield "The sums of this site alone, at its own estimates, leave it with heterogeneity: true"
+        if self.span is not None and self._limits.max_leverage is not None:
+            span = self._span_of_rounds()
+            with self.plan.precision():
+                for columns in self._guard.foreseen(self.plan.rounds):
+                    span = span.extended(self._of_version(columns))
+            share = "" if self.plan.privacy is None else ", times this site's share of all rows"
+            yield (f"With the rounds of the fit, as they would be at this site alone, they have {span.rank}; the "
+                   f"largest leverage is {span.largest:.2f}{share}, of the allowed {self._limits.max_leverage:.2f}")
 
 
 def _few_rows(report: RowsReport, min_cell: int) -> str:
