@@ -84,8 +84,8 @@ MUTANTS = {
         "math/centres.py", "target = jnp.maximum(tolerance, 8 * eps)", "target = jnp.maximum(1e3 * tolerance, 8 * eps)",
         "math/test_moreau_centre.py::test_residual_reaches_the_tolerance_asked_for"),
     "decay of momentum": Mutant(
-        "algorithms/combinators/momentum.py", "tree.lerp(tree.sub(reply, origin), state.average, decay)",
-        "tree.lerp(tree.sub(reply, origin), state.average, 1 - decay)",
+        "algorithms/combinators/momentum.py", "tree.lerp(tree.sub(reply, origin), state.extra.average, decay)",
+        "tree.lerp(tree.sub(reply, origin), state.extra.average, 1 - decay)",
         "algorithms/test_mixing_defences.py::test_momentum_by_numpy"),
     "sign of the pseudo-gradient": Mutant(
         "algorithms/combinators/server_steps.py", "tree.sub(point, self._iterate.read(after))",

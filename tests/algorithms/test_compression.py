@@ -65,6 +65,7 @@ def test_marina_with_minibatches_by_a_plain_loop():
     assert set(coins) == {True, False}
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("make", [lambda: rv.marina(GD, codec=rv.codecs.Identity()), lambda: rv.page(GD),
                               lambda: rv.marina(GD, p=1.0)], ids=["MARINA", "PAGE", "whole gradients"], per_commit=2)
 def test_marina_and_page_are_gradient_descent_with_whole_gradients_only(make):

@@ -133,7 +133,7 @@ def test_the_objective_of_a_party_is_that_of_the_paper(name):
         np.testing.assert_allclose(value(oracle, w), expected, rtol=1e-10, atol=1e-12)
 
 
-@nightly.parametrize("name", ["moon", "feddecorr", "fedntd", "fedlc"], per_commit=2, others=nightly.WHEN_CHANGED)
+@nightly.parametrize("name", ["moon", "feddecorr", "fedntd", "fedlc"], per_commit=1, others=nightly.WHEN_CHANGED)
 def test_method_by_a_plain_loop(name):
     make, loss = METHODS[name]
     states = trajectory(make(ALL_SAMPLES), network(), ROUNDS)

@@ -110,6 +110,7 @@ def test_dgds_rate_with_different_alphas():
         assert mixed.error(x) <= bound
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("participation", [rv.participation.Uniform(2, "uniform"), EQUAL_WEIGHTS], ids=["sampled", "full"])
 def test_one_shot_averages_with_the_posters_weights(participation):
     """x_avg of (2), when every party has taken part once."""

@@ -72,6 +72,7 @@ def test_fedavg_reaches_its_own_fixed_point(k, eta):
     assert (np.abs(fixed - optimum()).max() < 1e-10) == (k == 1)
 
 
+@pytest.mark.when_changed
 def test_users_who_take_different_numbers_of_steps_weigh_by_them():
     """FedAvg with k_i steps of user i: (10) without the factor 1/k; for small steps the minimiser of sum_i k_i f_i."""
     steps = np.array([5, 4, 3, 2, 1, 1])

@@ -23,17 +23,17 @@ def simulate(algorithm, **options):
 def interrupted(tmp_path_factory):
     """The folder of a run with 4 of 6 rounds."""
     folder = tmp_path_factory.mktemp("checkpoints") / "run"
-    simulate(rv.fedgeomed_plus(SOLVER, sigma=0.5), rounds=4, checkpoint=folder)
+    simulate(rv.fedavg_plus(SOLVER, sigma=0.5), rounds=4, checkpoint=folder)
     assert max(p.name for p in folder.iterdir()) == "000000004"
     return folder
 
 
 @pytest.mark.parametrize(("algorithm", "changes", "part"), [
-    (rv.fedgeomed_plus(SOLVER, sigma=0.2), {}, "algorithm"),
-    (rv.fedgeomed_plus(SOLVER, sigma=0.5), {"seed": 1}, "seed"),
-    (rv.fedgeomed_plus(SOLVER, sigma=0.5), {"participation": rv.participation.Uniform(cohort=3)}, "participation"),
-    (rv.fedgeomed_plus(SOLVER, sigma=0.5), {"evaluate_every": 3}, "evaluate_every"),
-    (rv.fedgeomed_plus(SOLVER, sigma=0.5), {"clock": rv.VirtualClock(), "memory": "host"}, "memory, clock"),
+    (rv.fedavg_plus(SOLVER, sigma=0.2), {}, "algorithm"),
+    (rv.fedavg_plus(SOLVER, sigma=0.5), {"seed": 1}, "seed"),
+    (rv.fedavg_plus(SOLVER, sigma=0.5), {"participation": rv.participation.Uniform(cohort=3)}, "participation"),
+    (rv.fedavg_plus(SOLVER, sigma=0.5), {"evaluate_every": 3}, "evaluate_every"),
+    (rv.fedavg_plus(SOLVER, sigma=0.5), {"clock": rv.VirtualClock(), "memory": "host"}, "memory, clock"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_another_run_is_refused_by_the_parts_that_differ(interrupted, algorithm, changes, part):
     with pytest.raises(rv.InputError, match=f"with another value of {part}:"):
@@ -41,15 +41,15 @@ def test_another_run_is_refused_by_the_parts_that_differ(interrupted, algorithm,
 
 
 def test_resumed_run_is_the_uninterrupted_one(interrupted):
-    complete = simulate(rv.fedgeomed_plus(SOLVER, sigma=0.5))
-    resumed = simulate(rv.fedgeomed_plus(SOLVER, sigma=0.5), checkpoint=interrupted, resume=True)
+    complete = simulate(rv.fedavg_plus(SOLVER, sigma=0.5))
+    resumed = simulate(rv.fedavg_plus(SOLVER, sigma=0.5), checkpoint=interrupted, resume=True)
     assert resumed.digest == complete.digest
     assert resumed.metrics.equals(complete.metrics)
     assert resumed.facts["bytes"] == complete.facts["bytes"]
     restored, every = resumed.facts["restored_cpu_seconds"], 2
     assert complete.facts["restored_cpu_seconds"] == 0 < restored <= every * sum(resumed.facts["cpu_per_round"])
     with pytest.raises(rv.InputError, match=r"is of round 6, beyond rounds=2"):
-        simulate(rv.fedgeomed_plus(SOLVER, sigma=0.5), rounds=2, checkpoint=interrupted, resume=True)
+        simulate(rv.fedavg_plus(SOLVER, sigma=0.5), rounds=2, checkpoint=interrupted, resume=True)
 
 
 @pytest.mark.when_changed

@@ -21,7 +21,7 @@ def simulate(algorithm, **options):
 
 @pytest.fixture(scope="module")
 def plus():
-    return simulate(rv.fedgeomed_plus(SOLVER, sigma=0.1, delta=0.1),
+    return simulate(rv.fedavg_plus(SOLVER, sigma=0.1, delta=0.1),
                     diagnostics=("model_change", "inexactness", "steps", "line", "dissimilarity"))
 
 

@@ -256,6 +256,7 @@ def test_variants_21_and_22_converge_linearly_for_strongly_convex_losses(local):
     assert distances[-1] < 1e-3 * distances[0]
 
 
+@pytest.mark.when_changed
 def test_the_dual_form_of_fedpi():
     """(17)-(19): z = P_f(w + u), w = P_H(z - u), u <- u + w - z; then w + u is the u of (24)-(26), and w its mean.
 
