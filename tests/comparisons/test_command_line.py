@@ -80,6 +80,20 @@ def test_show_prints_every_warning_and_no_warning_repeats_the_headline(finished,
     assert "Nothing was learnt." not in first_screen(twice).warnings
 
 
+def test_an_untuned_reference_is_marked_in_the_tables_and_by_a_warning(finished, capsys):
+    record = read_record(finished.folder)
+    page = (finished.folder / "report.html").read_text()
+    print_record(record)
+    text = flat(capsys.readouterr().out)
+    assert "alone is untuned" in text
+    assert "alone (untuned)" in text
+    assert "alone is untuned" in page
+    assert page.count("alone (untuned)") >= 3  # two tables of scores, and that of the sites
+    tuned = {"alone": replace(record.methods["alone"], is_untuned=False)}
+    print_record(replace(record, warnings=[], methods={**record.methods, **tuned}))
+    assert "untuned" not in capsys.readouterr().out
+
+
 def test_show_prints_the_tables_with_the_numbers_of_the_summary(finished, call):
     out = call("show", "runs/small", cwd=finished.folder.parents[1]).out
     summary = json.loads((finished.folder / "summary.json").read_text())
@@ -91,8 +105,8 @@ def test_show_prints_the_tables_with_the_numbers_of_the_summary(finished, call):
     lines = lines[first:]
     for name, method in summary["methods"].items():
         final = method["final"]
-        row = next(line for line in lines if line.split("  ")[0].strip() == name)
-        shown = row.removeprefix(" ").removeprefix(name).split()
+        row = next(line for line in lines if line.split("  ")[0].strip().removesuffix(" (untuned)") == name)
+        shown = row.removeprefix(" ").removeprefix(name).removeprefix(" (untuned)").split()
         expected = ["-" if final[c] is None else f"{100 * final[c]:.1f}%"
                     for c in ("mean", "p10", "worst", "global mean", "global p10", "global worst")]
         expected += [] if name == summary["alone"] else [str(final[c]) for c in ("better", "level", "worse")]

@@ -79,7 +79,7 @@ def test_summary_of_each_method(summary):
     assert [m["preset"] for m in summary["methods"].values()] == ["local", "fedavg", "fedprox", "fedavg"]
     for m in summary["methods"].values():
         assert set(m) == {"preset", "final", "best", "rounds", "seconds_per_round", "compile_seconds",
-                          "evaluation_seconds", "bytes", "refused", "digest", "digests", "is_bound"}
+                          "evaluation_seconds", "bytes", "refused", "digest", "digests", "is_bound", "is_untuned"}
         assert m["digests"] == [m["digest"]]
         assert m["rounds"] == 4
         assert 0 < m["seconds_per_round"] < 60

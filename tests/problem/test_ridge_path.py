@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegressionCV, Ridge
 import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.ridge_path import STRENGTHS
+from resolvent.comparisons.judgement.convergence import is_untuned
 from resolvent.problem.ridge_path import Folds, fit_ridge_path
 
 ROWS, FEATURES, FOLDS = 100, 4, 5
@@ -173,5 +174,8 @@ def test_wrong_settings_are_refused():
 def test_it_is_the_reference_of_a_comparison():
     data = rv.FederatedData.from_arrays([np.arange(40.0).reshape(-1, 2)] * 2, [np.arange(20.0)] * 2)
     methods = {"FedAvg": rv.fedavg(rv.solvers.GD(1e-4)), "alone": rv.careful_local(rv.SGD(0.1))}
-    comparison = rv.compare(methods, rv.models.linear(2), data, rounds=1, progress=False)
-    assert comparison.alone == "alone"
+    comparison = rv.compare({"untuned": rv.local(rv.SGD(0.1)), **methods}, rv.models.linear(2), data, rounds=1,
+                            progress=False)
+    assert comparison.alone == "alone"  # the tuned one of two
+    references = (rv.local(rv.SGD(0.1)), *methods.values())
+    assert [is_untuned(method) for method in references] == [True, False, False]

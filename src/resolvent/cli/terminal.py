@@ -145,7 +145,7 @@ def score_table(record: RunRecord) -> Table:
                  for column, missing in columns.items()]
         if has_baseline:
             cells += ["" if label == record.alone else str(final[column]) for column in _COMPARED]
-        table.add_row(escape(label), *cells)
+        table.add_row(escape(record.marked(label)), *cells)
     return table
 
 

@@ -24,6 +24,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.local import LocalTraining
@@ -165,6 +166,12 @@ def exact_solve_warning(method: str, algorithm: Any, parties: Sequence[str], tra
             "epochs, fedprox, or a model with l2.")
 
 
+def is_untuned(algorithm: Any) -> bool:
+    """Whether an algorithm is training alone with the solver's settings as they are."""
+    core = innermost(algorithm)
+    return isinstance(core, LocalTraining) and core.ridge is None and not core.stops_early
+
+
 def untuned_reference(alone: str | None, algorithm: Any) -> list[str]:
     """A sentence if training alone, with which all methods are compared, has the solver's settings as they are.
 
@@ -174,9 +181,8 @@ def untuned_reference(alone: str | None, algorithm: Any) -> list[str]:
         alone: the label of training alone; None: there is none.
         algorithm: that of the label.
     """
-    is_plain = isinstance(algorithm, LocalTraining) and algorithm.ridge is None and not algorithm.stops_early
     return [f"{alone} is untuned: a gain over it can come from its settings alone. Use careful_local as the "
-            "reference."] if alone is not None and is_plain else []
+            "reference."] if alone is not None and is_untuned(algorithm) else []
 
 
 def _averages_exact_solves(part: Any) -> bool:

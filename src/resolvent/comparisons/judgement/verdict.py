@@ -74,7 +74,7 @@ class Verdict:
 
         if self.alone is None:
             raise InputError("there is no recommendation without training alone among the methods: add "
-                             "rv.local(solver)")
+                             "rv.careful_local(solver)")
         if not self.sites.sites:
             raise InputError("there is no recommendation without intervals: they need test rows, or several seeds "
                              "(seeds=5)")

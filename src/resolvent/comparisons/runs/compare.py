@@ -69,8 +69,8 @@ def compare(
     are those of an experiment file.
 
     Args:
-        algorithms: label -> algorithm. Include ``rv.local(solver)``: without it no comparison with training alone is
-            possible.
+        algorithms: label -> algorithm. Include ``rv.careful_local(solver)``: without it no comparison with training
+            alone is possible. ``rv.local(solver)`` in its place is marked as untuned.
         model: a model for ``data``, or a ``Problem`` that needs no data.
         data: the parties' samples; or a function from a seed to the samples, which must have the same shapes.
         rounds: number of rounds.
@@ -111,7 +111,7 @@ def compare(
 
     Example:
         >>> data, solver = rv.datasets.digits(parties=3), rv.SGD(0.1)
-        >>> methods = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver)}
+        >>> methods = {"alone": rv.careful_local(solver), "FedAvg": rv.fedavg(solver)}
         >>> comparison = rv.compare(methods, rv.models.logistic(64, 10), data, rounds=2, progress=False)
         >>> comparison.recommend()["site"].tolist()
         ['party 0', 'party 1', 'party 2']

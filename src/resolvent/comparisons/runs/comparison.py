@@ -68,7 +68,7 @@ class Comparison(ComparedMethods, StudyReadings):
 
         Example:
             >>> data, solver = rv.datasets.digits(parties=3), rv.SGD(0.1)
-            >>> methods = {"alone": rv.local(solver), "FedAvg": rv.fedavg(solver)}
+            >>> methods = {"alone": rv.careful_local(solver), "FedAvg": rv.fedavg(solver)}
             >>> comparison = rv.compare(methods, rv.models.logistic(64, 10), data, rounds=2, progress=False)
             >>> refit = comparison.refit(progress=False)
             >>> refit.fitted("party 0").predict(data.party(0)[0][:2]).shape

@@ -89,7 +89,7 @@ def _mean_scores(record: RunRecord) -> str:
     means = {label: value for label, row in record.score_rows().items() if (value := row.get("mean")) is not None}
     means.pop(record.baseline or "", None)
     best = sorted(means, key=lambda label: means[label], reverse=record.higher_is_better)
-    texts = [f"{label} {format_value(means[label], record.score)}" for label in best]
+    texts = [f"{record.marked(label)} {format_value(means[label], record.score)}" for label in best]
     return f"Mean test {title_of(record.score)}: {', '.join(texts)}." if texts else ""
 
 

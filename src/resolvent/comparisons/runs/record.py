@@ -92,6 +92,7 @@ class MethodRecord:
         digest: SHA-256 of the last state with the first seed.
         digests: with each seed and fold; none at a site of a federation, which has no state of the server.
         is_bound: whether it trains on pooled rows, which no federation can do.
+        is_untuned: whether it is training alone without a choice of its strength or learning rate.
         tuned: the hyperparameters that were chosen in each fold.
         run: the folder of the run, in a comparison of several.
         method: its label in that run.
@@ -109,6 +110,7 @@ class MethodRecord:
     digest: str = ""
     digests: Sequence[str] = ()
     is_bound: bool = False
+    is_untuned: bool = False
     tuned: Sequence[Mapping[str, Any]] = ()
     run: str = ""
     method: str = ""
@@ -186,6 +188,11 @@ class RunRecord:
     def advised(self) -> Sequence[SiteJudgement]:
         """The sites that have an advice."""
         return [site for site in self.sites if site.advice is not None]
+
+    def marked(self, label: str) -> str:
+        """The label of a method in a table, with ``(untuned)`` if it is an untuned reference."""
+        is_untuned = label == self.alone and label in self.methods and self.methods[label].is_untuned
+        return f"{label} (untuned)" if is_untuned else label
 
     def use(self, site: SiteJudgement) -> str | None:
         """The method that a site should use; None where training alone diverged, because there is no reference."""

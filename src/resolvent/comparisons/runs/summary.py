@@ -12,7 +12,12 @@ from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
 from resolvent.algorithms.participation import Stragglers
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
-from resolvent.comparisons.judgement.convergence import bound_warnings, exact_solve_warning, untuned_reference
+from resolvent.comparisons.judgement.convergence import (
+    bound_warnings,
+    exact_solve_warning,
+    is_untuned,
+    untuned_reference,
+)
 from resolvent.comparisons.judgement.divergence import divergences
 from resolvent.comparisons.judgement.metrics import GAP
 from resolvent.comparisons.judgement.verdict import Verdict, refusals
@@ -78,7 +83,8 @@ def summarize(source: Source, comparison: ComparedMethods) -> RunRecord:
     return record_of(
         comparison.verdict, comparison.seeds, _data(source, comparison),
         {label: method_record(source.presets[label], comparison.verdict, label, runs, experiment.rounds,
-                              is_bound=uses_pooled_data(experiment.algorithms[label]))
+                              is_bound=uses_pooled_data(experiment.algorithms[label]),
+                              is_untuned=is_untuned(experiment.algorithms[label]))
          for label, runs in comparison.runs.items()},
         name=source.name, title=experiment.title or source.title or source.name, warnings=_warnings(comparison),
         experiment=source.settings, code=dict(source.code), program=source.program, seed=experiment.seed,
@@ -105,7 +111,7 @@ def record_of(verdict: Verdict, seeds: Sequence[int], data: DataRecord, methods:
 
 
 def method_record(preset: str, verdict: Verdict, label: str, runs: Sequence[MethodRun], rounds: int, *,
-                  is_bound: bool = False) -> MethodRecord:
+                  is_bound: bool = False, is_untuned: bool = False) -> MethodRecord:
     """The record of a method.
 
     Args:
@@ -118,7 +124,7 @@ def method_record(preset: str, verdict: Verdict, label: str, runs: Sequence[Meth
         float(np.median([seconds for run in runs for seconds in run.seconds_per_round])),
         sum(run.compile_seconds for run in runs), sum(run.evaluation_seconds for run in runs),
         Traffic(*(round(sum(sent) / len(runs)) for sent in zip(*(run.bytes for run in runs), strict=True))),
-        refused_replies(runs), next(iter(digests), ""), digests, is_bound, tuned)
+        refused_replies(runs), next(iter(digests), ""), digests, is_bound, is_untuned and not tuned, tuned)
 
 
 def _warnings(comparison: ComparedMethods) -> list[str]:

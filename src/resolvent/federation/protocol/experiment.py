@@ -147,8 +147,9 @@ class FederatedExperiment(Plan):
 
     @property
     def alone(self) -> str | None:
-        """The label of training alone, or None."""
-        return next((label for label in self.labels if self.file.preset_of(label) in ("local", "careful_local")), None)
+        """The label of training alone, of a tuned one if there are several, or None."""
+        presets = {self.file.preset_of(label): label for label in reversed(self.labels)}
+        return presets.get("careful_local", presets.get("local"))
 
     @property
     @override

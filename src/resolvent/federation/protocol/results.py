@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resolvent.comparisons.experiment.checks import folder_name
+from resolvent.comparisons.judgement.convergence import is_untuned
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric
 from resolvent.comparisons.judgement.divergence import divergences
 from resolvent.comparisons.judgement.evidence import Evidence
@@ -153,7 +154,9 @@ def _record(run: FederationRun) -> RunRecord:
                 *(line for label, sites in verdict.diverged.items()
                   if (line := divergences(label, sites, experiment.algorithm(label))) is not None)]
     methods = {label: method_record(experiment.file.preset_of(label), verdict, label, method.runs,
-                                    experiment.rounds_of(label)) for label, method in run.methods.items()}
+                                    experiment.rounds_of(label),
+                                    is_untuned=is_untuned(experiment.algorithm(label)))
+               for label, method in run.methods.items()}
     return record_of(
         verdict, experiment.seeds, DataRecord("tables of the sites", list(run.sites), list(run.train), list(run.test),
                                               run.digest, list(run.notes), run.party), methods,
