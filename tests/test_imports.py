@@ -86,6 +86,13 @@ assert count <= 60, count
     assert loaded(statement, ["jax", "matplotlib", "pandas", "pyarrow"]) == ""
 
 
+def test_a_regression_loads_no_namespace_that_its_file_does_not_name():
+    statement = "import resolvent.cli.plan_files, resolvent.comparisons.regression.regress"
+    namespaces = ["resolvent.algorithms.presets", "resolvent.data.datasets", "resolvent.problem.problems",
+                  "resolvent.torch.torch_models", "resolvent.comparisons.experiment.experiment_file"]
+    assert loaded(statement, namespaces) == ""
+
+
 @pytest.mark.when_changed
 def test_the_check_sees_a_heavy_package():
     statement = "import resolvent.comparisons.experiment.experiment_file"

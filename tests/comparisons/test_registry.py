@@ -1,6 +1,7 @@
 """Parts are found by base class and ``__all__``, and every one of them has help and types that a file can hold."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from types import ModuleType
 
@@ -16,7 +17,7 @@ from resolvent.comparisons.experiment.binding import bind, parameters
 from resolvent.comparisons.experiment.docstrings import first_line, help_of
 from resolvent.comparisons.experiment.experiment_file import Experiment
 from resolvent.comparisons.experiment.file_types import read_setting
-from resolvent.comparisons.experiment.registry import Registry, registries
+from resolvent.comparisons.experiment.registry import Registry, registries, registry_of
 from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
@@ -24,7 +25,7 @@ from resolvent.math.codecs import Codec, Identity
 from resolvent.problem.models import Model
 from resolvent.problem.solvers import LocalSolver
 
-FUNCTIONS = {"experiment": Experiment, **{f"{registry.title} {name}": function for registry in registries().values()
+FUNCTIONS = {"experiment": Experiment, **{f"{registry.title} {name}": function for registry in registries()
                                           for name, function in registry.functions.items()}}
 
 
@@ -50,29 +51,37 @@ def unresolvable(frame: "NotImported") -> Codec:
     raise AssertionError
 
 
-def module(**parts):
-    """A module with these parts in ``__all__``."""
-    result = ModuleType("mine")
-    vars(result).update(parts)
-    result.__all__ = [*parts]
-    return result
+@pytest.fixture
+def module(monkeypatch):
+    """Make a module ``mine`` with these parts in ``__all__``."""
+    def made(**parts):
+        result = ModuleType("mine")
+        vars(result).update(parts)
+        result.__all__ = [*parts]
+        monkeypatch.setitem(sys.modules, "mine", result)
+        return result
+
+    return made
 
 
-def test_what_a_module_lists_is_a_part():
+def codecs_of_mine():
+    return Registry(("resolvent.math.codec.Codec",), "codec", "codecs", ("mine",)).functions
+
+
+def test_what_a_module_lists_is_a_part(module):
     listed = module(Halved=Halved, halved=halved)
-    registry = Registry(Codec, "codec", "codecs", (listed,))
-    assert dict(registry.functions) == {"Halved": Halved, "halved": halved}
+    assert dict(codecs_of_mine()) == {"Halved": Halved, "halved": halved}
     listed.unlisted = Indescribable
-    assert set(Registry(Codec, "codec", "codecs", (listed,)).functions) == {"Halved", "halved"}
+    assert set(codecs_of_mine()) == {"Halved", "halved"}
 
 
-def test_bases_other_kinds_and_what_a_file_cannot_hold_are_not_parts():
-    listed = module(Codec=Codec, Halved=Halved, Indescribable=Indescribable, unresolvable=unresolvable, Full=Full,
-                    first_line=first_line, number=3)
+def test_bases_other_kinds_and_what_a_file_cannot_hold_are_not_parts(module):
+    module(Codec=Codec, Halved=Halved, Indescribable=Indescribable, unresolvable=unresolvable, Full=Full,
+           first_line=first_line, number=3)
     # Halved is a base of Indescribable, whose argument is a function.
-    assert not Registry(Codec, "codec", "codecs", (listed,)).functions
-    assert "from_flax" not in registries()[Model].functions
-    assert "from_frame" not in registries()[FederatedData].functions
+    assert not codecs_of_mine()
+    assert "from_flax" not in registry_of(Model).functions
+    assert "from_frame" not in registry_of(FederatedData).functions
 
 
 @pytest.mark.parametrize(("kind", "name", "written"), [
@@ -80,21 +89,21 @@ def test_bases_other_kinds_and_what_a_file_cannot_hold_are_not_parts():
     (Codec, "RandK", ["rand_k", "randk", "RandK"]), (LocalSolver, "SGD", ["SGD", "sgd"]),
     (Algorithm, "attacked", ["attacked"]), (Algorithm, "Attacked", ["Attacked", "ATTACKED"])])
 def test_spellings_of_one_name(kind, name, written):
-    assert [registries()[kind].name_of(spelling) for spelling in written] == [name] * len(written)
+    assert [registry_of(kind).name_of(spelling) for spelling in written] == [name] * len(written)
 
 
 def test_capitals_of_functions_matter():
-    assert registries()[Algorithm].name_of("FedAvg") is None
-    assert registries()[Participation].name_of("by size") is None
+    assert registry_of(Algorithm).name_of("FedAvg") is None
+    assert registry_of(Participation).name_of("by size") is None
 
 
 def test_simple_parts_are_listed_first():
-    assert next(iter(registries()[LocalSolver].functions)) == "SGD"
-    assert next(iter(registries()[Aggregator].functions)) == "Mean"
+    assert next(iter(registry_of(LocalSolver).functions)) == "SGD"
+    assert next(iter(registry_of(Aggregator).functions)) == "Mean"
 
 
 def test_defaults_of_a_kind_are_parts_of_it():
-    for registry in registries().values():
+    for registry in registries():
         named = {registry.default, registry.typical, registry.number and registry.number[0]} - {None}
         assert named <= set(registry.functions), registry.title
 
@@ -156,7 +165,7 @@ def test_wrong_parameters_are_seen():
 
 
 def test_what_the_experiment_supplies_is_a_parameter_of_some_part():
-    for registry in registries().values():
+    for registry in registries():
         known = {key for function in registry.functions.values() for key in inspect.signature(function).parameters}
         assert registry.supplied <= known
 

@@ -93,7 +93,7 @@ def test_every_part_is_on_one_reference_page():
     count = Counter(path for page in REFERENCE for match in HOOKS.REFERENCE.finditer(page.read_text("utf-8"))
                     for path in HOOKS.referenced(match))
     assert not [path for path, number in count.items() if number > 1]
-    parts = [part for registry in registries().values() for part in registry.functions.values()]
+    parts = [part for registry in registries() for part in registry.functions.values()]
     assert not sorted({f"{part.__module__}.{part.__qualname__}" for part in parts} - set(count))
 
 

@@ -5,12 +5,9 @@ from json import dumps
 from pathlib import Path
 from typing import Any, TypeVar
 
-from resolvent.comparisons.experiment.binding import Bound
-from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.comparisons.plan_file import PlanFile
 from resolvent.errors import InputError
-from resolvent.tables.party_tables import table
 
 _File = TypeVar("_File", bound=PlanFile[Any])
 
@@ -36,6 +33,11 @@ def _table_of(rows: str, party: str | None) -> tuple[str, str]:
             raise InputError(f"--party names the column of {rows} that says which site a row is from, such as --party "
                              "hospital")
         return rows, party
+    # Imported here: an experiment needs the simulator, a plan on a table does not.
+    from resolvent.comparisons.experiment.binding import Bound
+    from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+    from resolvent.tables.party_tables import table
+
     part = ExperimentFile.load(rows).bound.parts.get("data")
     if not isinstance(part, Bound) or part.function is not table:
         raise InputError(f"the data of {rows} are no table: name a .csv or .parquet file")

@@ -13,7 +13,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation, Stragglers
 from resolvent.comparisons.experiment.binding import Bound, parameters
 from resolvent.comparisons.experiment.file_types import key_text
-from resolvent.comparisons.experiment.registry import registries
+from resolvent.comparisons.experiment.registry import registry_of
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.math import tree
@@ -75,7 +75,7 @@ def check_model(bound: Bound, data: FederatedData) -> NDArray[np.integer]:
     Returns:
         [N] number of held-out samples of each party.
     """
-    models = registries()[Model]
+    models = registry_of(Model)
 
     def fits(function: Callable[..., Any]) -> bool:
         known = parameters(function)

@@ -75,8 +75,7 @@ def own_part(written: str, registry: Registry, path: str) -> Callable[..., Any]:
     if not callable(part) or isinstance(part, registry.kinds):
         raise InputError(f"{path}: {shorten(written)} is not a function: name a function, or a class, that returns the "
                          f"{registry.title}")
-    if registry.adapt is not None:
-        part = registry.adapt(part)
+    part = registry.adapt(part)
     _check_parameters(part, written, registry, path)
     return part
 

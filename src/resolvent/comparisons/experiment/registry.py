@@ -12,82 +12,63 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
+from importlib import import_module
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from resolvent import differential_privacy as privacy
-from resolvent.algorithms import aggregators, attacks, combinators, participation, presets
-from resolvent.algorithms.aggregators import Aggregator
-from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.attacks import Attack
-from resolvent.algorithms.participation import Participation
 from resolvent.arguments import hints_of
 from resolvent.comparisons.experiment.file_types import file_type, members
-from resolvent.comparisons.judgement import decision_rule
-from resolvent.comparisons.judgement.decision_rule import DecisionRule
-from resolvent.comparisons.tuning import settings as search_settings
-from resolvent.comparisons.tuning.settings import Search
-from resolvent.data import datasets
-from resolvent.data.federated import FederatedData
-from resolvent.data.partition import partitions, shifts
-from resolvent.data.partition.partitions import Partition
-from resolvent.data.partition.shifts import Shift
-from resolvent.differential_privacy import PrivacyBudget
-from resolvent.math import codecs, penalties
-from resolvent.math.codecs import Codec
-from resolvent.math.penalties import Penalty
-from resolvent.problem import metrics, models, problems, schedules, solvers
-from resolvent.problem.metrics.metric import Metric, settings_of
-from resolvent.problem.models import Model
-from resolvent.problem.problem import Problem
-from resolvent.problem.problem_data import ProblemData, ProblemModel
-from resolvent.problem.schedules import Schedule
-from resolvent.problem.solvers import Batches, LocalSolver
-from resolvent.simulator.record import callbacks, systems
-from resolvent.simulator.record.callbacks import Callback
-from resolvent.simulator.record.systems import VirtualClock
-from resolvent.tables import party_tables
-from resolvent.torch import torch_models
+
+_ALGORITHM = "resolvent.algorithms.algorithm.Algorithm"
+_MODEL = "resolvent.problem.models.model.Model"
 
 
 @dataclass(frozen=True)
 class Registry:
     """The parts of one kind.
 
+    Classes and modules are named, and imported when a file names a part of the kind: few commands need all of them.
+
     Attributes:
-        kind: the base class of the parts.
-        others: further base classes of parts that may be named in the same position.
+        kind_names: module and name of the base class of the parts, and of further base classes of parts that may be
+            named in the same position.
         title: the kind's name in messages.
         plural: the kind's name in ``resolvent list``.
-        namespaces: the modules whose ``__all__`` lists the parts.
+        namespaces: names of the modules whose ``__all__`` lists the parts.
         supplied: parameters that the experiment supplies. A file may set those that are components (an algorithm's own
             solver), but not plain values (a model's number of features, which the data determine).
         number: the part, and its argument, that a bare number in a file stands for.
         typical: the part that represents the kind in tables, for presets that have no default for it.
-        adapt: turns a function of the user's own into one that makes a part, if it is of another form.
+        adapter: module and name of what turns a function of the user's own into one that makes a part, if it is of
+            another form.
     """
 
-    kind: type
+    kind_names: tuple[str, ...]
     title: str
     plural: str
-    namespaces: tuple[ModuleType, ...]
+    namespaces: tuple[str, ...]
     default: str | None = None
     supplied: frozenset[str] = frozenset()
     number: tuple[str, str] | None = None
     typical: str | None = None
-    others: tuple[type, ...] = ()
-    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    adapter: str | None = None
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[type, ...]:
         """All base classes of the parts."""
-        return (self.kind, *self.others)
+        return tuple(map(_imported, self.kind_names))
+
+    def adapt(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the user's own as one that makes a part."""
+        adapted: Callable[..., Any] = function if self.adapter is None else _imported(self.adapter)(function)
+        return adapted
 
     @cached_property
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """The parts by name, in the order of their definition."""
-        made = {name: part for namespace in self.namespaces for name, part in _defined(namespace)
+        made = {name: part for namespace in self.namespaces
+                for name, part in _defined(import_module(namespace))
                 if any(_makes(part, kind) for kind in self.kinds)}
         # Classes are abstract or final, so a class from which another one derives is a base.
         bases = {base for part in made.values() if inspect.isclass(part) for base in part.__mro__[1:]}
@@ -116,43 +97,64 @@ class Component:
 
 
 _REGISTRIES = (
-    Registry(FederatedData, "data set", "data", (datasets, party_tables), default="table", others=(ProblemData,)),
-    Registry(Model, "model", "models", (models, torch_models), others=(ProblemModel,),
+    Registry(("resolvent.data.federated.FederatedData", "resolvent.problem.problem_data.ProblemData"), "data set",
+             "data", ("resolvent.data.datasets", "resolvent.tables.party_tables"), default="table"),
+    Registry((_MODEL, "resolvent.problem.problem_data.ProblemModel"), "model", "models",
+             ("resolvent.problem.models", "resolvent.torch.torch_models"),
              supplied=frozenset({"features", "classes", "targets", "task", "shape", "vocabulary"})),
-    Registry(Problem, "problem", "problems", (problems,), default="least_squares"),
-    Registry(Search, "search", "searches", (search_settings,), default="Search"),
-    Registry(Metric, "metric", "metrics", (metrics,), adapt=settings_of),
-    Registry(Partition, "partition", "partitions", (partitions,)),
-    Registry(VirtualClock, "clock", "clocks", (systems,), default="VirtualClock"),
-    Registry(PrivacyBudget, "privacy budget", "privacy", (privacy,), default="PrivacyBudget"),
-    Registry(DecisionRule, "decision rule", "decisions", (decision_rule,), default="DecisionRule"),
-    Registry(Shift, "shift", "shifts", (shifts,)),
-    Registry(Algorithm, "algorithm", "algorithms", (presets, combinators), supplied=frozenset({"solver"}),
+    Registry(("resolvent.problem.problem.Problem",), "problem", "problems", ("resolvent.problem.problems",),
+             default="least_squares"),
+    Registry(("resolvent.comparisons.tuning.settings.Search",), "search", "searches",
+             ("resolvent.comparisons.tuning.settings",), default="Search"),
+    Registry(("resolvent.problem.metrics.metric.Metric",), "metric", "metrics", ("resolvent.problem.metrics",),
+             adapter="resolvent.problem.metrics.metric.settings_of"),
+    Registry(("resolvent.data.partition.division.Partition",), "partition", "partitions",
+             ("resolvent.data.partition.partitions",)),
+    Registry(("resolvent.simulator.record.systems.VirtualClock",), "clock", "clocks",
+             ("resolvent.simulator.record.systems",), default="VirtualClock"),
+    Registry(("resolvent.differential_privacy.budget.PrivacyBudget",), "privacy budget", "privacy",
+             ("resolvent.differential_privacy",), default="PrivacyBudget"),
+    Registry(("resolvent.comparisons.judgement.decision_rule.DecisionRule",), "decision rule", "decisions",
+             ("resolvent.comparisons.judgement.decision_rule",), default="DecisionRule"),
+    Registry(("resolvent.data.partition.shifts.Shift",), "shift", "shifts", ("resolvent.data.partition.shifts",)),
+    Registry((_ALGORITHM,), "algorithm", "algorithms",
+             ("resolvent.algorithms.presets", "resolvent.algorithms.combinators"), supplied=frozenset({"solver"}),
              typical="fedavg"),
-    Registry(LocalSolver, "solver", "solvers", (solvers,)),
-    Registry(Batches, "rule for minibatches", "batches", (solvers,)),
-    Registry(Participation, "participation", "participation", (participation,)),
-    Registry(Penalty, "penalty", "penalties", (penalties,), typical="L1"),
-    Registry(Aggregator, "aggregator", "aggregators", (aggregators,), typical="Mean"),
-    Registry(Attack, "attack", "attacks", (attacks,), typical="SignFlip"),
-    Registry(Codec, "codec", "codecs", (codecs,), typical="RandK"),
-    Registry(Callback, "callback", "callbacks", (callbacks,)),
-    Registry(Schedule, "schedule", "schedules", (schedules,), number=("Constant", "first")),
+    Registry(("resolvent.problem.solvers.solver.LocalSolver",), "solver", "solvers", ("resolvent.problem.solvers",)),
+    Registry(("resolvent.problem.solvers.batches.Batches",), "rule for minibatches", "batches",
+             ("resolvent.problem.solvers",)),
+    Registry(("resolvent.algorithms.participation.base.Participation",), "participation", "participation",
+             ("resolvent.algorithms.participation",)),
+    Registry(("resolvent.math.penalty.Penalty",), "penalty", "penalties", ("resolvent.math.penalties",), typical="L1"),
+    Registry(("resolvent.algorithms.aggregators.aggregator.Aggregator",), "aggregator", "aggregators",
+             ("resolvent.algorithms.aggregators",), typical="Mean"),
+    Registry(("resolvent.algorithms.attacks.Attack",), "attack", "attacks", ("resolvent.algorithms.attacks",),
+             typical="SignFlip"),
+    Registry(("resolvent.math.codec.Codec",), "codec", "codecs", ("resolvent.math.codecs",), typical="RandK"),
+    Registry(("resolvent.simulator.record.callbacks.Callback",), "callback", "callbacks",
+             ("resolvent.simulator.record.callbacks",)),
+    Registry(("resolvent.problem.schedules.Schedule",), "schedule", "schedules", ("resolvent.problem.schedules",),
+             number=("Constant", "first")),
 )
+_BY_KIND = {name: registry for registry in _REGISTRIES for name in registry.kind_names}
 
 
-@cache
-def registries() -> dict[type, Registry]:
-    """The parts by base class."""
-    return {kind: registry for registry in _REGISTRIES for kind in registry.kinds}
+def registries() -> tuple[Registry, ...]:
+    """The parts of all kinds."""
+    return _REGISTRIES
+
+
+def registry_of(kind: type) -> Registry:
+    """The parts of a base class."""
+    return _BY_KIND[_path_of(kind)]
 
 
 def listings() -> dict[str, dict[str, Callable[..., Any]]]:
     """All parts by kind. Combinators are a kind of their own here, after the presets."""
     kinds: dict[str, dict[str, Callable[..., Any]]] = {}
-    for registry in registries().values():
+    for registry in registries():
         kinds[registry.plural] = dict(registry.functions)
-        if registry.kind is Algorithm:
+        if _ALGORITHM in registry.kind_names:
             kinds["algorithms"] = {name: f for name, f in registry.functions.items() if not inspect.isclass(f)}
             kinds["combinators"] = {name: f for name, f in registry.functions.items() if inspect.isclass(f)}
     return kinds
@@ -160,21 +162,24 @@ def listings() -> dict[str, dict[str, Callable[..., Any]]]:
 
 def component_of(hint: Any) -> Component | None:
     """The component that an annotation stands for: a kind, an optional one, or a mapping from labels to one."""
-    parts, known = members(hint), registries()
+    parts = members(hint)
     is_optional = type(None) in parts
     parts = tuple(part for part in parts if part is not type(None))
-    if any(part in known for part in parts):
+    if any(_path_of(part) in _BY_KIND for part in parts):
         parts = tuple(part for part in parts if part is not float)  # a number stands for one of the parts
-    if all(part in known for part in parts) and len({known[part].kind for part in parts}) == 1:
-        parts = parts[:1]  # several base classes of one kind
-    if len(parts) != 1:
-        return None
-    (part,) = parts
-    if part in known:
-        return Component(known[part], False, is_optional)
-    if get_origin(part) is dict and get_args(part)[1] in known:
-        return Component(known[get_args(part)[1]], True, is_optional)
-    return None
+    is_mapping = len(parts) == 1 and get_origin(parts[0]) is dict
+    found = {_BY_KIND.get(_path_of(part)) for part in ((get_args(parts[0])[1],) if is_mapping else parts)}
+    registry = found.pop() if len(found) == 1 else None  # several base classes may be of one kind
+    return None if registry is None else Component(registry, is_mapping, is_optional)
+
+
+def _path_of(kind: Any) -> str:
+    return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
 
 
 def _defined(namespace: ModuleType) -> Iterator[tuple[str, Any]]:
@@ -220,7 +225,7 @@ def _fits_a_file(part: Callable[..., Any], registry: Registry) -> bool:
         # The arguments of a model follow from the experiment's own data, so that only models have a model in them.
         if component is None:
             return file_type(hint) is not None
-        return component.registry.kind is not Model or registry.kind is Model
+        return _MODEL not in component.registry.kind_names or _MODEL in registry.kind_names
 
     return all(fits(hints.get(name, Any))
                for name, parameter in inspect.signature(part).parameters.items()

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resolvent.comparisons.experiment.registry import registries
+from resolvent.comparisons.experiment.registry import registry_of
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, alternatives, quote, shorten
 from resolvent.problem.metrics import RMSE, BalancedAccuracy
@@ -66,7 +66,7 @@ def choose_by_share(share: float, name: str, score: str, metrics: Mapping[str, M
                               f"{share:.0%} of all samples (decide_by changes this)")
     if decide_by in (score, "loss", *metrics):
         return DecisiveMetric(decide_by, dict(metrics), _note(decide_by), decides=True)
-    registry = registries()[Metric]
+    registry = registry_of(Metric)
     part = registry.name_of(decide_by)
     if part is None:
         names = list(dict.fromkeys([score, "loss", *metrics, *registry.functions]))
