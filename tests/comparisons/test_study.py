@@ -16,7 +16,9 @@ from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.study.costs import costs, entropy, fairness, gini, worst_decile
 from resolvent.comparisons.study.differences import benjamini_hochberg, differences, holm
 from resolvent.comparisons.study.ranks import critical_difference, rank_methods
+from resolvent.comparisons.study.readings import StudyReadings
 from resolvent.comparisons.text_tables import text_table
+from resolvent.errors import InputError
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "study_numbers.py"
 
@@ -166,7 +168,7 @@ def evidence_of(curves, *, score="accuracy", higher=True, parties=1):
 
 def test_costs_to_a_target():
     curves = {"A": [0.0, 0.5, 0.9, 1.0], "B": [0.0, 0.2, 0.4, 0.8], "C": [0.1, np.nan, np.nan, np.nan]}
-    table = costs(evidence_of(curves), 0.9).set_index("method")
+    table = costs(evidence_of(curves), 90).set_index("method")
     assert table.loc["A", ["reached", "rounds", "bytes"]].tolist() == [1, 2, 200]
     assert table.loc["B", ["reached", "rounds", "bytes"]].tolist() == [0, np.inf, np.inf]
     assert table.loc["C", "rounds"] == np.inf
@@ -175,6 +177,31 @@ def test_costs_to_a_target():
     losses = costs(evidence_of({"A": [3.0, 1.0], "B": [3.0, 2.0]}, score="loss", higher=False)).set_index("method")
     assert losses["target"].tolist() == [2.0, 2.0]
     assert losses["rounds"].tolist() == [1, 1]
+    assert costs(evidence_of(curves))["target"].tolist() == [0.8] * 3  # not 0.1, the last score of the worst method
+    for target, message in ((0.9, r"in percent here.* write 90"), (101, r"0.0% and 100.0%"), (-5, "no run can")):
+        with pytest.raises(InputError, match=message):
+            costs(evidence_of(curves), target)
+
+
+def test_settings_of_one_data_set_are_one_block_of_ranks(study):
+    """Twelve settings with the same rows and seeds are no twelve data sets."""
+    part, other = study.parts.values()
+    of_settings = _Parts({f"mu={k}": part for k in range(12)})
+    assert of_settings.ranks("data").blocks == 1
+    assert of_settings.ranks().blocks == len(part.evidence.parties)
+    assert not of_settings.has_ranks
+    assert "data sets, the mean ranks" not in of_settings.paragraph()
+    assert _Parts({"a": part, "b": part, "c": other}).ranks().blocks == 2
+    assert study.has_ranks
+
+
+class _Parts(StudyReadings):
+    def __init__(self, parts):
+        self._parts = parts
+
+    @property
+    def parts(self):
+        return self._parts
 
 
 def test_fairness_over_the_parties():

@@ -62,6 +62,30 @@ def test_data_sets_that_cannot_be_read_are_refused(dataset, settings, message):
         rv.datasets.from_dataset(dataset, **settings)
 
 
+@pytest.mark.parametrize("names", [[None, "a", "b", "b"], ["a", " ", "b", "b"], [1.0, np.nan, 1.0, 2.0]])
+def test_a_party_without_a_name_and_labels_without_a_value_are_refused(names):
+    """Also where a partition is called directly; lists work as arrays do."""
+    with pytest.raises(rv.InputError, match=r"'site': the names of the parties: sample [01] has none: fill it in"):
+        rv.datasets.from_dataset(Columns(x=[1.0] * 4, label=[0, 1, 1, 0], site=names), party="site")
+    values, P = np.array(names, object), rv.partitions
+    with pytest.raises(rv.InputError, match=r"the users: sample [01] has none"):
+        P.ByUser()(np.zeros(4), seed=0, users=values)
+    for rule in (P.Dirichlet(2), P.PowerLaw(2, classes=1, min_samples=1), P.Shards(2, 1), P.FixedClasses(2, 1)):
+        with pytest.raises(rv.InputError, match=r"the labels: sample [01] has none"):
+            rule(values, seed=0)
+        with pytest.raises(rv.InputError, match=r"the labels have the shape \[4, 2\]"):
+            rule(np.zeros((4, 2)), seed=0)
+        of_list, of_array = rule([0, 1] * 6, seed=0), rule(np.array([0, 1] * 6), seed=0)
+        assert [rows.tolist() for rows in of_list] == [rows.tolist() for rows in of_array]
+
+
+def test_a_model_without_parameters_predicts():
+    data = rv.FederatedData.from_arrays([np.eye(4)] * 2, [[0, 1, 0, 1]] * 2)
+    model = rv.models.from_functions(lambda key: {}, lambda params, x: x[:, :2])
+    fitted = rv.simulate(rv.fedavg(rv.SGD(0.1)), model, data, rounds=1, progress=False).fitted()
+    assert fitted.predict(np.eye(4)[:2]).tolist() == ["0", "1"]
+
+
 def test_a_real_data_set_of_hugging_face():
     datasets = pytest.importorskip("datasets")
     features = datasets.Features({"x": datasets.Sequence(datasets.Value("float32"), 3),

@@ -124,7 +124,8 @@ def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg
         runs: run folders. With --paper: the run folder of each data set, with a name for it, or the folder of a study.
             Several folders of one data set, such as those of a colleague, are separated by commas.
         paper: the folder for figures, tables and a paragraph.
-        target: for --paper: the score for which rounds, bytes and seconds are counted; default: the worst last score.
+        target: for --paper: the score for which rounds, bytes and seconds are counted, as tables print it, such as 90
+            for 90 %; default: the best score that two methods reach.
         reference: for --paper: the method that gains are over; default: training alone, or the first method.
         format: text or json.
     """

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData, Task, consecutive_splits
 from resolvent.data.partition.partitions import ByUser, Partition, divide
-from resolvent.data.samples import number_labels, split_sizes
+from resolvent.data.samples import number_labels, one_per_sample, split_sizes
 from resolvent.errors import InputError, nearest, quote, shorten
 
 
@@ -136,7 +136,8 @@ def _read_columns(dataset: Any, inputs: str | Sequence[str] | None, label: str,
             raise InputError(f"column {quote(label)} has {len(unknown)} rows with the label {unknown[0]}, which is not "
                              f"one of the {len(names)} classes; -1 marks rows without a label: leave them out")
         labels = np.asarray(names)[labels]
-    return x, labels, names, None if party is None else np.asarray(dataset[party]).astype(str)
+    return x, labels, names, None if party is None else one_per_sample(
+        dataset[party], f"column {quote(party)}: the names of the parties").astype(str)
 
 
 def _read_pairs(dataset: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -209,6 +209,21 @@ def _class_numbers(ys: list[NDArray[Any]], classes: Sequence[str], parties: Sequ
     return number_of
 
 
+def one_per_sample(values: Any, title: str) -> NDArray[Any]:
+    """[n] one value of each sample, of which none is missing or a text of blanks.
+
+    Raises:
+        InputError: the values are no array [n], or one is missing.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InputError(f"{title} have the shape {list(array.shape)}: give one for each sample")
+    is_empty = _missing(array) | np.array([isinstance(v, str) and not v.strip() for v in array], bool)
+    if is_empty.any():
+        raise InputError(f"{title}: sample {int(np.argmax(is_empty))} has none: fill it in, or leave the sample out")
+    return array
+
+
 def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each label is NaN, None or another missing value of pandas."""
     if labels.dtype.kind in "biuSU":

@@ -251,7 +251,7 @@ class Fitted:
         count = tree.count_rows(x)
         size = min(_MAX_BLOCK, 1 << (count - 1).bit_length())
         with self._precision():
-            dtype = np.result_type(*jax.tree.leaves(params_of(self.params)))  # a state can have counters
+            dtype = np.result_type(np.float16, *jax.tree.leaves(params_of(self.params)))  # a state can have counters
             blocks = []
             for start in range(0, count, size):
                 block = tree.rows(x, np.minimum(np.arange(start, start + size), count - 1))  # repeats the last row

@@ -32,6 +32,11 @@ def range_of(metric: str) -> tuple[float, float]:
     return next((kind.limits for kind in kinds if kind().name == name), library.Metric.limits)
 
 
+def is_in_percent(metric: str) -> bool:
+    """Whether tables print values in percent."""
+    return metric.endswith(_IN_PERCENT)
+
+
 def run_columns(metrics: "pd.DataFrame") -> list[str]:
     """The columns of a table of metrics that, with ``method``, identify a run: those of the seed and of the fold."""
     return [column for column in ("seed", "fold") if column in metrics]
@@ -44,7 +49,7 @@ def title_of(metric: str) -> str:
 
 def format_value(value: float, metric: str) -> str:
     """A value of a metric as text: shares and returns in percent."""
-    return f"{value:.1%}" if metric.endswith(_IN_PERCENT) else f"{value:.4g}"
+    return f"{value:.1%}" if is_in_percent(metric) else f"{value:.4g}"
 
 
 def columns_of(score: str) -> dict[str, str]:

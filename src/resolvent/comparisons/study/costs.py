@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.comparisons.judgement.evidence import Evidence
-from resolvent.comparisons.study.scores import cost_by_round, curves, last_rounds, last_scores, seed_means
+from resolvent.comparisons.judgement.metrics import format_value, is_in_percent, is_share, range_of, title_of
+from resolvent.comparisons.study.scores import cost_by_round, curves, last_rounds, last_scores
+from resolvent.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,18 +21,38 @@ def costs(evidence: Evidence, target: float | None = None) -> "pd.DataFrame":
     """Rounds, bytes, seconds and epsilon until a target, and the area under the curve, see ``Study.costs``."""
     import pandas as pd
 
-    if target is None:
-        finite = seed_means(evidence).to_numpy(float)
-        finite = finite[np.isfinite(finite)]
-        target = float(finite.min() if evidence.higher_is_better else finite.max()) if len(finite) else float("nan")
-    rows = []
-    of_curves, of_areas = curves(evidence), areas(evidence)
+    of_curves, of_areas, rows = curves(evidence), areas(evidence), []
+    target = _default_target(of_curves, evidence) if target is None else _checked_target(target, evidence.score)
     for method in evidence.methods:
         by_seed = [_until(evidence, method, seed, of_curves[method].T[seed], target) for seed in evidence.seeds]
         reached = [cost for cost in by_seed if np.isfinite(cost["rounds"])]
         rows.append({"method": method, "target": target, "reached": len(reached), "seeds": len(by_seed), **{
             name: _median([cost[name] for cost in by_seed]) for name in by_seed[0]}, "area": of_areas[method]})
     return pd.DataFrame(rows)
+
+
+def _default_target(of_curves: "dict[str, pd.DataFrame]", evidence: Evidence) -> float:
+    """The best score that two methods reach in half of their seeds or more; that of one method, if there is no other.
+
+    A method that stays at one bad score has no influence, where the worst last score would be its score.
+    """
+    sign = 1.0 if evidence.higher_is_better else -1.0
+    # _median takes the higher of two: of the negated scores it is the worse.
+    reached = sorted(_median((-sign * table).min(axis=1).tolist()) for table in of_curves.values())
+    return -sign * reached[min(1, len(reached) - 1)]
+
+
+def _checked_target(target: float, score: str) -> float:
+    """The target as a score, from the unit that tables print."""
+    low, high = range_of(score)
+    name, value = title_of(score), target / 100 if is_in_percent(score) else target
+    if is_in_percent(score) and is_share(score) and 0 < target <= 1:
+        raise InputError(f"target={target:g}: {name} is in percent here, as in the tables: write {100 * target:g} for "
+                         f"{100 * target:g} %")
+    if not low <= value <= high:
+        raise InputError(f"target={target:g}: no run can reach it, {name} lies between {format_value(low, score)} and "
+                         f"{format_value(high, score)}")
+    return value
 
 
 def _median(values: list[float]) -> float:

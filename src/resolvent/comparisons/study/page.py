@@ -26,7 +26,7 @@ def write_study_page(path: Path, title: str, study: Study, reports: Mapping[str,
     captions = CAPTIONS | {"differences": CAPTIONS["pairs"]}
     with page_colours():
         figures = {heading: svg_of(study.plot(kind), heading) for kind, heading in _FIGURES.items()}
-        if len(study.parts) > 1 and len(study.ranks().mean) > 2:
+        if study.has_ranks:
             figures["Ranks over the data sets"] = svg_of(study.plot("ranks"), "Ranks over the data sets")
     write_page(
         path, "study", title=title, paragraph=study.paragraph(), reports=reports, figures=figures,

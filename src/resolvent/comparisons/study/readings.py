@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.study import costs, differences, ranks, tables
 from resolvent.comparisons.study.parts import StudyPart
-from resolvent.comparisons.study.scores import last_scores, seed_means
+from resolvent.comparisons.study.scores import last_scores
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.simulator.record.plots import print_context
 
@@ -36,6 +36,27 @@ class StudyReadings(ABC):
     @property
     def _evidences(self) -> dict[str, Evidence]:
         return {name: part.evidence for name, part in self.parts.items()}
+
+    def _data_sets(self) -> list[list[Evidence]]:
+        """The comparisons of each data set: several settings have the same seeds, sites and test rows."""
+        grouped: dict[object, list[Evidence]] = {}
+        for name, evidence in self._evidences.items():
+            rows = evidence.rows
+            key = name if rows is None else (evidence.score, evidence.seeds, tuple(evidence.parties), *(
+                b"" if values is None else values.tobytes()
+                for values in (rows.seed, rows.party, rows.row, rows.labels)), evidence.train and tuple(evidence.train))
+            grouped.setdefault(key, []).append(evidence)
+        return [*grouped.values()]
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether several data sets rank three methods or more."""
+        ranks = self._ranks_of_data()
+        return ranks is not None and len(ranks.mean) > 2
+
+    def _ranks_of_data(self) -> "Ranks | None":
+        """The ranks over the data sets, if there are several."""
+        return self.ranks() if len(self._data_sets()) > 1 else None
 
     def _by_data(self, tables_of_data: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
         """The tables of all data sets, one below the other, with their names in the column ``data``."""
@@ -87,7 +108,8 @@ class StudyReadings(ABC):
         Args:
             over: ``data``: each data set ranks the methods by their means over the seeds and the parties; ``parties``:
                 each party does, which gives more ranks, but the parties of a data set share their models. Default: the
-                data sets if there are several.
+                data sets if there are several. Several settings with the same test rows and seeds, as those of a sweep,
+                are one data set, which ranks the means over the settings.
 
         Raises:
             InputError: the data sets have fewer than two methods in common.
@@ -95,27 +117,27 @@ class StudyReadings(ABC):
         import pandas as pd
 
         evidences = self._evidences
-        over = ("data" if len(evidences) > 1 else "parties") if over is None else over
+        data_sets = self._data_sets()
+        over = ("data" if len(data_sets) > 1 else "parties") if over is None else over
         first = next(iter(evidences.values()))
         common = [m for m in first.methods if all(m in e.methods for e in evidences.values())]
         if len(common) < 2:
             raise InputError("ranks need at least two methods that all data sets have")
         blocks = {}
-        for name, evidence in evidences.items():
-            sign = 1.0 if evidence.higher_is_better else -1.0
-            if over == "data":
-                blocks[name] = sign * seed_means(evidence).mean(axis=1)[common]
-            else:
-                table = last_scores(evidence).groupby(level="method").mean()
-                blocks |= {f"{name}, {party}": sign * table[party][common] for party in table}
+        for number, settings in enumerate(data_sets):
+            sign = 1.0 if settings[0].higher_is_better else -1.0
+            means = [last_scores(e).groupby(level="method").mean().loc[common] for e in settings]
+            by_party = pd.concat(means).groupby(level=0).mean().loc[common]
+            table = by_party if over == "parties" else by_party.mean(axis=1).to_frame()
+            blocks |= {(number, party): sign * table[party] for party in table}
         return ranks.rank_methods(pd.DataFrame(blocks).T, higher_is_better=True)
 
     def costs(self, target: float | None = None) -> "pd.DataFrame":
         """What each method spends until its mean score over the parties reaches a target.
 
         Args:
-            target: the score; default: on each data set, the worst last score of all methods and seeds, which all runs
-                reach.
+            target: the score in the unit that tables print, such as 90 for an accuracy of 90 %; default: on each data
+                set, the best score that two methods reach in half of their seeds.
 
         Returns:
             A row per data set and method: in how many of the ``seeds`` the target was ``reached``, at evaluations; the
@@ -123,6 +145,9 @@ class StudyReadings(ABC):
             the virtual clock and the largest ``epsilon`` of a party until then, infinite if half of the seeds do not
             reach it, and NaN if it was not measured; and ``area``, the area under the curve of the score, divided by
             the number of rounds.
+
+        Raises:
+            InputError: the score cannot have this value, or looks like a share where tables print percent.
         """
         return self._by_data({name: costs.costs(evidence, target) for name, evidence in self._evidences.items()})
 
@@ -203,7 +228,7 @@ class StudyReadings(ABC):
         """What the study shows, as a paragraph for a paper."""
         from resolvent.comparisons.study.paragraph import paragraph
 
-        return paragraph(self._evidences, self.ranks() if len(self.parts) > 1 else None, by)
+        return paragraph(self._evidences, self._ranks_of_data(), by)
 
     def paper(self, folder: Path | str, *, target: float | None = None, reference: str | None = None,
               command: str | None = None) -> Path:
@@ -227,8 +252,7 @@ class StudyReadings(ABC):
         from resolvent.comparisons.study.paper import Paper, write_paper
 
         over = reference_of(next(iter(self._evidences.values())), reference)
-        ranks_are_defined = len(self.parts) > 1 and len(self.ranks().mean) > 2
-        kinds = [kind for kind in KINDS if kind != "ranks" or ranks_are_defined]
+        kinds = [kind for kind in KINDS if kind != "ranks" or self.has_ranks]
         forms: tuple[TableForm, ...] = ("latex", "markdown", "html")
         return write_paper(Path(folder), Paper(
             self.parts, self.paragraph(), over, command, tables.table_frame(self.marked_scores()),

@@ -7,6 +7,7 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.data.partition.division import Labels, Partition, Rows, check_count, cut_points, partition_generator
+from resolvent.data.samples import one_per_sample
 from resolvent.errors import InputError, shorten
 
 
@@ -99,7 +100,8 @@ class FixedClasses(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        rng, names = partition_generator(seed), np.unique(labels)
+        labels, rng = one_per_sample(labels, "the labels"), partition_generator(seed)
+        names = np.unique(labels)
         if self.classes > len(names):
             raise InputError(f"{self}: the data have {len(names)} classes: ask for fewer classes")
         order = rng.permutation(len(names))

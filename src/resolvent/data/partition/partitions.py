@@ -21,6 +21,7 @@ from resolvent.data.partition.division import (
     partition_generator,
 )
 from resolvent.data.partition.fixed_numbers import FixedClasses, FixedSizes, GrowingSizes
+from resolvent.data.samples import one_per_sample
 from resolvent.errors import InputError, shorten
 
 __all__ = ["IID", "ByUser", "Dirichlet", "FixedClasses", "FixedSizes", "GrowingSizes", "Partition", "PowerLaw",
@@ -126,7 +127,7 @@ class PowerLaw(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
-        rng = partition_generator(seed)
+        labels, rng = one_per_sample(labels, "the labels"), partition_generator(seed)
         total = self.total if self.average is None else self.average * self.parties
         rows = np.arange(len(labels)) if total is None else rng.permutation(len(labels))[:total]
         classes = np.unique(labels)
@@ -179,7 +180,7 @@ class Shards(Partition):
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
         n_shards = self.parties * self.per_party
-        rng = partition_generator(seed)
+        labels, rng = one_per_sample(labels, "the labels"), partition_generator(seed)
         rows = rng.permutation(len(labels))[:self.total]
         check_count(self, len(rows), n_shards)
         rows = rows[np.argsort(labels[rows], kind="stable")]
@@ -231,8 +232,8 @@ class Dirichlet(Partition):
 
     @override
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
+        labels, rng = one_per_sample(labels, "the labels"), partition_generator(seed)
         check_count(self, len(labels), self.parties * self.min_samples)
-        rng = partition_generator(seed)
         classes = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
         for _ in range(1000):
             shares = rng.dirichlet(np.full(self.parties, self.concentration), len(classes))
@@ -272,7 +273,7 @@ class ByUser(Partition):
     def __call__(self, labels: Labels, seed: int, users: Labels | None = None) -> Rows:
         if users is None:
             raise InputError("ByUser: these data have no users: choose another partition, such as dirichlet")
-        number = np.unique(users, return_inverse=True)[1]
+        number = np.unique(one_per_sample(users, "the users"), return_inverse=True)[1]
         rows = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
         rows = [r for r in rows if len(r) >= self.min_samples]
         if len(rows) < (self.parties or 1):
