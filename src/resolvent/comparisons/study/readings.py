@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.study import costs, differences, ranks, tables
@@ -123,7 +123,7 @@ class StudyReadings(ABC):
         common = [m for m in first.methods if all(m in e.methods for e in evidences.values())]
         if len(common) < 2:
             raise InputError("ranks need at least two methods that all data sets have")
-        blocks = {}
+        blocks: dict[tuple[int, Any], pd.Series[float]] = {}
         for number, settings in enumerate(data_sets):
             sign = 1.0 if settings[0].higher_is_better else -1.0
             means = [last_scores(e).groupby(level="method").mean().loc[common] for e in settings]
