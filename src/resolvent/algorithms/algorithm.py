@@ -15,10 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from resolvent.algorithms.cohort import StragglerPolicy
+from resolvent.algorithms.participation.arrivals import Arrivals
+from resolvent.algorithms.participation.base import Participation
 from resolvent.arguments import CheckedArguments
+from resolvent.errors import InputError
 from resolvent.math import centres, tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.problem import Problem
 
 DEFAULT_NORM_MULTIPLE = 10_000.0
 _MAX_REPR = 300  # characters
@@ -200,6 +204,20 @@ class Algorithm(CheckedArguments, eqx.Module):
         Raises:
             InputError: naming the setting.
         """
+
+    def check_participation(self, participation: Participation, parties: int, problem: Problem | None = None) -> None:
+        """Refuse a participation that does not fit; by default all fit but arrivals, which need another server.
+
+        Args:
+            parties: number of parties.
+            problem: the problem of all parties; None: a model on data, whose parties know their numbers of samples.
+
+        Raises:
+            InputError: what does not fit.
+        """
+        if isinstance(participation, Arrivals):
+            raise InputError("Arrivals are replies that arrive one after the other, and the server of this algorithm "
+                             "waits for a cohort: use rv.fedasync, rv.fedbuff, rv.ca2fl or rv.combinators.Asynchronous")
 
     @abstractmethod
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> ServerState:

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply, ServerState
 from resolvent.algorithms.keys import key_shape, root_key
-from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, party_work
+from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, checked_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model
@@ -144,7 +144,7 @@ def _trace(algorithm: Algorithm, w0: Vector, shares: Float[Array, " N"], memory:
         phase = checked_phases(_marked(algorithm))[number]
         message = phase.message(server, k)
         check_arrays(f"a message of {type(algorithm).__name__}", message)
-        after, reply, info = party_work(phase, state, message, oracle, key, effort)
+        after, reply, info = checked_work(phase, state, phase.party(state, message, oracle, key, effort))
         numbers.update({name: None for name, value in info.items()
                         if jax.tree_util.all_leaves([value]) and jnp.shape(value) == ()})
         return after, reply, message

@@ -143,6 +143,11 @@ def local_solvers(algorithm: Algorithm) -> list[LocalSolver]:
     return tree.parts(algorithm, LocalSolver)
 
 
+def solver_memories(algorithm: Algorithm, w: Vector) -> list[PyTree[Any]]:
+    """The memories of the algorithm's local solvers before the first round, without those that are empty."""
+    return [memory for solver in local_solvers(algorithm) if jax.tree.leaves(memory := solver.init_memory(w))]
+
+
 def update_origin(algorithm: Algorithm, message: Message, reply: PyTree[Any], phase: int) -> Vector:
     """The model in the message of which the reply is an update (``Phase.origin``), or zero if the reply is no model.
 

@@ -51,8 +51,13 @@ def check_models(algorithm: Algorithm, w0: Vector, personal: Vector, shared: Vec
 
 def party_work(phase: Phase, state: PartyState, message: Message, oracle: Oracle, key: Array,
                effort: Float[Array, ""]) -> tuple[PartyState, Reply, Info]:
-    """The results of the phase's party function."""
-    results, name = phase.party(state, message, oracle, key, effort), _name(phase.party)
+    """The results of the phase's party function, checked."""
+    return checked_work(phase, state, phase.party(state, message, oracle, key, effort))
+
+
+def checked_work(phase: Phase, state: PartyState, results: Any) -> tuple[PartyState, Reply, Info]:
+    """What the phase's party function returned for this state, or an error that names what is wrong."""
+    name = _name(phase.party)
     if not isinstance(results, tuple) or len(results) != 3:
         raise InputError(f"{name} returned {_in_words(results)}: return the party's state, its reply and a dictionary "
                          "with what a run can record, as `return state, reply, info`")

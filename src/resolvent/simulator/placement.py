@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from resolvent.algorithms.combinators.prepared import Prepared
+from resolvent.algorithms.method import local_solvers
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.problem.solvers import LocalSolver
@@ -88,16 +89,10 @@ def _storage_of(plan: Plan, mesh: Mesh | None) -> Storage:
 def limit_batches(plan: Plan) -> Plan:
     """The plan with minibatches that are no larger than the largest party: the remainder would be padding."""
     largest = max(_MIN_BATCH_LIMIT, int(plan.task.training_sizes.max(initial=1)))
-
-    def is_solver(part: Any) -> bool:
-        return isinstance(part, LocalSolver)
-
-    def limited(part: Any) -> Any:
-        return part.limit_batches(largest) if is_solver(part) else part
-
-    if all(limited(part) is part for part in jax.tree.leaves(plan.algorithm, is_leaf=is_solver)):
+    if all(solver.limit_batches(largest) is solver for solver in local_solvers(plan.algorithm)):
         return plan
-    return replace(plan, algorithm=jax.tree.map(limited, plan.algorithm, is_leaf=is_solver))
+    return replace(plan, algorithm=tree.map_parts(
+        lambda solver: solver.limit_batches(largest), plan.algorithm, LocalSolver))
 
 
 def choose_memory(memory: MemoryChoice, prepared: Prepared, task: Task, name: str) -> Literal["device", "host"]:

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.asynchronous import check_concurrency
 from resolvent.algorithms.combinators.combinator import innermost
-from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
 from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Arrivals, Full, Participation
 from resolvent.differential_privacy import PrivacyAccount, PrivacyBudget
@@ -162,8 +160,7 @@ class Plan:
             raise InputError(f"rounds={self.rounds} must be at least 1")
         check_sizes(self.task.sizes)
         self.participation.check(self.task.parties)
-        check_concurrency(self.algorithm, self.participation, self.task.parties)
-        check_weighting(self.algorithm, self.participation, self.task.problem)
+        self.algorithm.check_participation(self.participation, self.task.parties, self.task.problem)
         if self.evaluation.clock is not None and isinstance(self.participation, Arrivals):
             raise InputError("clock= measures rounds in which the server waits for all parties; Arrivals have a clock "
                              "of their own, and record simulated_seconds: leave clock= out")

@@ -72,7 +72,8 @@ def aggregators_of(algorithm: Algorithm) -> list[Aggregator]:
 def with_limited_shares(algorithm: Algorithm, weights: Float[Array, " C"]) -> Float[Array, " C"]:
     """The weights of replies, in which no party has more than the algorithm's, or its aggregators', ``max_share``."""
     shares = [algorithm.max_share] if algorithm.max_share else [part.max_share for part in aggregators_of(algorithm)]
-    return limited_weights(weights, min((share for share in shares if share is not None), default=1.0))
+    limits = [share for share in shares if share is not None]
+    return limited_weights(weights, min(limits)) if limits else weights
 
 
 class Mean(Aggregator):

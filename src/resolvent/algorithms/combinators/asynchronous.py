@@ -1,4 +1,4 @@
-"""Asynchronous servers: each reply enters when it arrives, with a weight for its staleness; the check of arrivals."""
+"""Asynchronous servers: each reply enters when it arrives, with a weight for its staleness."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -9,14 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Info, Replies, Reply, ServerState
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     InnerMessage,
     InnerParty,
     InnerServer,
     Wrapped,
-    layers,
 )
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.method import update_origin
@@ -26,6 +25,7 @@ from resolvent.errors import InputError, check_range
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.problem import Problem
 
 __all__ = ["Asynchronous", "AsynchronousState"]
 
@@ -114,6 +114,20 @@ class Asynchronous(Combinator):
         if self.anchor == "current" and (self.buffer != 1 or not self.inner.replies_models):
             raise InputError(f"Asynchronous(anchor='current', buffer={self.buffer}) of {name} needs buffer=1 and "
                              "replies that are models: use anchor='start'")
+
+    @override
+    def check_participation(self, participation: Participation, parties: int, problem: Problem | None = None) -> None:
+        """Refuse lanes that differ from the server's."""
+        if not isinstance(participation, Arrivals):
+            if self.concurrency not in (None, parties):
+                raise InputError(f"the algorithm has concurrency={self.concurrency}, which needs replies that arrive "
+                                 f"one after the other: give participation=rv.participation.Arrivals(..., concurrency="
+                                 f"{self.concurrency})")
+            super().check_participation(participation, parties, problem)
+        elif (self.concurrency or parties) != (participation.concurrency or parties):
+            raise InputError(f"the algorithm has concurrency={self.concurrency or parties} and Arrivals have "
+                             f"{participation.concurrency or parties}: give both the same number, so that the server "
+                             "knows with which version each party began")
 
     @override
     def init_extra(self, inner: ServerState, w0: Vector, shares: Float[Array, " N"]) -> AsynchronousState:
@@ -215,21 +229,3 @@ class Asynchronous(Combinator):
 
     def _lane(self, extra: AsynchronousState, k: Int[Array, "..."]) -> Int[Array, "..."]:
         return k % len(extra.started)
-
-
-def check_concurrency(algorithm: Algorithm, participation: Participation, parties: int) -> None:
-    """Refuse arrivals at a server that waits for a cohort, and lanes that differ from the server's."""
-    servers = [layer for layer in layers(algorithm) if isinstance(layer, Asynchronous)]
-    if not isinstance(participation, Arrivals):
-        if servers and servers[0].concurrency not in (None, parties):
-            raise InputError(f"the algorithm has concurrency={servers[0].concurrency}, which needs replies that arrive "
-                             f"one after the other: give participation=rv.participation.Arrivals(..., concurrency="
-                             f"{servers[0].concurrency})")
-        return
-    if not servers:
-        raise InputError("Arrivals are replies that arrive one after the other, and the server of this algorithm waits "
-                         "for a cohort: use rv.fedasync, rv.fedbuff, rv.ca2fl or rv.combinators.Asynchronous")
-    of_server, of_arrivals = (part.concurrency or parties for part in (servers[0], participation))
-    if of_server != of_arrivals:
-        raise InputError(f"the algorithm has concurrency={of_server} and Arrivals have {of_arrivals}: give both the "
-                         "same number, so that the server knows with which version each party began")

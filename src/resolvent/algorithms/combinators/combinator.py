@@ -20,11 +20,13 @@ from resolvent.algorithms.algorithm import (
     ServerState,
 )
 from resolvent.algorithms.cohort import StragglerPolicy
+from resolvent.algorithms.participation.base import Participation
 from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.algorithms.traits import overview_html
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
+from resolvent.problem.problem import Problem
 
 InnerMessage: TypeAlias = Callable[[ServerState, Int[Array, ""]], Message]
 InnerParty: TypeAlias = Callable[[PartyState, Message, Oracle, Array, Float[Array, ""]], tuple[PartyState, Reply, Info]]
@@ -108,6 +110,10 @@ class Combinator(Algorithm):
     def check(self, parties: int) -> None:
         self.inner.check(parties)
         self.check_settings(parties)
+
+    @override
+    def check_participation(self, participation: Participation, parties: int, problem: Problem | None = None) -> None:
+        self.inner.check_participation(participation, parties, problem)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> Wrapped:

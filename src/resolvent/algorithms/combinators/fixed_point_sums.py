@@ -110,6 +110,28 @@ class FixedPointSums(Combinator):
             raise InputError(f"FixedPointSums(terms={self.terms}) has sums of at most that many parties, got "
                              f"{parties}: use terms={parties}")
 
+    @override
+    def check_participation(self, participation: Participation, parties: int, problem: Problem | None = None) -> None:
+        """Refuse weights that are not those which the parties use."""
+        super().check_participation(participation, parties, problem)
+        if problem is not None and self.weighting == "size":
+            sizes = np.asarray(problem.sizes)
+            extremes = (int(sizes.argmin()), int(sizes.argmax()))
+            known = [int(problem.oracle(jnp.array(k)).samples) for k in extremes]
+            if known[0] * sizes[extremes[1]] != known[1] * sizes[extremes[0]]:
+                raise InputError(f"the parties of {type(problem).__name__} have other numbers of samples than its "
+                                 "sizes, so that they cannot weigh their replies: use weighting='uniform'")
+        self.check_weighting(participation)
+
+    def check_weighting(self, participation: Participation) -> None:
+        """Refuse a participation with other weights than those which the parties use."""
+        inner, weighting = _weighting(participation)
+        if weighting != self.weighting:
+            of_other = f"(weighting='{weighting}')" if weighting else ", whose weights a party cannot compute,"
+            raise InputError(f"FixedPointSums(weighting='{self.weighting}') and {type(inner).__name__}{of_other}"
+                             " do not fit together: a party weighs its own reply. Use Full, Uniform or Bernoulli "
+                               "with the same weighting")
+
     @property
     def fraction(self) -> int:
         """f, the number of bits after the binary point; of the last limb."""
@@ -177,36 +199,13 @@ def _weighted(leaf: Array, weight: Int[Array, ""]) -> Array:
     return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) * weight
 
 
-def check_weighting(algorithm: Algorithm, participation: Participation, problem: Problem | None = None) -> None:
-    """Refuse weights that are not those which the parties of ``FixedPointSums`` use.
-
-    Args:
-        problem: the problem of all parties; None: a model on data, whose parties know their numbers of samples.
-    """
-    if not isinstance(algorithm, FixedPointSums):
-        return
-    if problem is not None and algorithm.weighting == "size":
-        sizes = np.asarray(problem.sizes)
-        extremes = (int(sizes.argmin()), int(sizes.argmax()))
-        known = [int(problem.oracle(jnp.array(k)).samples) for k in extremes]
-        if known[0] * sizes[extremes[1]] != known[1] * sizes[extremes[0]]:
-            raise InputError(f"the parties of {type(problem).__name__} have other numbers of samples than its sizes, "
-                             "so that they cannot weigh their replies: use weighting='uniform'")
-    inner, weighting = _weighting(participation)
-    if weighting != algorithm.weighting:
-        raise InputError(f"FixedPointSums(weighting='{algorithm.weighting}') and {type(inner).__name__}"
-                         + (f"(weighting='{weighting}')" if weighting else ", whose weights a party cannot compute,")
-                         + " do not fit together: a party weighs its own reply. Use Full, Uniform or Bernoulli with "
-                           "the same weighting")
-
-
 def with_integer_sums(algorithm: Algorithm, participation: Participation) -> Algorithm:
     """``FixedPointSums`` of an algorithm with a participation's weights; training alone sends nothing and stays."""
     if isinstance(algorithm, LocalTraining | FixedPointSums):
         return algorithm
     weighting = _weighting(participation)[1]
     integers = FixedPointSums(algorithm, weighting="uniform" if weighting == "uniform" else "size")
-    check_weighting(integers, participation)
+    integers.check_weighting(participation)
     return integers
 
 

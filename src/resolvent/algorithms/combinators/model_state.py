@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Info, Message, PartyState, Replies, Reply
+from resolvent.algorithms.algorithm import Info, Message, PartyState, Replies, Reply
 from resolvent.algorithms.combinators.combinator import (
     Combinator,
     InnerParty,
@@ -25,7 +25,7 @@ from resolvent.algorithms.combinators.combinator import (
 )
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.description import are_same
-from resolvent.algorithms.method import local_solvers
+from resolvent.algorithms.method import local_solvers, solver_memories
 from resolvent.algorithms.round import Private
 from resolvent.errors import InputError
 from resolvent.math import tree
@@ -225,11 +225,6 @@ class ModelState(Combinator):
             raise InputError("ModelState is for models with a state, such as BatchNorm's statistics, and this model "
                              "has none: leave ModelState out")
         return w0.params, w0.state
-
-
-def solver_memories(algorithm: Algorithm, w: Vector) -> list[PyTree[Any]]:
-    """The memories of the algorithm's local solvers before the first round, without those that are empty."""
-    return [memory for solver in local_solvers(algorithm) if jax.tree.leaves(memory := solver.init_memory(w))]
 
 
 def _if_finite(new: PyTree[Any], before: PyTree[Any]) -> PyTree[Any]:

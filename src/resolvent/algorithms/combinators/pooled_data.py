@@ -1,7 +1,6 @@
 """Pooled data: one model trained on everybody's samples together, the upper reference of a federation."""
 
-from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.combinator import Combinator, contains
+from resolvent.algorithms.combinators.combinator import Combinator
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 
 
@@ -22,8 +21,3 @@ class PooledData(Combinator):
     """
 
     inner: ModelAggregation
-
-
-def uses_pooled_data(algorithm: Algorithm) -> bool:
-    """Whether the algorithm, or one inside it, trains on everybody's samples together."""
-    return contains(algorithm, PooledData)

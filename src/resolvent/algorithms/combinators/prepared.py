@@ -10,10 +10,11 @@ from jaxtyping import Array
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import contains
-from resolvent.algorithms.combinators.model_state import ModelState, solver_memories
+from resolvent.algorithms.combinators.model_state import ModelState
 from resolvent.algorithms.combinators.warm_start import WarmStart
 from resolvent.algorithms.description import Description, describe
 from resolvent.algorithms.keys import key_shape
+from resolvent.algorithms.method import solver_memories
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.models.stateful import ParamsAndState

@@ -24,8 +24,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.algorithms.combinators.combinator import innermost
-from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.combinators.combinator import contains, innermost
+from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.methods.aggregation import ModelAggregation
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.comparisons.judgement.evidence import Evidence
@@ -130,9 +130,9 @@ def bound_warnings(evidence: Evidence, algorithms: Mapping[str, Any]) -> list[st
             if (losses := _training_losses(evidence, method, "global_loss"))}
     warnings = []
     for method in last:
-        if not uses_pooled_data(algorithms[method]) or not np.isfinite(last[method]):
+        if not contains(algorithms[method], PooledData) or not np.isfinite(last[method]):
             continue
-        better = [other for other, loss in last.items() if not uses_pooled_data(algorithms[other])
+        better = [other for other, loss in last.items() if not contains(algorithms[other], PooledData)
                   and loss < last[method] - _BETTER * abs(last[method])]
         if better:
             best = min(better, key=last.__getitem__)
@@ -153,7 +153,7 @@ def exact_solve_warning(method: str, algorithm: Any, parties: Sequence[str], tra
     Args:
         train: number of training rows of each party.
     """
-    if uses_pooled_data(algorithm) or not any(map(_averages_exact_solves, jax.tree.leaves(
+    if contains(algorithm, PooledData) or not any(map(_averages_exact_solves, jax.tree.leaves(
             algorithm, is_leaf=_averages_exact_solves))):
         return None
     few = [name for name, rows in zip(parties, train, strict=True) if 0 < rows < parameters]

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import jax
 
-from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.combinators.combinator import contains
+from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
 from resolvent.comparisons.runs.comparison_runs import (
@@ -187,7 +188,7 @@ def _build(file: ExperimentFile) -> Experiment:
     if not isinstance(experiment.data, FederatedData) or jax.process_count() == 1:
         return experiment
     needs_all_samples = (READS_ALL_PARTIES.intersection(experiment.diagnostics)
-                         or any(map(uses_pooled_data, experiment.algorithms.values()))
+                         or any(contains(a, PooledData) for a in experiment.algorithms.values())
                          or len(experiment.data) < jax.device_count()
                          or experiment.seeds > 1 or experiment.folds > 1)  # of which each splits the samples again
     return experiment if needs_all_samples else replace(experiment, data=keep_own_parties(experiment.data))

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from resolvent.algorithms.combinators.pooled_data import uses_pooled_data
+from resolvent.algorithms.combinators.combinator import contains
+from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.participation import Stragglers
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
@@ -83,7 +84,7 @@ def summarize(source: Source, comparison: ComparedMethods) -> RunRecord:
     return record_of(
         comparison.verdict, comparison.seeds, _data(source, comparison),
         {label: method_record(source.presets[label], comparison.verdict, label, runs, experiment.rounds,
-                              is_bound=uses_pooled_data(experiment.algorithms[label]),
+                              is_bound=contains(experiment.algorithms[label], PooledData),
                               is_untuned=is_untuned(experiment.algorithms[label]))
          for label, runs in comparison.runs.items()},
         name=source.name, title=experiment.title or source.title or source.name, warnings=_warnings(comparison),

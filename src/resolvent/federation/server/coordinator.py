@@ -26,7 +26,6 @@ from jaxtyping import Array
 from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.combinators.fixed_point_sums import check_weighting
 from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import working_parties
@@ -125,7 +124,7 @@ class Coordinator:
         self._rules, self._method, self._lost_state = rules or RoundRules(), method, lost_state
         self._participation = Full() if participation is None else participation
         self._participation.check(len(transport.parties))
-        check_weighting(algorithm, self._participation)
+        algorithm.check_participation(self._participation, len(transport.parties))
         self._secure = None if secure is None else SecurePhases(transport, store, self._rules, secure)
         self._protects = protects_parties(algorithm) and not rehearsal
         self._algorithm, self._description = prepare(algorithm, source)
@@ -140,7 +139,7 @@ class Coordinator:
             parties=np.arange(len(transport.parties), dtype=np.int32), diagnostics=(), clock=None).every
         facts = {"algorithm": fingerprint_of(algorithm), "precision": jnp.result_type(float).name}
         self._experiment = {**facts, "rounds": rounds}
-        self._late = LateReplies(self._algorithm, self._participation, len(transport.parties), self._rules)
+        self._late = LateReplies(self._algorithm, self._participation, self._rules)
         self._identity = {**facts, "participation": fingerprint_of(self._participation), "seed": str(seed),
                           "model": fingerprint_of(jax.tree.map(np.asarray, self._first_model()))}
         if code := digest_of_code((algorithm, source, self._participation)):  # in a rehearsal only

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm, Reply
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.combinators.asynchronous import Asynchronous, AsynchronousState, check_concurrency
+from resolvent.algorithms.combinators.asynchronous import Asynchronous, AsynchronousState
 from resolvent.algorithms.combinators.combinator import contains
 from resolvent.algorithms.participation import Full, Participation
 from resolvent.algorithms.round import CollectedReplies, collect_replies
@@ -34,18 +34,16 @@ class LateReplies:
     Args:
         algorithm: the algorithm.
         participation: draws the cohorts.
-        parties: number of parties.
         rules: without a quorum, no reply is late.
 
     Raises:
         InputError: the message to a site would change while it works.
     """
 
-    def __init__(self, algorithm: Algorithm, participation: Participation, parties: int, rules: RoundRules) -> None:
+    def __init__(self, algorithm: Algorithm, participation: Participation, rules: RoundRules) -> None:
         self._algorithm = algorithm
         self._server = algorithm if isinstance(algorithm, Asynchronous) else None
         self._count = rules.quorum is not None and contains(algorithm, Asynchronous)
-        check_concurrency(algorithm, participation, parties)
         if not self._count:
             return
         if self._server is None:

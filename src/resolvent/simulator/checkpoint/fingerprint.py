@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -13,18 +12,12 @@ import numpy as np
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.array_files import PackedArray
 from resolvent.data.files.own_rows import OwnRows
-from resolvent.simulator.storage.tree_files import digest_of_array
+from resolvent.simulator.storage.tree_files import digest_of_array, digest_of_texts
 
 
 def fingerprint_of(part: Any) -> str:
     """SHA-256 of ``describe(part)``."""
     return digest_of_texts(describe(part))
-
-
-def digest_of_texts(texts: Iterable[str]) -> str:
-    """SHA-256 of a sequence of texts."""
-    # With lengths, because a text may contain any separator.
-    return hashlib.sha256("".join([f"{len(text)}:{text}" for text in texts]).encode()).hexdigest()
 
 
 def describe(x: Any) -> Iterator[str]:

@@ -19,8 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from resolvent.simulator.checkpoint.fingerprint import digest_of_texts
-from resolvent.simulator.storage.tree_files import digest_of_array
+from resolvent.simulator.storage.tree_files import digest_of_array, digest_of_texts
 from resolvent.simulator.user_errors import is_of_user
 
 _LIBRARIES = ("resolvent", "xla_cpu_rewrites")

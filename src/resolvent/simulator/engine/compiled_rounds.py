@@ -22,7 +22,6 @@ from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Reply
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.method import algorithm_of_round, local_solvers
-from resolvent.algorithms.phase_results import party_work
 from resolvent.algorithms.round import (
     commit_rows,
     counted_parties,
@@ -235,7 +234,7 @@ def run_phase(context: RoundContext, of_all_rounds: RoundContext, number: int, w
         message = phase.message(state.server, job.index)
         oracle = recording(own_problem.oracle(job.index), record)
         with allow_small_calls():
-            row, payload, info = party_work(phase, row, message, oracle, key, job.effort)
+            row, payload, info = phase.party(row, message, oracle, key, job.effort)
         norm = update_norm(own_algorithm, message, payload, number)
         info = {**info, "update_norm": norm}
         # XLA does not compute what is dropped here. Once exchanged between devices, it would be computed.

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,12 @@ def digest_of_array(x: Any) -> str:
         x = jax.random.key_data(x)
     array = np.ascontiguousarray(x)
     return f"{array.dtype} {array.shape} {hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()}"
+
+
+def digest_of_texts(texts: Iterable[str]) -> str:
+    """SHA-256 of a sequence of texts."""
+    # With lengths, because a text may contain any separator.
+    return hashlib.sha256("".join([f"{len(text)}:{text}" for text in texts]).encode()).hexdigest()
 
 
 def write_tree(path: Path, x: PyTree[Any], note: dict[str, str] | None = None) -> None:
