@@ -11,6 +11,7 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.held_out import HeldOutInterpolation
+from resolvent.problem.oracle import NO_MEMORY
 from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.simulator.engine.rounds import initial_state, run_rounds, trajectory
 from resolvent.testing import canaries
@@ -72,6 +73,29 @@ def test_no_claim_for_records_is_below_its_lower_bound(name):
     claim, = rv.privacy.record_epsilons(algorithm, jnp.zeros(COUNT), [COUNT], rounds=2, delta=DELTA)
     audit = audit_records(algorithm, rounds=2, delta=DELTA, canaries=record_canaries(COUNT))
     assert 0 < audit.lower_bound <= claim
+
+
+class DividedBySamples(DPSGD):
+    """The fault: the noisy sum of a step is divided by n, where n is less than ``batch_size``. For one step."""
+
+    def __call__(self, subproblem, start, key, effort, memory=NO_MEMORY):
+        w, *rest = super().__call__(subproblem, start, key, effort, memory)
+        factor = self.batch_size / subproblem.oracle.samples
+        return jax.tree.map(lambda before, after: before + factor * (after - before), start, w), *rest
+
+
+@pytest.mark.parametrize("kind", [DividedBySamples, DPSGD])
+def test_a_division_by_the_number_of_records_is_refuted(kind):
+    """Each party has one record or two, without gradient, at most ``batch_size``: only the noise could tell which."""
+    is_included = np.random.default_rng(0).integers(0, 2, COUNT).astype(bool)
+    data = rv.FederatedData.from_arrays([np.zeros((1 + there, COUNT), "float32") for there in is_included],
+                                        [np.zeros(1 + there, "float32") for there in is_included], validation=0, test=0)
+    model = rv.models.from_functions(lambda key: jnp.zeros(COUNT), lambda w, x: x @ w, loss="squared_error")
+    algorithm = rv.local(kind(0.1, clip=1.0, noise_multiplier=20.0, batch_size=2, steps=1))
+    state = run_rounds(algorithm, rv.problems.LearningProblem(model, data), rounds=1, seed=1)
+    lengths = np.linalg.norm(np.asarray(jax.tree.leaves(state.parties)[0]), axis=-1)
+    bound = rv.privacy.audit_scores(-lengths, is_included, delta=DELTA).lower_bound
+    assert (bound > gaussian_epsilon(20.0)) == (kind is DividedBySamples)
 
 
 def private_parties(method=rv.fedavg, **settings):

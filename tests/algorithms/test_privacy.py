@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import classification, equal, quadratic, trajectory
+from helpers import equal, quadratic, trajectory
 from scipy.stats import norm
 
 import nightly
@@ -43,10 +43,15 @@ def clipped_sum(solver, rows, key):
 
 
 @pytest.mark.when_changed
-def test_without_clipping_and_noise_and_with_all_samples_it_is_gradient_descent():
-    problem = classification()
-    private = rv.fedprox(DPSGD(0.2, **NO_NOISE, batch_size=100, steps=3, block=4), mu=0.3)
-    plain = rv.fedprox(rv.solvers.GD(0.2, steps=3), mu=0.3)
+@pytest.mark.parametrize(("batch_size", "rate", "mu"), [(12, 0.2, 0.3), (36, 0.6, 0.0)])
+def test_without_clipping_and_noise_and_with_all_samples_it_is_gradient_descent(batch_size, rate, mu):
+    """The sum is divided by the size of the minibatch, which is public, not by the 12 samples of a party."""
+    rng = np.random.default_rng(2)
+    data = rv.FederatedData.from_arrays([*rng.normal(size=(3, 12, 3))], [*rng.integers(0, 3, (3, 12))], validation=0,
+                                        test=0, classes=["0", "1", "2"])
+    problem = rv.problems.LearningProblem(rv.models.logistic(3, 3), data)
+    private = rv.fedprox(DPSGD(rate, **NO_NOISE, batch_size=batch_size, steps=3, block=4), mu=mu)
+    plain = rv.fedprox(rv.solvers.GD(0.2, steps=3), mu=mu)
     equal([s.server for s in trajectory(private, problem, 3)], [s.server for s in trajectory(plain, problem, 3)])
 
 

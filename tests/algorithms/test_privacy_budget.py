@@ -159,6 +159,7 @@ def test_the_report_of_a_comparison_has_the_epsilon_of_each_party(data, tmp_path
     assert summary["privacy"]["epsilons"]["FedAvg"] == pytest.approx({"party 0": 1.0, "party 1": 0.5, "party 2": 0.2})
     report = (tmp_path / "run" / "report.html").read_text()
     assert '<table id="privacy">' in report
+    assert "An ε compares data sets in which one record of a party is replaced by one with the gradient zero" in report
     assert "party 2</span></td><td>0.2</td><td>0.2</td>" in report
 
 

@@ -297,6 +297,8 @@ def test_the_epsilon_of_a_private_method_is_in_the_ledger(tmp_path):
     rows = read_record(tmp_path / "out").data.train[1]
     expected = rv.privacy.record_epsilons(rv.fedavg(solver), np.zeros(3), [rows], rounds=3, delta=1e-6)[0]
     assert ledger.usage().epsilon == pytest.approx(expected)
+    records = rv.privacy.PrivacyAccount("records", ())
+    assert {entry["adjacency"] for entry in ledger.of("epsilon")} == {records.adjacency}
     assert expected < 2.5 < 2 * expected
     second = consortium.serve(consortium.job(run="mine-2"))
     assert "berlin: refused (limits): the site allows the epsilon 2.5" in second["message"]

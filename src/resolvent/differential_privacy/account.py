@@ -1,12 +1,16 @@
 """What the parties of a run have released: enough to compose it with later runs on the same samples."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from resolvent.errors import InputError
 from resolvent.math.accounting import Releases
 
 Unit = Literal["records", "parties"]
+ADJACENCY: Final[Mapping[Unit, str]] = {
+    "records": "one record of a party is replaced by one with the gradient zero, the number of records being public",
+    "parties": "one party takes part in no round, the number of parties being public"}
+"""In what two data sets differ between which an epsilon is a bound."""
 
 
 class PrivacyAccount(NamedTuple):
@@ -22,16 +26,24 @@ class PrivacyAccount(NamedTuple):
     Example:
         >>> result = rv.simulate(algorithm, model, data, rounds=20, privacy=budget)  # doctest: +SKIP
         >>> result.privacy_account.of_parties[0]  # doctest: +SKIP
+        >>> rv.privacy.PrivacyAccount("parties", ()).adjacency
+        'one party takes part in no round, the number of parties being public'
     """
 
     unit: Unit
     of_parties: tuple[tuple[Releases, ...], ...]
 
+    @property
+    def adjacency(self) -> str:
+        """In what two data sets differ between which epsilon is a bound."""
+        return ADJACENCY[self.unit]
+
     def facts(self) -> dict[str, Any]:
         """The account as a run's facts have it: the different lists of releases, and the number of each party's."""
         different = list(dict.fromkeys(self.of_parties))
         numbers = {releases: i for i, releases in enumerate(different)}
-        return {"unit": self.unit, "releases": [[list(part) for part in releases] for releases in different],
+        return {"unit": self.unit, "adjacency": self.adjacency,
+                "releases": [[list(part) for part in releases] for releases in different],
                 "of_party": [numbers[releases] for releases in self.of_parties]}
 
     @classmethod

@@ -5,7 +5,10 @@ the local solver. Everything that a party sends and stores must depend on its sa
 release must have noise of its own; a trace of the algorithm without data checks both. Privacy of *parties*:
 ``PrivateParties`` protects the information which parties took part.
 
-Neighbouring data sets differ by one added or removed record, or party. The number of a party's samples is public.
+Neighbouring data sets differ in one record that is replaced by one with the gradient zero, or in one party that takes
+part in no round (``account.ADJACENCY``). The numbers of parties and of a party's samples are public: they are in the
+rate of sampling and in the weights of parties. DPSGD itself divides by ``batch_size`` only, so that with
+``batch_size >= n`` its releases have the same epsilon for a record that is removed.
 """
 
 from collections.abc import Sequence
@@ -110,7 +113,8 @@ def record_epsilons(algorithm: Algorithm, w0: Vector, sizes: Sequence[int] | Int
                     delta: float, accountant: Accountant = "pld") -> list[float]:
     """[N] the epsilon of each party's samples at this delta, if the party takes part in ``rounds`` rounds.
 
-    Sampling of parties does not reduce epsilon, because the server knows which parties take part.
+    Neighbouring data sets differ in one record that is replaced by one with the gradient zero. Sampling of parties does
+    not reduce epsilon, because the server knows which parties take part.
 
     Args:
         algorithm: an algorithm with ``DPSGD`` as its local solver.

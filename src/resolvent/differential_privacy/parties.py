@@ -59,6 +59,8 @@ def party_epsilons(algorithm: Algorithm, *, rate: float, rounds: int, delta: flo
                    accountant: Accountant = "pld", colluding: int = 0) -> PartyEpsilons:
     """The epsilons for single parties after ``rounds`` rounds of an algorithm with ``PrivateParties``.
 
+    Neighbouring federations differ in one party, which takes part in no round.
+
     Every round releases noise, also one without any party, and all rounds count.
 
     Args:

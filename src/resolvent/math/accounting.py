@@ -40,8 +40,8 @@ def gaussian_epsilon(noise_multiplier: float, rate: float, steps: int, delta: fl
                      accountant: Accountant = "pld", earlier: tuple[Releases, ...] = ()) -> float:
     """The epsilon for which ``steps`` noisy sums over Poisson samples are (epsilon, delta)-differentially private.
 
-    Neighbouring data sets differ by one added or removed record. Each sum has sensitivity 1 and Gaussian noise with
-    standard deviation ``noise_multiplier``. Values are cached: one takes up to 2 s.
+    Neighbouring data sets differ in one record, which is in the sums or not. Each sum has sensitivity 1 and Gaussian
+    noise with standard deviation ``noise_multiplier``. Values are cached: one takes up to 2 s.
 
     Args:
         noise_multiplier: standard deviation of the noise, at least 0; 0 gives infinity.

@@ -18,6 +18,7 @@ from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.runs.record import EXPERIMENT_FILE, RunRecord
 from resolvent.comparisons.runs.run_folder import CHECKPOINTS
 from resolvent.data.files.digests import file_digests
+from resolvent.differential_privacy.account import ADJACENCY
 from resolvent.differential_privacy.composition import record_epsilons
 from resolvent.differential_privacy.parties import party_epsilon
 from resolvent.errors import InputError
@@ -117,8 +118,10 @@ def _privacy(folder: Path, label: str, metrics: pd.DataFrame, rows: Mapping[str,
     if experiment is None or not is_private(algorithm := experiment.algorithm(label)):
         return {"epsilon": None, "of": "no differential privacy in the plan"}
     try:
-        of = "single sites" if contains(algorithm, PrivateParties) else "single rows, the largest of the sites"
-        return {"epsilon": _epsilon(folder, label, experiment, rows, rounds), "delta": DELTA, "of": of}
+        protects_sites = contains(algorithm, PrivateParties)
+        return {"epsilon": _epsilon(folder, label, experiment, rows, rounds), "delta": DELTA,
+                "of": "single sites" if protects_sites else "single rows, the largest of the sites",
+                "adjacency": ADJACENCY["parties" if protects_sites else "records"]}
     except InputError as error:  # such as without dp-accounting
         return {"epsilon": None, "of": f"not computed: {error}"}
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import RunningError
+from resolvent.differential_privacy.account import ADJACENCY
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Asked, Usage, check_parts, reasons_to_refuse, refusal_of_limits
 from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSIONS, run_of_method
@@ -310,7 +311,8 @@ class PlanRun(ABC, Generic[_Plan]):
         for number, (label, epsilon) in enumerate(zip(labels, epsilons, strict=True)):
             run = run_of_method(self._folder.name, number, self._digest)
             if epsilon is not None and self._journal.latest("epsilon", run=run) is None:
-                self._journal.append("epsilon", run=run, method=label, epsilon=epsilon, delta=DELTA)
+                self._journal.append("epsilon", run=run, method=label, epsilon=epsilon, delta=DELTA,
+                                     adjacency=ADJACENCY["records"])
 
     def preview(self) -> list[Departure]:
         """The arrays and numbers that would leave the site in the rounds, by name and size."""

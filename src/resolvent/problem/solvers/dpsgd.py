@@ -2,12 +2,13 @@ r"""Differentially private SGD: the local work of a party that protects each of 
 
 .. code-block:: text
 
-    S ~ each of the party's n samples with probability q = batch_size/n, independently (Poisson sampling)
+    S ~ each of the party's n samples with probability q = min(1, batch_size/n), independently (Poisson sampling)
     g = (sum over i in S of clip(grad l_i(w)) + noise_multiplier * clip * N(0, I)) / batch_size
     w <- a step of SGD along g
 
 clip(v) is v shortened to the length ``clip`` at most, so that a sample changes the sum by at most ``clip``. The sum is
-divided by the expected size of the minibatch, which does not depend on the data.
+divided by ``batch_size``, a public number, also if the party has fewer samples: divided by n, the noise of a step would
+tell n, and with it whether a sample is there.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, *Deep Learning with Differential Privacy*, Algorithm 1.
 """
@@ -60,7 +61,7 @@ class DPSGD(GradientSolver):
         noise_multiplier: standard deviation of the noise in each coordinate, relative to ``clip``; 0 means no noise and
             no privacy.
         batch_size: expected number of samples of a minibatch, at least 1. A party with fewer samples uses all of them
-            in every step.
+            in every step, which is shorter by n/batch_size than a mean over its samples.
         steps: gradient steps; a straggler makes ceil(effort * steps).
         block: number of samples whose gradients are in memory at the same time, at least 1.
         proximal: the ``implicit`` or the ``explicit`` step, see ``SGD``.
@@ -99,8 +100,7 @@ class DPSGD(GradientSolver):
         def step(i: Array, w: Vector) -> Vector:
             sampling, noise, layers = jax.random.split(jax.random.fold_in(of_steps, i), 3)
             total = self._clipped_sum(subproblem.oracle.at_step(layers), w, sampling)
-            expected = self._expected(subproblem.oracle)
-            g = tree.cast(jax.tree.map(lambda leaf: leaf / expected, noisy.release(total, noise)), w)
+            g = tree.cast(jax.tree.map(lambda leaf: leaf / self.batch_size, noisy.release(total, noise)), w)
             if subproblem.linear is not None:
                 g = tree.axpy(1, subproblem.linear, g)
             return proximal_step(subproblem, w, g, self.learning_rate, self.proximal)
@@ -112,10 +112,6 @@ class DPSGD(GradientSolver):
         terms = self.batch_size + 10 * math.sqrt(self.batch_size) + _MORE_SAMPLES
         return NoisySum.for_key(key, length=self.clip, multiplier=self.noise_multiplier, terms=terms)
 
-    def _expected(self, oracle: Oracle) -> Float[Array, ""]:
-        """The expected size of a minibatch; a party with fewer samples than ``batch_size`` uses all of them."""
-        return jnp.minimum(self.batch_size, oracle.samples).astype(jnp.result_type(float))
-
     def _clipped_sum(self, oracle: Oracle, w: Vector, key: Array) -> Vector:
         """The sum of the clipped gradients of a Poisson sample, as ``NoisySum`` adds them.
 
@@ -124,7 +120,8 @@ class DPSGD(GradientSolver):
         """
         # In float32, so that the same samples are drawn in both precisions.
         noisy = self._noisy_sum(key)
-        samples, rate = oracle.samples, (self._expected(oracle) / oracle.samples).astype(jnp.float32)
+        samples = oracle.samples
+        rate = jnp.minimum(self.batch_size / samples, 1).astype(jnp.float32)
 
         def add_block(state: _Sampling) -> _Sampling:
             block_key = jax.random.fold_in(key, state.blocks)
