@@ -361,7 +361,7 @@ def test_scores_of_several_seeds_alone_are_paired():
 
 
 def test_recommendations_need_training_alone_and_intervals():
-    with pytest.raises(InputError, match=r"add rv\.local"):
+    with pytest.raises(InputError, match=r"add rv\.careful_local"):
         judge(evidence({"A": rows_with(3, 9)}, alone=None)).recommendations()
     made = evidence({"alone": rows_with(3, 9), "A": rows_with(3, 9)})
     without = replace(made, rows=None, decides=False)

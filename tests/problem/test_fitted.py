@@ -119,7 +119,7 @@ def test_double_precision_is_that_of_the_parameters():
     np.testing.assert_allclose(fitted.predict(ROWS), ROWS.astype(float).sum(axis=1) + 1e-9, rtol=1e-12)
 
 
-def test_a_model_of_other_classes_or_an_unknown_loss_is_refused():
+def test_a_model_of_other_classes_is_refused_and_an_unknown_loss_has_no_probabilities():
     model = rv.models.logistic(3, 4)
     with pytest.raises(rv.InputError, match=r"outputs of shape \(4,\), and the data have 3 classes"):
         Fitted(model, model.init(jax.random.key(0)), ArrayEncoding((3,), "classification", ("a", "b", "c")))
@@ -127,8 +127,10 @@ def test_a_model_of_other_classes_or_an_unknown_loss_is_refused():
                                      loss=lambda outputs, y: jnp.maximum(0, 1 - outputs * (2 * y - 1)))
     fitted = Fitted(hinge, jnp.ones(3), ArrayEncoding((3,), "classification", ("a", "b")))
     assert fitted.outputs(ROWS).shape == (1100,)
+    # The class with the smallest loss.
+    np.testing.assert_array_equal(fitted.predict(ROWS), np.where(fitted.outputs(ROWS) > 0, "b", "a"))
     with pytest.raises(rv.InputError, match="SampleLoss defines no probabilities"):
-        fitted.predict(ROWS)
+        fitted.predict_proba(ROWS)
 
 
 # Functions: lora draws the model that it adapts, and a list of models would be built whenever tests are collected.
