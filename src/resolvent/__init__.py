@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from resolvent.algorithms.presets import *
     from resolvent.api import *
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Functions that are imported when they are first used: few programs need them.
 _LATER = {"Study": "resolvent.comparisons.study.study", "check": "resolvent.comparisons.experiment.data_check",

@@ -304,7 +304,7 @@ def summary(cases, seeds, folder):
             totals[kind] += 1
             runs[kind] += accepted[0]
             fits[kind] += accepted[1]
-    yield f"# {cases * len(seeds)} messy tables: {cases} of each of the seeds {', '.join(map(str, seeds))}"
+    yield f"# {cases * len(seeds)} messy tables: {cases} of each seed: {', '.join(map(str, seeds))}"
     yield f"\n{len(failures)} failures: tracebacks, and differences between check, run, regress, sites and the cells."
     yield "\nKinds of cells of a column at all sites. The other columns, the label and the sites may be refused too.\n"
     yield "| cells | tables | read by run | read by regress |\n|---|---:|---:|---:|"
