@@ -101,7 +101,7 @@ def page_fits_the_window(shown):
 def scores_are_those_of_the_summary(shown):
     page, _, _, summary = shown
     rows = page.evaluate("""() => [...document.querySelectorAll('#scores tbody tr')]
-        .map(r => [...r.cells].map(c => c.innerText))""")
+        .map(r => [r.dataset.method, ...[...r.cells].slice(1).map(c => c.innerText)])""")
     assert [row[0] for row in rows][:len(summary["methods"])] == list(summary["methods"])
     columns = ("mean", "p10", "worst", "global mean", "global p10", "global worst")
     for row, method in zip(rows, summary["methods"].values(), strict=False):
