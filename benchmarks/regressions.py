@@ -178,7 +178,7 @@ def _federate(frame: pd.DataFrame, regression: dict[str, Any],
                                    folder / "server", folder / "out", lambda event: None)
         for of_site in sites.values():
             of_site.close()
-        return outcome, refusals, read_fit(folder / "out").regression() if outcome["status"] == "complete" else None
+        return outcome, refusals, read_fit(folder / "out").result if outcome["status"] == "complete" else None
 
 
 def _largest(difference: Any) -> float:

@@ -93,7 +93,7 @@ def test_a_minority_cannot_move_delta_far():
     algorithm, attack = rv.fedgeomed_plus(SOLVER), rv.attacks.Scaled(1e6)
     honest, attacked = (trajectory(a, classification(), 3, rv.participation.Full("uniform"))[-1].server
                         for a in (algorithm, rv.attacked(algorithm, attack, share=0.3)))
-    assert float(attacked.delta) < 10 * float(honest.delta)
+    assert float(attacked.inner.delta) < 10 * float(honest.delta)
 
 
 @pytest.mark.parametrize(("penalty", "threshold"), [
