@@ -44,6 +44,7 @@ REGRESSIONS = {
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
     "sampling weights": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "robust"},
+    "sampling weights, clustered": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "clustered"},
     "frequency weights": {"formula": "ill ~ age + sex", "frequency_weights": "grade", "site": "fixed"},
     "multinomial": {"formula": "grade ~ age", "family": "multinomial", "heterogeneity": False},
 }

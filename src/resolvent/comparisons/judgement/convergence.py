@@ -179,7 +179,7 @@ def untuned_reference(alone: str | None, algorithm: Any) -> list[str]:
 
     Args:
         alone: the label of training alone; None: there is none.
-        algorithm: that of the label.
+        algorithm: the algorithm with this label.
     """
     return [f"{alone} is untuned: a gain over it can come from its settings alone. Use careful_local as the "
             "reference."] if alone is not None and is_untuned(algorithm) else []

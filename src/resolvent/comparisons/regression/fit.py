@@ -77,7 +77,7 @@ class Fit:
 
     @property
     def observations(self) -> float:
-        """The number of independent observations: that of the rows, or with frequency weights their sum."""
+        """The number of independent observations: of the rows, or, with frequency weights, the sum of the weights."""
         return float(self.sums.weight) if self.model.weights == "frequency" else self.count
 
     @property
@@ -155,9 +155,9 @@ class Fit:
             return np.asarray(factor * inverse @ np.asarray(self.sums.scores) @ inverse)
         if sites < 2:
             raise InputError("standard errors clustered by site need at least 2 sites: use errors=robust")
-        factor = 1.0 if self.model.family is None else sites / (sites - 1)
-        if not is_sampling and self.model.family is not None:
-            factor *= (n - 1) / self.degrees_of_freedom
+        factor = 1.0
+        if self.model.family is not None:
+            factor = sites / (sites - 1) * (1.0 if is_sampling else (n - 1) / self.degrees_of_freedom)
         return np.asarray(factor * inverse @ np.asarray(self.sums.clusters) @ inverse)
 
     @property

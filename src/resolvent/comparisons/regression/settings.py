@@ -88,7 +88,7 @@ class RegressionSettings:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns beside those of the formula."""
+        """The columns that are used and that the formula does not name."""
         return (*self.added.values(), *(() if self.weights is None else self.weights[1:]))
 
     @property
