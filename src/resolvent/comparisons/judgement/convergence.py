@@ -172,19 +172,6 @@ def is_untuned(algorithm: Any) -> bool:
     return isinstance(core, LocalTraining) and core.ridge is None and not core.stops_early
 
 
-def untuned_reference(alone: str | None, algorithm: Any) -> list[str]:
-    """A sentence if training alone, with which all methods are compared, has the solver's settings as they are.
-
-    A weak reference flatters every other method.
-
-    Args:
-        alone: the label of training alone; None: there is none.
-        algorithm: the algorithm with this label.
-    """
-    return [f"{alone} is untuned: a gain over it can come from its settings alone. Use careful_local as the "
-            "reference."] if alone is not None and is_untuned(algorithm) else []
-
-
 def _averages_exact_solves(part: Any) -> bool:
     """Whether an algorithm aggregates the minimisers of the parties' own problems, without a proximal term."""
     return (isinstance(part, ModelAggregation) and isinstance(part.solver, LBFGS) and float(np.max(part.mu)) == 0)

@@ -104,7 +104,11 @@ def _warnings(record: RunRecord) -> list[str]:
     more = f" and {len(few) - _MAX_NAMED} more" if len(few) > _MAX_NAMED else ""
     if few:
         texts.append(f"Few test rows, so that only large differences can be seen: {', '.join(few[:_MAX_NAMED])}{more}.")
-    return [text for text in [*texts, *record.warnings] if text]
+    texts += record.warnings
+    if record.has_untuned_reference:
+        texts.append(f"{record.alone} is untuned: a gain over it can come from its settings alone. Use careful_local "
+                     "as the reference.")
+    return [text for text in texts if text]
 
 
 def _limits(sites: Sequence[AdvisedSite]) -> tuple[float, float]:

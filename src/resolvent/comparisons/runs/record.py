@@ -191,8 +191,12 @@ class RunRecord:
 
     def marked(self, label: str) -> str:
         """The label of a method in a table, with ``(untuned)`` if it is an untuned reference."""
-        is_untuned = label == self.alone and label in self.methods and self.methods[label].is_untuned
-        return f"{label} (untuned)" if is_untuned else label
+        return f"{label} (untuned)" if label == self.alone and self.has_untuned_reference else label
+
+    @property
+    def has_untuned_reference(self) -> bool:
+        """Whether training alone, with which all methods are compared, has the solver's settings as they are."""
+        return self.alone is not None and self.alone in self.methods and self.methods[self.alone].is_untuned
 
     def use(self, site: SiteJudgement) -> str | None:
         """The method that a site should use; None where training alone diverged, because there is no reference."""

@@ -17,7 +17,6 @@ from resolvent.comparisons.judgement.convergence import (
     bound_warnings,
     exact_solve_warning,
     is_untuned,
-    untuned_reference,
 )
 from resolvent.comparisons.judgement.divergence import divergences
 from resolvent.comparisons.judgement.metrics import GAP
@@ -129,7 +128,7 @@ def method_record(preset: str, verdict: Verdict, label: str, runs: Sequence[Meth
 
 
 def _warnings(comparison: ComparedMethods) -> list[str]:
-    """Replies that did not count, diverged trainings, bounds that are none, exact solves of few rows, a weak alone."""
+    """Replies that did not count, trainings that diverged, bounds that are none, and exact solves of few rows."""
     experiment, verdict, evidence = comparison.experiment, comparison.verdict, comparison.evidence
     lines = [refusals(label, refused_replies(runs)) for label, runs in comparison.runs.items()]
     for label, algorithm in experiment.algorithms.items():
@@ -138,9 +137,7 @@ def _warnings(comparison: ComparedMethods) -> list[str]:
             shapes = jax.tree.leaves(jax.eval_shape(experiment.model.init, jax.random.key(0)))
             parameters = sum(int(np.prod(leaf.shape)) for leaf in shapes)
             lines.append(exact_solve_warning(label, algorithm, list(experiment.parties), evidence.train, parameters))
-    is_tuned = any(run.point is not None for run in comparison.runs.get(evidence.alone or "", ()))
-    untuned = [] if is_tuned else untuned_reference(evidence.alone, experiment.algorithms.get(evidence.alone or ""))
-    return [*(line for line in lines if line is not None), *bound_warnings(evidence, experiment.algorithms), *untuned]
+    return [*(line for line in lines if line is not None), *bound_warnings(evidence, experiment.algorithms)]
 
 
 def final_scores(verdict: Verdict, label: str) -> FinalScores:

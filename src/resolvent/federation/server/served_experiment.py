@@ -15,7 +15,6 @@ import jax
 import numpy as np
 from typing_extensions import override
 
-from resolvent.comparisons.judgement.convergence import untuned_reference
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement
@@ -228,10 +227,8 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
         note = [self.decisive.note] if self.decisive.note else []
         not_counted = [line for label, method in methods.items()
                        if (line := refusals(label, refused_replies(method.runs))) is not None]
-        alone = evidence.alone
-        untuned = untuned_reference(alone, None if alone is None else experiment.algorithm(alone))
         return FederationRun(experiment, self.sites, train, test, methods, verdict, (*note, *self.notes, *notes),
-                             [*not_counted, *warnings, *untuned], name=self.job.run)
+                             [*not_counted, *warnings], name=self.job.run)
 
 
 def _norms(label: str, seed: int, reports: Sequence[Report], ids: Mapping[int, int]) -> "pd.DataFrame":
