@@ -20,6 +20,7 @@ from resolvent.simulator.storage import host_chunks
 from resolvent.simulator.storage.host_states import compute_first_rows
 from resolvent.simulator.storage.row_file import RowFile
 from resolvent.simulator.task import Task
+from resolvent.xla.compiled_programs import free_programs
 
 PARTIES, FEATURES = 37, 5
 MODEL = rv.models.logistic(FEATURES, 3)
@@ -117,6 +118,7 @@ def test_chunks_seeds_and_number_of_parties_do_not_compile_again(tmp_path, small
         return rv.write_packed(tmp_path / f"{count}", ((np.full((9, FEATURES), k / count), np.arange(9) % 3)
                                                        for k in range(count)), classes=["0", "1", "2"])
     few, many = packed_parties(20), packed_parties(400)
+    free_programs()  # none is freed meanwhile because models of earlier tests are gone
     run(ALGORITHMS["SCAFFOLD"], few, memory="host")
     before = programs()
     run(ALGORITHMS["SCAFFOLD"], few, memory="host", seed=1)

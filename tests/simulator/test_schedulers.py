@@ -19,6 +19,7 @@ from resolvent.simulator.engine.compiled_rounds import estimated_work
 from resolvent.simulator.engine.rounds import compiled_programs, run_rounds
 from resolvent.simulator.engine.schedulers import choose_scheduler, fastest_scheduler, scheduler_candidates
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
+from resolvent.xla.compiled_programs import free_programs
 
 
 @pytest.mark.parametrize(("devices", "slots"), [(1, 11), (2, 6), (2, 9), (2, 11), (3, 4), (3, 6), (7, 2), (7, 3)])
@@ -110,6 +111,7 @@ def test_runs_of_60_200_and_1000_rounds_are_one_program():
         return len(compilations) - before[0], compiled_programs() - before[1]
 
     problem, compilations = rv.problems.least_squares(parties=4, samples=6, features=5), []
+    free_programs()  # none is freed meanwhile because models of earlier tests are gone
 
     def listen(event, _, **__):
         if event.endswith("backend_compile_duration"):
@@ -130,6 +132,7 @@ def test_what_compiles_again():
         return len(compilations) - before[0], compiled_programs() - before[1]
 
     compilations = []
+    free_programs()
 
     def listen(event, _, **__):
         if event.endswith("backend_compile_duration"):

@@ -72,6 +72,9 @@ class HostChunks:
         rounds = min(self.capacity, limit, every - start % every, self._rounds.total - start)
         cohorts = self._draw(start, rounds)
         check_cohorts(cohorts, start, rounds, self._rounds.participation, self._parties)
+        # No problem in host memory has a known optimum, and only its gap needs the shares of all parties: without them
+        # the program does not depend on the number of parties.
+        cohorts = cohorts._replace(shares=cohorts.shares[:0])
         ids = np.unique(np.asarray(cohorts.rounds.index)[:rounds]).astype(np.int32)
         return PendingChunk(start, rounds, cohorts, ids, self._worker.submit(self._gather, ids))
 

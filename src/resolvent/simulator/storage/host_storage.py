@@ -64,7 +64,8 @@ class HostStorage(Storage, PartiesView):
         self._last_rows: tuple[NDArray[np.int32], PyTree[Any]] | None = None
         self._cohort_problem: PartySubset | None = None
         self._next = self._chunks.begin(0, 1)
-        self._server: ServerState = _initial_server(rounds.algorithm, gatherer.template, self._next.cohorts.shares,
+        shares = rounds.participation.shares(jnp.asarray(gatherer.data.sizes()))
+        self._server: ServerState = _initial_server(rounds.algorithm, gatherer.template, shares,
                                                     jnp.array(rounds.seed))
 
     @override
