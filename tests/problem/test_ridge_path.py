@@ -1,5 +1,6 @@
 """The ridge path is scikit-learn's on the same folds, and careful local training uses it, or stops early."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -11,7 +12,8 @@ from sklearn.linear_model import LogisticRegressionCV, Ridge
 import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.ridge_path import STRENGTHS
-from resolvent.comparisons.judgement.convergence import is_untuned
+from resolvent.comparisons.after.advised import chosen_method
+from resolvent.comparisons.runs.summary import Source, summarize
 from resolvent.problem.ridge_path import Folds, fit_ridge_path
 
 ROWS, FEATURES, FOLDS = 100, 4, 5
@@ -171,11 +173,14 @@ def test_wrong_settings_are_refused():
 
 
 @pytest.mark.when_changed
-def test_it_is_the_reference_of_a_comparison():
+def test_it_is_the_reference_of_a_comparison_and_untuned_training_alone_is_shown_but_advised_to_nobody():
     data = rv.FederatedData.from_arrays([np.arange(40.0).reshape(-1, 2)] * 2, [np.arange(20.0)] * 2)
     methods = {"FedAvg": rv.fedavg(rv.solvers.GD(1e-4)), "alone": rv.careful_local(rv.SGD(0.1))}
     comparison = rv.compare({"untuned": rv.local(rv.SGD(0.1)), **methods}, rv.models.linear(2), data, rounds=1,
                             progress=False)
     assert comparison.alone == "alone"  # the tuned one of two
-    references = (rv.local(rv.SGD(0.1)), *methods.values())
-    assert [is_untuned(method) for method in references] == [True, False, False]
+    assert comparison.evidence.candidates == ("FedAvg",)
+    record = summarize(Source("t", None, dict.fromkeys(comparison.results, "x"), ""), comparison)
+    assert [record.marked(label) for label in record.methods] == ["untuned (untuned)", "FedAvg", "alone"]
+    assert [method.is_bound for method in record.methods.values()] == [True, False, True]
+    assert chosen_method(replace(record, federation=None)) == "FedAvg"  # a refit trains no reference

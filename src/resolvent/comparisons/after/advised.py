@@ -81,7 +81,7 @@ def chosen_method(record: RunRecord) -> str | None:
     """The method that the federation should run, or the only one; None if none was chosen."""
     if record.federation is not None:
         return record.federation.about
-    others = [label for label in record.methods if label != record.alone] or [*record.methods]
+    others = [label for label, method in record.methods.items() if not method.is_bound] or [*record.methods]
     return others[0] if len(others) == 1 else None
 
 

@@ -166,6 +166,16 @@ def exact_solve_warning(method: str, algorithm: Any, parties: Sequence[str], tra
             "epochs, fedprox, or a model with l2.")
 
 
+def is_training_alone(algorithm: Any) -> bool:
+    """Whether every party trains on its own rows only."""
+    return isinstance(innermost(algorithm), LocalTraining)
+
+
+def is_bound(algorithm: Any) -> bool:
+    """Whether the methods of a federation lie between it and another one: training alone, or on pooled rows."""
+    return is_training_alone(algorithm) or contains(algorithm, PooledData)
+
+
 def is_untuned(algorithm: Any) -> bool:
     """Whether an algorithm is training alone with the solver's settings as they are."""
     core = innermost(algorithm)

@@ -24,7 +24,7 @@ class Evidence:
         baseline: the label of the predictions that need no training, if the rows have it.
         train: number of training rows of each party, if they are known.
         traffic: method -> bytes that are sent in a run, if they are known.
-        bounds: labels of the methods that train on pooled rows, which no federation can run.
+        bounds: labels of the methods that no federation runs: training on pooled rows, and training alone.
         folds: number of folds of each seed; 1: one split of the rows.
         decides: whether the advice is by the score, because the user says so, and not by a proper score.
         coefficients: number of coefficients of a linear model whose luck in the draw of the training rows the test rows

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.algorithms.combinators.combinator import contains
-from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.comparisons.experiment.experiment_file import Experiment
+from resolvent.comparisons.judgement.convergence import is_bound
 from resolvent.comparisons.judgement.decisive_metric import decisive_score
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import GAP
@@ -142,7 +141,7 @@ class ComparedMethods:
             seeds=self.seeds, rows=self.rows, baseline=baseline,
             train=data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
             traffic={label: float(sum(runs[0].bytes)) for label, runs in self.runs.items()},
-            bounds=frozenset(m for m, a in self.experiment.algorithms.items() if contains(a, PooledData)),
+            bounds=frozenset(m for m, a in self.experiment.algorithms.items() if is_bound(a)),
             folds=self.experiment.folds, decides=self.experiment.decisive is not None
             and self.experiment.decisive.decides, coefficients=self._coefficients())
 

@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resolvent.algorithms.combinators.combinator import innermost
-from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
-from resolvent.comparisons.judgement.convergence import is_untuned
+from resolvent.comparisons.judgement.convergence import is_training_alone, is_untuned
 from resolvent.comparisons.judgement.decisive_metric import decisive_score
 from resolvent.comparisons.judgement.row_values import RowValues, RunPredictions, Score, measure_rows, read_predictions
 from resolvent.comparisons.judgement.wording import duration_text
@@ -216,7 +214,7 @@ def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
 
 def _alone(experiment: Experiment) -> str | None:
     """The label of local training, of a tuned one if there are several."""
-    labels = [m for m, a in experiment.algorithms.items() if isinstance(innermost(a), LocalTraining)]
+    labels = [m for m, a in experiment.algorithms.items() if is_training_alone(a)]
     return min(labels, key=lambda label: is_untuned(experiment.algorithms[label]), default=None)
 
 

@@ -91,7 +91,7 @@ class MethodRecord:
         refused: party -> number of its replies that did not count.
         digest: SHA-256 of the last state with the first seed.
         digests: with each seed and fold; none at a site of a federation, which has no state of the server.
-        is_bound: whether it trains on pooled rows, which no federation can do.
+        is_bound: whether it trains on pooled rows or alone, which is advised to no federation.
         is_untuned: whether it is training alone without a choice of its strength or learning rate.
         tuned: the hyperparameters that were chosen in each fold.
         run: the folder of the run, in a comparison of several.
@@ -190,8 +190,8 @@ class RunRecord:
         return [site for site in self.sites if site.advice is not None]
 
     def marked(self, label: str) -> str:
-        """The label of a method in a table, with ``(untuned)`` if it is an untuned reference."""
-        return f"{label} (untuned)" if label == self.alone and self.has_untuned_reference else label
+        """The label of a method in a table, with ``(untuned)`` if it is untuned training alone."""
+        return f"{label} (untuned)" if label in self.methods and self.methods[label].is_untuned else label
 
     @property
     def has_untuned_reference(self) -> bool:

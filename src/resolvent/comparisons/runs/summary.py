@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from resolvent.algorithms.combinators.combinator import contains
-from resolvent.algorithms.combinators.pooled_data import PooledData
 from resolvent.algorithms.participation import Stragglers
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.judgement.convergence import (
     bound_warnings,
     exact_solve_warning,
+    is_bound,
     is_untuned,
 )
 from resolvent.comparisons.judgement.divergence import divergences
@@ -83,7 +82,7 @@ def summarize(source: Source, comparison: ComparedMethods) -> RunRecord:
     return record_of(
         comparison.verdict, comparison.seeds, _data(source, comparison),
         {label: method_record(source.presets[label], comparison.verdict, label, runs, experiment.rounds,
-                              is_bound=contains(experiment.algorithms[label], PooledData),
+                              is_bound=is_bound(experiment.algorithms[label]),
                               is_untuned=is_untuned(experiment.algorithms[label]))
          for label, runs in comparison.runs.items()},
         name=source.name, title=experiment.title or source.title or source.name, warnings=_warnings(comparison),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resolvent.comparisons.experiment.checks import folder_name
-from resolvent.comparisons.judgement.convergence import is_untuned
+from resolvent.comparisons.judgement.convergence import is_bound, is_untuned
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric
 from resolvent.comparisons.judgement.divergence import divergences
 from resolvent.comparisons.judgement.evidence import Evidence
@@ -104,7 +104,8 @@ def evidence_of_run(experiment: FederatedExperiment, decisive: DecisiveMetric, m
                for label, method in methods.items()}
     return Evidence(score=score.name, split=SPLIT, higher_is_better=score.higher_is_better, methods=tuple(methods),
                     alone=alone, parties=sites, metrics=metrics, seeds=experiment.seeds, rows=rows, baseline=baseline,
-                    train=train, traffic=traffic, decides=experiment.decide_by is not None)
+                    train=train, traffic=traffic, decides=experiment.decide_by is not None,
+                    bounds=frozenset(label for label in methods if is_bound(experiment.algorithm(label))))
 
 
 def score_of(decisive: DecisiveMetric, loss: Loss) -> Score:
@@ -154,7 +155,7 @@ def _record(run: FederationRun) -> RunRecord:
                 *(line for label, sites in verdict.diverged.items()
                   if (line := divergences(label, sites, experiment.algorithm(label))) is not None)]
     methods = {label: method_record(experiment.file.preset_of(label), verdict, label, method.runs,
-                                    experiment.rounds_of(label),
+                                    experiment.rounds_of(label), is_bound=is_bound(experiment.algorithm(label)),
                                     is_untuned=is_untuned(experiment.algorithm(label)))
                for label, method in run.methods.items()}
     return record_of(
