@@ -3,7 +3,9 @@
 The tests of a commit take minutes on two cores, so a commit runs one case of each kind. The nightly run has all cases.
 A test runs at night only if it takes more than about half a second of CPU time and a quicker test of the commit fails
 for most of the same mistakes: a limit of a method whose single steps are tested, or a property that the contract tests
-for every algorithm.
+for every algorithm. A whole run, refit or federation that takes more than about 1.5 seconds has the mark
+``when_changed``: it runs if something that it needs differs from the commit ``RESOLVENT_BASE``, and at night. A test
+that alone finds a mistake of ``mutants.py`` runs at every commit.
 """
 
 import os

@@ -168,6 +168,7 @@ def test_the_check_sees_a_circle():
     assert files_in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"a"}}) == ["b", "c"]
 
 
+@pytest.mark.when_changed
 def test_no_test_imports_another_one():
     """What several tests use is in a module without tests: a test can be moved, and none is imported twice."""
     wrong = []

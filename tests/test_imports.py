@@ -39,6 +39,7 @@ def test_the_command_line_loads_no_heavy_package():
     assert loaded("import resolvent.cli", [*HEAVY, "jax", "numpy"]) == ""
 
 
+@pytest.mark.when_changed
 def test_the_package_loads_no_heavy_package_and_a_run_no_further_namespace():
     """Importing JAX and Equinox takes a second; a namespace of many classes, which few programs need, comes later."""
     program = (PROGRAM % {"heavy": HEAVY, "statement": "import resolvent as rv; rv.fedavg"} +

@@ -211,6 +211,7 @@ class Without(rv.participation.Full):
         return eqx.tree_at(lambda c: c.alive, cohort, ~self.absent), after
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("share", [0.5, 1.0, 0.2, 0.8])
 def test_nan_replies_count_as_absent_and_are_reported(share):
     """At any share the trajectory is that without those parties, bit for bit."""

@@ -66,6 +66,7 @@ PARTIES = {"server": {}, "parties": {"noise": "parties"}, "quantile": {"quantile
            "personal models": {"method": lambda solver: rv.fedavg_plus(solver, sigma=0.1), "noise": "parties"}}
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", [*RECORDS])
 def test_no_claim_for_records_is_below_its_lower_bound(name):
     pytest.importorskip("dp_accounting", reason="needs the extra `privacy`")
@@ -84,6 +85,7 @@ class DividedBySamples(DPSGD):
         return jax.tree.map(lambda before, after: before + factor * (after - before), start, w), *rest
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("kind", [DividedBySamples, DPSGD])
 def test_a_division_by_the_number_of_records_is_refuted(kind):
     """Each party has one record or two, without gradient, at most ``batch_size``: only the noise could tell which."""

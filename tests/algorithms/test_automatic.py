@@ -182,6 +182,7 @@ def test_robust_interpolation_is_a_choice_around_a_robust_shared_model():
     assert eqx.tree_equal(rv.robust_interpolation(), rv.robust_interpolation(rv.SGD(0.1)))
 
 
+@pytest.mark.when_changed
 def test_fedplus_auto_by_numpy():
     """A loop over parties and pairs. On a quadratic problem f_k itself is the held-out measure."""
     problem = quadratic()

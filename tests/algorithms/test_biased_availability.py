@@ -111,6 +111,7 @@ def python_fedau(alive, rate, cutoff):
     return w
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("algorithm", "twin"), [
     (rv.mifa(SOLVER, server_rate=0.5), lambda alive: python_mifa(alive, 0.5, False)),
     (rv.fedvarp(SOLVER, server_rate=0.5), lambda alive: python_mifa(alive, 0.5, True)),

@@ -68,6 +68,7 @@ FEDAVG_AT = {
 }
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", FEDAVG_AT, others=nightly.WHEN_CHANGED)
 def test_presets_that_are_fedavg_for_a_number_are_it_under_stragglers_for_a_traced_number(name):
     """The number is traced: another one runs the same program, and is not FedAvg."""

@@ -121,6 +121,7 @@ def value(oracle, w):
     return oracle.value(w)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("name", sorted({*METHODS} - {"feddecorr"}))  # which is a number for a minibatch
 def test_the_objective_of_a_party_is_that_of_the_paper(name):
     make, loss = METHODS[name]
@@ -133,6 +134,7 @@ def test_the_objective_of_a_party_is_that_of_the_paper(name):
         np.testing.assert_allclose(value(oracle, w), expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", ["moon", "feddecorr", "fedntd", "fedlc"], per_commit=1, others=nightly.WHEN_CHANGED)
 def test_method_by_a_plain_loop(name):
     make, loss = METHODS[name]

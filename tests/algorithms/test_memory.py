@@ -109,6 +109,7 @@ def expected_fedavg(problem, rounds, cohorts, steps=2):
     return w, states
 
 
+@pytest.mark.when_changed
 def test_parties_keep_the_moments_of_adam_while_they_are_absent():
     problem, participation = Drift.make(), rv.participation.Uniform(cohort=2)
     result = rv.simulate(rv.fedavg(adam(True)), problem, rounds=5, participation=participation, progress=False)

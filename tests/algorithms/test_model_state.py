@@ -74,6 +74,7 @@ def average(trees):
     return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *trees)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("policy", ["average", "private", "frozen"])
 def test_statistics_by_a_plain_loop(policy):
     algorithm = ModelState(rv.fedavg(SGD), policy)

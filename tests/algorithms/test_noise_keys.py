@@ -118,6 +118,7 @@ def test_two_phases_and_loops_are_accounted_for():
     assert rv.privacy.check_private_records(TwoPhases(rv.fedavg(solver)), w0).calls == 2
 
 
+@pytest.mark.when_changed
 def test_no_preset_draws_noise_twice_with_one_key():
     failures = []
     for name, make in (ALL_ROWS | {same: make for same, (make, _) in SAME.items()}).items():

@@ -217,6 +217,7 @@ def test_wrong_settings_are_refused(make, message):
         make()
 
 
+@pytest.mark.when_changed
 def test_a_cohort_can_be_a_share_of_the_parties():
     sizes = jnp.arange(1, 21)
     for make in (rv.participation.Uniform, rv.participation.BySize, rv.participation.BiasedBySize):

@@ -186,6 +186,7 @@ def test_convergence_without_strong_convexity_is_as_proved(setting, converges):
         np.testing.assert_allclose(u[1][1] - u[1][0], 2 * slack, atol=1e-12)  # s/2 |w_k - w~|^2 against the pull
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("setting", "noun"), [
     ({"beta": 2.5}, "beta=2.5"),
     ({"gamma": 1.5}, "gamma=1.5"),

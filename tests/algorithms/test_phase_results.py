@@ -87,6 +87,7 @@ class Declared(WithStep):
         return message["model"]
 
 
+@pytest.mark.when_changed
 def test_the_model_of_which_a_reply_is_an_update_is_declared():
     problem = rv.problems.QuadraticProblem(jnp.ones((3, 1, 1)), jnp.ones((3, 1)))
     solver = rv.solvers.GD(0.1)

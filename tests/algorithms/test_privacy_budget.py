@@ -47,6 +47,7 @@ def epsilons(result):
     return result.scores("train", "epsilon")
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("simple_accountant")
 def test_every_evaluation_has_the_epsilon_of_each_party(data):
     """Two steps a round with noise 2 on 4 of n samples: 4/n a round."""
@@ -114,6 +115,7 @@ def test_only_parties_with_the_same_name_have_spent_before(data):
     assert epsilons(run(named("b", "c"), rounds=1, start=first)).loc[0].tolist() == [pytest.approx(2 * 4 / 6), 0.0]
 
 
+@pytest.mark.when_changed
 @pytest.mark.usefixtures("simple_accountant")
 def test_a_start_whose_account_is_unknown_or_of_another_unit_is_refused(data):
     plain = rv.simulate(rv.fedavg(SOLVER), rv.models.logistic(3, 3), data, rounds=1, **EVERY_SECOND)

@@ -403,6 +403,7 @@ def test_the_aggregate_of_few_replies_lies_between_them(aggregator):
 # The largest share of a party in the weight
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("weights", [[20.0, 1, 1, 1, 1], [5, 4, 1, 1, 1, 1], [1, 1, 1, 1], [0.7, 0.2, 0.1, 0, 0],
                                      [3, 0, 0, 0], [0, 0, 0, 0], [8, 8, 8, 0, 1, 1, 2]])
 def test_limited_weights_are_the_largest_ones_within_the_share(weights):
@@ -426,6 +427,7 @@ def test_limited_weights_are_the_largest_ones_within_the_share(weights):
     assert (limited_weights(equal, 0.3) == equal).all()
 
 
+@pytest.mark.when_changed
 def test_robust_presets_limit_the_weight_that_a_party_claims():
     """All presets whose aggregate one reply cannot move without bound; a mean follows the weights."""
     claimed, shares = jnp.array([1.0, 1, 1, 1, 20]), {}
@@ -444,6 +446,7 @@ def test_robust_presets_limit_the_weight_that_a_party_claims():
     assert float(limited.max() / limited.sum()) == pytest.approx(0.3)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("method", ["rfa", "coordinate_median", "robust (TrimmedMean)", "robust (MultiKrum)",
                                 "fedgeomed_plus", "fedcomed_plus"])
 def test_a_party_that_claims_many_rows_does_not_move_a_robust_method(method):

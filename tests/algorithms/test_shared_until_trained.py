@@ -16,6 +16,7 @@ KEEP, DROP = (rv.participation.Stragglers(rv.participation.Uniform(2), share=0.5
 SOLVER = rv.solvers.GD(0.1, steps=4)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("inner", "participation"), [
     (rv.ditto(SOLVER), KEEP),
     (rv.combinators.MetaLearned(rv.feddane(SOLVER), step=rv.problems.GradientStep(0.1)), DROP),  # two phases

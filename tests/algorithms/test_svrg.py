@@ -9,6 +9,7 @@ from helpers import classification, equal, limit, trajectory
 import resolvent as rv
 
 
+@pytest.mark.when_changed
 def test_with_all_samples_in_a_batch_it_is_gradient_descent():
     problem = classification()
     svrg = rv.fedprox(rv.solvers.SVRG(0.2, batch_size=100, steps=3), mu=0.3)

@@ -177,6 +177,7 @@ def test_a_site_that_cannot_be_judged_is_in_no_mean():
     assert with_few.values["FedAvg"] == pytest.approx(without.values["FedAvg"], rel=0.02)
 
 
+@pytest.mark.when_changed
 def test_the_unit_of_skill_is_of_all_labels_of_a_site():
     """Sites with two test rows of one class: their entropy would be a third of the site's."""
     rng = np.random.default_rng(0)

@@ -25,6 +25,7 @@ def run(site_run_copy):
 COSTS = ("--positive", "ill", "--goal", "cost=5:1")
 
 
+@pytest.mark.when_changed
 def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_path):
     outcome = call("model", "calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path, columns=80)
     assert outcome.code == 0, outcome.err
@@ -63,6 +64,7 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
     assert str(fitted.threshold) in json.loads((tmp_path / "predictions.csv.json").read_text())["adjustments"][-1]
 
 
+@pytest.mark.when_changed
 def test_the_run_folder_and_the_comparison_give_the_same(site_run):
     from_folder = calibrate(rows_of_run(site_run.folder, "FedAvg+"), positive="ill", goal=Goal(sensitivity=0.9))
     in_memory = site_run.comparison.calibrate("FedAvg+", positive="ill", sensitivity=0.9)

@@ -156,6 +156,7 @@ def test_methods_share_one_copy_of_the_samples(comparison):
     assert len({id(result.problem) for result in comparison.results.values()}) == 1
 
 
+@pytest.mark.when_changed
 def test_methods_that_are_one_algorithm_give_identical_results(comparison):
     results = comparison.results
     first = of_method(comparison.metrics, "FedAvg+keep")

@@ -36,6 +36,7 @@ def diverged(call, tmp_path_factory):
     return outcome, folder
 
 
+@pytest.mark.when_changed
 def test_it_has_no_score_and_is_no_reference(diverged):
     _, folder = diverged
     summary = json.loads((folder / "runs/mine/summary.json").read_text())

@@ -74,6 +74,7 @@ def test_each_row_is_predicted_by_its_partys_model(classifier):
     assert np.mean(classifier.predict(X, groups=PARTIES) == np.where(X @ [1.0, -2.0] > 0, "ill", "well")) > 0.9
 
 
+@pytest.mark.when_changed
 def test_training_is_that_of_simulate(classifier):
     inputs, y = (X - X.mean(axis=0)) / X.std(axis=0), (X @ [1.0, -2.0] <= 0).astype(int)
     members = [party == PARTIES for party in ("north", "south", "west")]

@@ -169,6 +169,7 @@ def test_value_out_of_range_is_refused_before_any_work(mistake, mine, tmp_path, 
     assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]  # no run folder, finished or not
 
 
+@pytest.mark.when_changed
 def test_long_values_are_shortened(mine):
     for right, wrong in (("rounds: 3", f"title: {[[1] * 99] * 99}"), ("rounds: 3", f"{'r' * 5000}: 3"),
                          ("FedAvg: fedavg", f"{'F' * 5000}: fedvag"), ("parties: 4", f"parties: {'4' * 2000}x")):

@@ -60,6 +60,7 @@ def log_odds(p):
     return np.log(p[:, 1]) - np.log(p[:, 0])
 
 
+@pytest.mark.when_changed
 def test_the_score_of_a_site_is_that_of_all_its_rows(comparison):
     """An area from the log-odds of all folds together, less their mean over the training rows, from single runs."""
     data, runs = comparison.experiment.data, comparison.runs["FedAvg"]
@@ -114,6 +115,7 @@ def test_all_folds_share_their_programs(comparison):
     assert events["backend_compile_duration"] == 0
 
 
+@pytest.mark.when_changed
 def test_a_fold_does_not_read_its_test_rows():
     """Other labels of the test rows of the first fold do not change its models."""
     rng = np.random.default_rng(0)

@@ -68,6 +68,7 @@ def test_the_last_gaps_are_those_of_the_models_that_were_saved(run):
     assert not jax.config.jax_enable_x64  # the run's precision is the run's own
 
 
+@pytest.mark.when_changed
 def test_terminal_and_report_have_the_gaps(run):
     folder, summary, _, outcome = run
     assert summary["score"] == "gap"

@@ -65,6 +65,7 @@ def killed(request, finished, tmp_path_factory):
     return folder
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("changes", "wanted"), [
     (["solver.learning_rate=0.1"], "solver.learning_rate (0.05, now 0.1)"),
     (["seed=8"], "seed (7, now 8)"),
@@ -93,6 +94,7 @@ def test_resuming_with_the_methods_in_another_order_is_refused(killed, finished,
     assert "the order of the algorithms" in outcome.err
 
 
+@pytest.mark.when_changed
 def test_resumed_run_equals_the_uninterrupted_one(killed, finished, call, tmp_path):
     checkpoints = killed / "out.partial" / "checkpoints"
     folders = sorted(p for p in checkpoints.iterdir() if p.is_dir())  # the lock of the interrupted run is a file

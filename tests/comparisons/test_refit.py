@@ -76,6 +76,7 @@ def same(a, b, **tolerance):
         np.testing.assert_allclose(x, y, **tolerance)
 
 
+@pytest.mark.when_changed
 def test_a_refit_is_the_training_on_all_rows_and_follows_the_decisions(run):
     """The oracle is ``simulate`` with data of which no row is held out."""
     decide(run, Essen="alone", Ulm="alone")
@@ -319,6 +320,7 @@ def test_a_run_that_an_earlier_version_judged_is_refused(run):
         read_record(run)
 
 
+@pytest.mark.when_changed
 def test_numbers_have_the_root_of_the_mean_squared_error_in_the_units_of_the_label():
     rng = np.random.default_rng(0)
     x = [rng.normal(size=(30, 3)) for _ in range(3)]

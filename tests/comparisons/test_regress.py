@@ -69,6 +69,7 @@ def test_glm(patients, label, family, law):
                                white.bse[list(fit.names)] * np.sqrt(len(patients) / fit.degrees_of_freedom), rtol=1e-6)
 
 
+@pytest.mark.when_changed
 def test_linear_regression_has_t_and_hc0_to_hc3(patients):
     fit = rv.regress(patients, f"score ~ {FORMULA}", party="site")
     pooled = smf.ols(f"score ~ {FORMULA}", patients)
@@ -133,6 +134,7 @@ def test_hc3_of_a_generalised_linear_model(patients):
         rv.regress(patients, "visits ~ age", party="site", family="negative_binomial", errors="HC2")
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("label", "family"), [
     ("y", "binomial"), *(pytest.param(label, family, marks=pytest.mark.nightly) for label, family in (
         ("visits", "poisson"), ("score", "gaussian"), ("cost", "gamma"), ("visits", "negative_binomial")))])
@@ -151,6 +153,7 @@ def test_frequency_weights_are_repeated_rows(patients, label, family):
     assert fit.heterogeneity().test["p"] == pytest.approx(same.heterogeneity().test["p"], rel=1e-6)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("label", "law"), [
     ("y", sm.families.Binomial()), pytest.param("visits", sm.families.Poisson(), marks=pytest.mark.nightly),
     pytest.param("score", sm.families.Gaussian(), marks=pytest.mark.nightly)])
@@ -197,6 +200,7 @@ def test_what_takes_no_weights_says_so(patients):
         fit.heterogeneity().random_intercept()
 
 
+@pytest.mark.when_changed
 def test_intercepts_that_stay_at_the_sites_are_indicators_of_the_sites(patients):
     fit = rv.regress(patients, f"y ~ {FORMULA}", party="site", family="binomial", site="fixed")
     pooled = smf.glm(f"y ~ {FORMULA} + site", patients, family=sm.families.Binomial())
@@ -260,6 +264,7 @@ def arrests():
     return frame.assign(week=np.ceil(np.minimum(time, 52)).astype(int), arrest=(time < 52).astype(int))
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("has_ties", [True, False])
 def test_cox_stratified_by_site_is_that_of_the_pooled_rows(arrests, has_ties):
     rng = np.random.default_rng(0)
@@ -289,6 +294,7 @@ def test_cox_residuals_add_up_to_the_gradient(arrests):
         np.testing.assert_allclose(hessian, by_derivatives, atol=1e-12)
 
 
+@pytest.mark.when_changed
 def test_elastic_net(patients):
     fit = rv.regress(patients, "score ~ age + years", party="site", l1=0.02, l2=0.1)
     reference = ElasticNet(alpha=0.12, l1_ratio=0.02 / 0.12, tol=1e-14, max_iter=100_000).fit(
@@ -394,6 +400,7 @@ def test_command_and_page(patients, tmp_path, call):
     assert "overwrite" in refused.err
 
 
+@pytest.mark.when_changed
 def test_a_site_with_an_opposite_coefficient_is_named_first(tmp_path, call):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"site": np.repeat(["Bonn", "Essen", "Ulm"], 60), "age": rng.normal(size=180),

@@ -91,6 +91,7 @@ def test_products_of_categories_and_quoted_marks_are_formulas():
     assert parse_formula("Surv(t.days, `died ~`) ~ 1.5:crp.mg").response.columns == ["t.days", "died ~"]
 
 
+@pytest.mark.when_changed
 def test_names_with_dots_are_columns_on_both_sides(visits):
     fit = rv.regress(visits, "il.6 ~ log(crp.mg) + age", party="site")
     renamed = visits.rename(columns={"crp.mg": "crp", "il.6": "il"})
@@ -120,6 +121,7 @@ def survivors():
                         height=frame["site"].map({"A": 17.3, "B": 518.1, "C": 112.7}))
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("settings", [{"offset": "risk"}, {"exposure": "pressure"}])
 def test_cox_with_an_offset_has_a_fixed_coefficient_of_one(survivors, settings):
     fit = rv.regress(survivors, "Surv(days, died) ~ age + treated", party="site", **settings)
@@ -130,6 +132,7 @@ def test_cox_with_an_offset_has_a_fixed_coefficient_of_one(survivors, settings):
     np.testing.assert_allclose(fit.log_likelihood, model.loglike(fit.estimates), rtol=1e-10)
 
 
+@pytest.mark.when_changed
 def test_columns_that_are_constant_within_sites_have_no_part_in_a_stratified_cox_model(survivors):
     fit = rv.regress(survivors, "Surv(days, died) ~ age + treated + country + height", party="site")
     without = rv.regress(survivors, "Surv(days, died) ~ age + treated", party="site")
@@ -164,6 +167,7 @@ def test_labels_in_any_unit_converge(unit):
     np.testing.assert_allclose(fit.estimates, smf.ols("y ~ x + z", frame).fit().params, rtol=1e-8)
 
 
+@pytest.mark.when_changed
 def test_fits_with_offsets_and_exposures_take_few_rounds():
     rng = np.random.default_rng(7)
     frame = pd.DataFrame({"site": [*"ABC"] * 40, "x": rng.normal(size=120), "years": rng.uniform(1e3, 1e5, 120),
@@ -203,6 +207,7 @@ def separated():
     return frame.assign(days=np.arange(120) % 17 + 1)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("formula", "family", "separates", "finite"), [
     ("died ~ age + ward", "binomial", "'ward[T.z]' divide", ["Intercept", "age", "ward[T.y]"]),
     ("ill ~ age + sex", "binomial", "'age'", []),
@@ -306,6 +311,7 @@ def test_predictions_have_the_intervals_of_the_delta_method(births, label, famil
         fit.predict(new.drop(columns="age"))
 
 
+@pytest.mark.when_changed
 def test_probabilities_of_several_classes_have_errors_of_the_delta_method(births):
     frame = births.assign(grade=np.random.default_rng(1).choice([*"abc"], 120))
     fit = rv.regress(frame, "grade ~ age", party="site")
@@ -320,6 +326,7 @@ def test_probabilities_of_several_classes_have_errors_of_the_delta_method(births
     np.testing.assert_allclose(predicted["standard error b"], expected, rtol=1e-5)
 
 
+@pytest.mark.when_changed
 def test_a_saved_regression_predicts_a_file(births, tmp_path, call):
     fit = rv.regress(births, "weight ~ age + smokes", party="site")
     fit.save(tmp_path / "fit")

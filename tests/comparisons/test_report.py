@@ -73,6 +73,7 @@ def read(folder):
     return (folder / "report.html").read_text("utf-8"), read_record(folder).plain()
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("kind", [*KINDS, *NIGHTLY])
 def test_same_files_give_the_same_bytes(kind, reports):
     folder = reports[kind]
@@ -93,6 +94,7 @@ def test_same_files_give_the_same_bytes_in_another_process(reports):
     assert (folder / "report.html").read_bytes() == first
 
 
+@pytest.mark.when_changed
 def test_page_has_only_known_tags(folder):
     page = Page(read(folder)[0])
     outside = {tag for tag, _ in page.tags} - {"svg"}

@@ -129,6 +129,7 @@ def test_metrics_are_one_long_table(finished):
     assert not metrics.duplicated(keys).any()
 
 
+@pytest.mark.when_changed
 def test_models_can_be_read_without_this_library(finished):
     results = compare_file(ExperimentFile.load(str(finished.yaml))).results
     for name, result in results.items():

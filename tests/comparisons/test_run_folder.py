@@ -78,6 +78,7 @@ def fails_midway(monkeypatch):
     return calls
 
 
+@pytest.mark.when_changed
 def test_old_run_stays_until_the_new_one_is_complete(plain, tmp_path, fails_midway):
     out = tmp_path / "out"
     out.mkdir()
@@ -137,6 +138,7 @@ def test_refusal_before_the_first_round_leaves_no_folder(plain, tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.when_changed
 def test_resume_without_a_run_starts_it_and_of_a_complete_run_shows_it(plain, tmp_path, monkeypatch):
     def resume(out=None, file=plain):
         said = []

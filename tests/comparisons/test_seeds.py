@@ -79,6 +79,7 @@ def test_a_file_and_a_program_give_the_same(folder, comparison, tmp_path):
     assert "http" not in page.replace("http://www.w3.org", "").split("<main>")[0]
 
 
+@pytest.mark.when_changed
 def test_all_seeds_share_their_programs(comparison):
     before = compiled_programs()
     from_program(seeds=2, seed=5)

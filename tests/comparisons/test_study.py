@@ -72,6 +72,7 @@ def test_an_independent_script_computes_the_same_numbers_from_the_folders(runs, 
     assert "SGD(learning_rate=0.1" in page
 
 
+@pytest.mark.when_changed
 def test_folders_and_memory_have_the_same_numbers(runs, study):
     saved = rv.Study({name: folder for name, (_, folder) in runs.items()})
     for table in ("differences", "costs", "fairness", "table"):
@@ -183,6 +184,7 @@ def test_costs_to_a_target():
             costs(evidence_of(curves), target)
 
 
+@pytest.mark.when_changed
 def test_settings_of_one_data_set_are_one_block_of_ranks(study):
     """Twelve settings with the same rows and seeds are no twelve data sets."""
     part, other = study.parts.values()

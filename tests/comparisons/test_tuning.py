@@ -73,6 +73,7 @@ def rounds_run(calls):
     return total
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("strategy", "over"), [("grid", {"rate": [0.1, 0.45, 0.8]}), ("random", RATE)])
 def test_scores_have_the_closed_form_and_the_best_is_chosen(problem, simulated, strategy, over):
     before = compiled_programs()
@@ -350,6 +351,7 @@ def test_file_search_is_that_of_separate_runs(tuned_file):
     assert (table["test common"] <= 1).all()
 
 
+@pytest.mark.when_changed
 def test_folder_has_the_table_the_page_and_an_experiment_with_the_chosen_values(tuned_file):
     folder, tuned = tuned_file
     assert {path.name for path in folder.iterdir()} == {"trials.csv", "parties.csv", "tuning.html", TUNED_FILE,
@@ -419,6 +421,7 @@ def test_missing_optuna_is_named(problem, monkeypatch):
         rv.tune(fedavg, RATE, problem, rounds=1, strategy="optuna")
 
 
+@pytest.mark.when_changed
 def test_sweep_is_the_runs_of_each_value_with_one_program(problem):
     algorithm = rv.fedprox(rv.solvers.GD(0.1, steps=4), mu=0.5)
     before = compiled_programs()

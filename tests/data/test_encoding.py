@@ -415,6 +415,7 @@ def test_the_moments_are_those_of_scikit_learn_to_the_bit():
     assert [column.deviation for column in fitted] == scaler.scale_.tolist()
 
 
+@pytest.mark.when_changed
 def test_columns_of_numbers_are_read_together(tmp_path, monkeypatch):
     """A table of genes has 100,000 of them: a table of 60 rows and 9,000 numbers reads three columns one by one."""
     rng = np.random.default_rng(0)

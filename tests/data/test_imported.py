@@ -107,6 +107,7 @@ def test_a_real_data_set_of_pytorch():
     assert sorted(data.x[:, 0]) == [0, 2, 4, 6, 8, 10]
 
 
+@pytest.mark.when_changed
 def test_a_memory_mapped_array_is_neither_copied_nor_read(tmp_path):
     """Making the data and a run in host memory take less than a tenth of the file of 512 MB."""
     parties, rows, features = 200, 5000, 128

@@ -68,6 +68,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("name", FRAMES)
 def test_errors_about_arguments_and_frames_are_short(name):
     with pytest.raises(InputError) as caught:

@@ -292,6 +292,7 @@ CASES = [pytest.param(engine, stop, id=f"{stop.__name__}-{engine}",
          for engine in ("nvflare", "flower") for stop in WAYS]
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("engine", "stop"), CASES)
 def test_a_run_that_has_stopped_continues(engine, stop, federation, undisturbed):
     """The same command completes it, also after it has stopped twice; the result is that of a run without a fault."""

@@ -91,6 +91,7 @@ def test_the_experiment_of_the_tutorial_is_within_the_default_limits(tmp_path):
     assert refusal_of(tutorial_experiment(tmp_path), patients(60), tmp_path) is None
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("changes", "limits", "expected"), [
     ({}, {}, ["max_parameters_per_row"]),
     ({"{label: kind}": "{label: kind, features: [alcohol, hue, proline]}"}, {}, []),

@@ -112,6 +112,7 @@ class DisturbedFirst(InProcess):
         return [(name, reply) for name, reply in self.repeated if reply is not None]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("first", [0, 5])
 def test_a_wrong_reply_is_not_counted_and_the_phase_is_repeated(first, undisturbed, tmp_path):
     """The replies take turns: to the start, 4 phases, 2 evaluations and the end."""

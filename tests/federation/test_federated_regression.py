@@ -168,6 +168,7 @@ def with_columns(frame):
     return frame.assign(**{f"x{j}": rng.normal(size=len(frame)) for j in range(40)})
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("change", "formula", "limit"), [
     (rare_level, "ill ~ age + ward", "fewer rows than 5"), (one_level_per_row, "ill ~ age + ward", "fewer rows than 5"),
     (crossed, "ill ~ ward + sex", "fewer rows than 5"), (table, "ill ~ exp(age) + ward", "leverage 0.5"),
@@ -184,6 +185,7 @@ def test_a_site_refuses_columns_whose_sums_are_of_few_rows(tmp_path, change, for
     assert not messages(hospitals, "aachen", "reply")
 
 
+@pytest.mark.when_changed
 def test_a_server_cannot_choose_coefficients_that_leave_one_row(tmp_path):
     """With a steep enough slope all probabilities but that of one patient are 0 or 1, and X'WX is her row."""
     frame = table(120, more=0)
@@ -200,6 +202,7 @@ def test_a_server_cannot_choose_coefficients_that_leave_one_row(tmp_path):
     assert messages(sites, "aachen", "refusal")[0].facts["limits"] == {"min_cell": 5}
 
 
+@pytest.mark.when_changed
 def test_the_columns_that_rounds_add_are_counted(tmp_path):
     """X'W_r X and X's_r of several rounds, whose W_r and s_r differ, isolate rows that the columns of X do not.
 
@@ -218,6 +221,7 @@ def test_the_columns_that_rounds_add_are_counted(tmp_path):
                      "0.50", text), text
 
 
+@pytest.mark.when_changed
 def test_a_site_with_most_of_the_rows_hides_behind_few_others(tmp_path):
     """In a sum its leverages count with its share of all rows: here 200 of 270."""
     pytest.importorskip("Crypto")
@@ -229,6 +233,7 @@ def test_a_site_with_most_of_the_rows_hides_behind_few_others(tmp_path):
     assert "berlin: refused" not in outcome["message"]
 
 
+@pytest.mark.when_changed
 def test_errors_with_leverages_take_one_more_sum_whose_weights_a_site_judges(tmp_path):
     """HC3 weights the squared scores of rows by 1/(1 - leverage)^2, with the inverse of the information of all rows."""
     pytest.importorskip("Crypto")
@@ -293,6 +298,7 @@ def oldest_of_aachen(frame):
     return frame[frame["site"] == "aachen"]["age"].max()
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("privacy", [{"secure_sums": True}, None], others=nightly.WHEN_CHANGED)
 def test_a_lead_cannot_compose_an_indicator_of_a_row_of_two_plans(tmp_path, privacy):
     """The second column is the first one and a bump at the age of one patient: their difference is her row.
@@ -317,6 +323,7 @@ def test_a_lead_cannot_compose_an_indicator_of_a_row_of_two_plans(tmp_path, priv
     assert all(0 < line["leverage"] < 0.5 for line in lines)
 
 
+@pytest.mark.when_changed
 def test_weights_do_not_single_out_a_row(tmp_path):
     """Small weights of all rows but one would make every sum one of this row."""
     frame = table(120)
@@ -327,6 +334,7 @@ def test_weights_do_not_single_out_a_row(tmp_path):
     assert "leverage" in outcome["message"]
 
 
+@pytest.mark.when_changed
 def test_a_lead_cannot_subtract_a_label_of_classes_from_one_of_numbers(tmp_path):
     """Two labels that differ in one row, once as classes and once as numbers, have one row as their difference.
 
@@ -379,6 +387,7 @@ SECURE = {
 }
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", SECURE, per_commit=1)
 def test_secure_sums_have_the_estimates_of_the_pooled_rows(tmp_path, name):
     """The server gets masked integers only, and the table is that of the simulation."""
@@ -398,6 +407,7 @@ def test_secure_sums_have_the_estimates_of_the_pooled_rows(tmp_path, name):
         fit_of(hospitals).heterogeneity()
 
 
+@pytest.mark.when_changed
 def test_a_server_that_sends_one_site_other_coefficients_has_a_uniform_sum(tmp_path):
     """The masks of a regression, too, are bound to the coefficients that the sites are sent.
 

@@ -71,6 +71,7 @@ def complete(tmp_path_factory):
     return consortium, events
 
 
+@pytest.mark.when_changed
 def test_models_are_those_of_the_simulation(complete):
     consortium, _ = complete
     encoding = read_encoding(consortium.folder / "aachen" / "mine-1" / "encoding.json")

@@ -92,6 +92,7 @@ def test_the_models_are_those_of_a_simulation_on_all_rows(held_out, consortium):
                 before_refit=True).encoding == before
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("limit", "message"), [
     (limits(max_rounds=1), "at most 1 round"), (limits(max_total_rounds=9), "allows 9 rounds"),
     (limits(algorithms=("fedavg",)), "algorithms fedavg")])

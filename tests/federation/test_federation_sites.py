@@ -73,6 +73,7 @@ def test_a_site_judges_the_methods_as_a_simulation_does(judged):
         assert mine["variances"] == pytest.approx(like["variances"], abs=1e-6)
 
 
+@pytest.mark.when_changed
 def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
     consortium, comparison = judged
     summary = read_record(consortium.folder / "out").plain()

@@ -77,6 +77,7 @@ def in_order(order):
     return rv.problems.QuadraticProblem.least_squares(jax.numpy.asarray(a[order]), jax.numpy.asarray(b[order]))
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("algorithm", [rv.scaffold(GD), rv.fedpi(GD, eta=0.5), rv.feddyn(GD)],
                          ids=["a sum of controls", "a point for each party", "a sum of corrections"])
 def test_a_server_with_sums_over_the_parties_keeps_its_parties(algorithm, tmp_path):

@@ -65,6 +65,7 @@ def test_rounds_of_all_experiments_count_and_a_killed_run_counts_once(tmp_path):
     assert Journal(ledger, "other rows").usage() == Usage()
 
 
+@pytest.mark.when_changed
 def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp_path):
     """The server asks whatever it wants: the site counts each answered round."""
     ledger = tmp_path / JOURNAL
@@ -80,6 +81,7 @@ def test_no_reply_leaves_beyond_the_budget_and_a_restart_gives_no_round_back(tmp
         assert parts.run().record.round == 3
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("folder", ["older copy", "new"], others=nightly.WHEN_CHANGED)
 def test_a_round_gets_no_second_reply_from_an_older_or_new_folder(folder, tmp_path):
     """Both replies would have other noise, their mean less of it, and epsilon counts one of them."""

@@ -57,6 +57,7 @@ def _double_precision():
         yield
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("algorithm", [
     pytest.param(rv.scaffold(GD), id="Scaffold"),
     pytest.param(rv.fedavg(rv.solvers.adam(0.05, batch_size=4, keep=True)), id="memory", marks=pytest.mark.nightly)])

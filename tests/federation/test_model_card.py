@@ -88,6 +88,7 @@ def test_the_figures_are_those_of_the_run(card):
     assert content["privacy"]["FedAvg"] == {"epsilon": None, "of": "no differential privacy in the plan"}
 
 
+@pytest.mark.when_changed
 def test_the_page_and_the_text_show_the_same_facts(card):
     page = Page((card.folder / "model-card.html").read_text("utf-8"))
     text = (card.folder / "model-card.md").read_text("utf-8").replace("\\", "")

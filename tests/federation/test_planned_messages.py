@@ -104,6 +104,7 @@ def run_with(folder, text, transport, versions_of=None):
     return read_record(folder / "out").plain()["methods"]["FedProx"]["digest"]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("text", [TEXT, TEXT + SAMPLED], ids=["all parties", "a party in each round, with stragglers"])
 def test_a_server_gets_no_answer_beyond_the_plan(text, tmp_path):
     """The server sends other messages as well as its own; the run is that of a server that does not."""

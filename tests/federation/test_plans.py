@@ -57,6 +57,7 @@ def test_a_rejected_plan_ends_the_run(tmp_path):
     assert "question" not in outcome["message"]
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("rule", "decision"), [
     (Approval(leads=("lead@example.org",)), "approved"), (Approval(leads=("other@example.org",)), "waiting"),
     (Approval(leads=("lead@example.org",), algorithms=("fedprox",)), "waiting"),

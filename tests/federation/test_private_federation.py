@@ -45,6 +45,7 @@ def noise_of_seed(t, shape):
     return jax.random.normal(jax.random.fold_in(keys.substep_key(key, 101), 0), shape)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("rehearsal", [False, True], others=nightly.WHEN_CHANGED)
 def test_whoever_has_the_experiment_cannot_subtract_the_noise_of_the_server(tmp_path, rehearsal):
     """In a rehearsal the attack gives the sum without noise; in a real federation all of the noise stays."""
@@ -86,6 +87,7 @@ def test_reports_have_nothing_of_a_single_update(tmp_path, noise):
     assert np.isfinite(result.shared).all()
 
 
+@pytest.mark.when_changed
 def test_cohorts_come_from_a_secret_that_is_stored_with_the_run(tmp_path):
     """Two runs have other cohorts than each other and than the seed; a resumed run has the same ones."""
     drawn = []
@@ -183,6 +185,7 @@ def test_a_round_without_parties_releases_noise_over_a_network(tmp_path, rehears
     assert np.allclose(simulated.server_model, result.shared, atol=1e-6) == rehearsal
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("rehearsal", [False, True])
 def test_the_noise_of_a_site_is_drawn_by_its_operating_system_in_every_step(tmp_path, rehearsal, monkeypatch):
     sizes, draw = [], gaussian_noise.discrete_gaussian

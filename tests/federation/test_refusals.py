@@ -198,6 +198,7 @@ def test_no_cell_of_a_malformed_table_leaves_the_site(case, tmp_path, caplog):
         assert refusal["limits"] == {}
 
 
+@pytest.mark.when_changed
 def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
     """The report, the agreement, the replies, the scores and the judgement."""
     consortium = Consortium(tmp_path)
@@ -219,6 +220,7 @@ def test_a_rare_level_leaves_in_no_byte_of_a_whole_run(tmp_path):
         "berlin has levels with fewer rows than its min_cell, in 'ward': in training these rows have no level"]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("test", "splits", "judged"), [(0.1, {"train"}, ("berlin",)),
                                                     (0.2, {"train", "test"}, SITES)], others=nightly.WHEN_CHANGED)
 def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, test, splits, judged):

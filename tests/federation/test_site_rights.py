@@ -68,6 +68,7 @@ def test_an_experiment_within_the_limits_runs_and_scores_stay(tmp_path):
     assert evaluation.withheld == (0, 1, 2, 3, 4)
 
 
+@pytest.mark.when_changed
 def test_all_that_leaves_is_listed_before_and_logged(tmp_path):
     algorithm = rv.combinators.Compressed(rv.scaffold(GD), rv.codecs.QSGD())
     with Federation(algorithm, quadratic(double=False), tmp_path) as parts:
@@ -183,6 +184,7 @@ def test_nothing_is_pickled_and_no_code_is_executed():
         assert not re.search(r"\b(import (pickle|marshal|shelve|dill)|(eval|exec)\(|allow_pickle)", code), path.name
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("rehearsal", [False, True])
 def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, rehearsal):
     """The same seed gives other models, except in a rehearsal, which repeats the simulation."""
@@ -198,6 +200,7 @@ def test_the_server_does_not_know_the_noise_of_a_private_algorithm(tmp_path, reh
     assert np.array_equal(*models) == rehearsal
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("algorithm", "choice", "has_training"), [
     (rv.combinators.PrivateParties(rv.fedavg(rv.SGD(0.05, batch_size=4)), cohort=2.0), None, False),
     (rv.fedavg(rv.solvers.DPSGD(0.05, batch_size=4, steps=1)), None, False),

@@ -60,6 +60,7 @@ def distance(a, b):
     return float(tree.norm(tree.sub(a, b)))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("t", "name"), [*product([0.5, 3.0], PENALTIES)], others=nightly.WHEN_CHANGED)
 def test_many_steps_give_the_direct_centre(name, t):
     cloud, start = points(), {key: jnp.zeros(shape) for key, shape in SIZES.items()}
@@ -81,6 +82,7 @@ def test_the_step_of_the_euclidean_norm_is_weiszfelds():
         np.testing.assert_allclose(centre["a"], start, rtol=1e-12)
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("spread", [1e-3, 1.0, 1e4])
 def test_votes_find_the_median_and_halve_its_error(spread):
     cloud = points(spread)
@@ -100,6 +102,7 @@ def test_half_of_the_weight_on_either_side_is_a_median():
     assert residual == 0
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("search", "size"), [
     (SignSearch(), 1e30), (MoreauSearch(L2Norm(), 0.5), 1e3), (MoreauSearch(L1(), 0.5), 1e3), (SignSearch(), 1e3),
     (MoreauSearch(L2Norm(), 0.5), 1e30), (MoreauSearch(L1(), 0.5), 1e30)], per_commit=2, others=nightly.WHEN_CHANGED)

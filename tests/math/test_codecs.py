@@ -52,6 +52,7 @@ def test_bits_are_exact(codec, single, double):
             assert codecs.wire_bits([wire, x, {"n": wire}]) == 2 * expected + codecs.wire_bits(x)
 
 
+@pytest.mark.when_changed
 def test_what_is_packed_fits_the_bits():
     """The arrays of a wire hold no more than the packed code has room for."""
     with jax.enable_x64(True):

@@ -20,6 +20,7 @@ def integers(words):
     return [sum(int(word) << 32 * i for i, word in enumerate(row)) for row in words.reshape(-1, words.shape[-1])]
 
 
+@pytest.mark.when_changed
 @nightly.diagonal(("bits", "double"), [32, 64], [True, False])
 @settings(max_examples=nightly.examples(60), deadline=None)
 @given(st.lists(st.floats(-1000, 1000, width=32, exclude_min=True, exclude_max=True), min_size=3, max_size=3))

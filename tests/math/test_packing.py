@@ -13,6 +13,7 @@ CODECS = [rv.codecs.Identity(), rv.codecs.RandK(k=3), rv.codecs.TopK(k=3), rv.co
           rv.codecs.QSGD()]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("codec", CODECS[::-1], ids=repr, per_commit=3, others=nightly.WHEN_CHANGED)
 def test_what_travels_has_the_reported_size(codec):
     for dtype, size in ((jnp.float32, 37), (jnp.bfloat16, 37)):

@@ -68,6 +68,7 @@ def test_solvers_step_over_the_chosen_minibatches(make):
         np.testing.assert_allclose(actual["bias"], w["bias"], atol=1e-12)
 
 
+@pytest.mark.when_changed
 def test_a_bias_out_of_range_is_refused():
     with pytest.raises(rv.InputError, match=r"Consecutive\(bias=1"):
         rv.solvers.Consecutive(1.0)

@@ -161,6 +161,7 @@ def test_a_model_of_the_library_is_the_same_after_a_round_trip(name):
     assert all(map(np.array_equal, jax.tree.leaves(again), jax.tree.leaves(model)))
 
 
+@pytest.mark.when_changed
 def test_models_of_the_user_have_no_description():
     class Mine(CNN):
         pass

@@ -40,6 +40,7 @@ def test_value_gap_and_minimiser_are_those_of_another_program(problem):
     assert problem.gap(problem.minimiser, SHARES) == 0
 
 
+@pytest.mark.when_changed
 def test_gradients(problem):
     w = jnp.linspace(-1, 2, FEATURES)
     total = jnp.mean(jnp.stack([problem.oracle(jnp.array(k)).grad(problem.minimiser) for k in range(PARTIES)]), 0)

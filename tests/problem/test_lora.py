@@ -34,6 +34,7 @@ def moved(model, seed=1):
     return jax.tree.map(lambda leaf: leaf + jax.random.normal(next(noise), leaf.shape), model.init(jax.random.key(0)))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("settings", [{}, {"frozen_a": True, "alpha": 3.0, "trained": "layer 1"}],
                      others=nightly.WHEN_CHANGED)
 def test_the_weights_are_the_base_plus_the_product_and_the_gradient_follows_the_chain_rule(settings):

@@ -38,6 +38,7 @@ def numeric(f, w, h=1e-5):
                               for e in jnp.eye(flat.size)]))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("make", [lambda: GradientStep(0.7), lambda: Mixture(0.3, point(1))], ids=["step", "mixture"],
                      others=nightly.WHEN_CHANGED)
 def test_the_gradient_is_that_of_the_value(make):

@@ -96,6 +96,7 @@ def test_logistic_data_against_another_program():
     assert float(accuracy) == np.mean((pairs[0][0] @ t[:3] + t[3] > 0) == pairs[0][1])
 
 
+@pytest.mark.when_changed
 def test_what_has_no_minimiser_is_refused(monkeypatch):
     for alpha in (0.0, 1.5):
         with pytest.raises(InputError, match=r"alpha=.* must lie in \(0, 1\]"):

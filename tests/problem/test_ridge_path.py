@@ -55,6 +55,7 @@ def splits(rows=ROWS):
     return [(np.flatnonzero(fold != j), np.flatnonzero(fold == j)) for j in range(FOLDS)]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("classes", [3, 2], others=nightly.WHEN_CHANGED)
 def test_logistic_regression_is_that_of_scikit_learn(classes):
     problem = problem_of(classes)
@@ -125,6 +126,7 @@ def test_a_class_without_rows_is_never_predicted_and_careful_training_beats_untu
     assert last(careful, "loss") < last(untuned, "loss") - 0.2
 
 
+@pytest.mark.when_changed
 def test_careful_local_training_of_a_linear_model_is_solved_in_its_first_round():
     problem = problem_of(2)
     result = rv.simulate(rv.careful_local(rv.SGD(0.1)), problem, rounds=2, evaluate_every=1, progress=False)

@@ -71,6 +71,7 @@ CASES = {
 }
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("name", CASES)
 def test_loss_and_score_are_those_of_numpy(name):
     loss, outputs, y, (value, score) = CASES[name]

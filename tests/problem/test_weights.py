@@ -54,6 +54,7 @@ def point(problem):
     return jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(1), leaf.shape), problem.init(jax.random.key(0)))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("loss", ["cross_entropy", "squared_error"])
 def test_gradient_is_that_of_repeated_samples(loss):
     weighted, repeated = problems(loss)

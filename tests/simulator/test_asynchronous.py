@@ -125,6 +125,7 @@ CASES = [
 ]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("make", "twin", "concurrency"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_the_compiled_rounds_are_those_of_an_event_loop(make, twin, concurrency):
     """100 events with jitter and failures, in double precision."""

@@ -27,6 +27,7 @@ def plain():
     return run()
 
 
+@pytest.mark.when_changed
 def test_events_have_the_metrics_and_the_models_of_their_rounds(plain):
     """Copies stay valid when the run continues, and callbacks change no number."""
     recorded = []

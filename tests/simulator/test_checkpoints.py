@@ -28,6 +28,7 @@ def interrupted(tmp_path_factory):
     return folder
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("algorithm", "changes", "part"), [
     (rv.fedavg_plus(SOLVER, sigma=0.2), {}, "algorithm"),
     (rv.fedavg_plus(SOLVER, sigma=0.5), {"seed": 1}, "seed"),

@@ -90,6 +90,7 @@ def test_merged_draws_are_the_same_in_host_memory(algorithm):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.when_changed
 def test_drawn_parties_alone_are_invited():
     """The seconds, bytes and replies of a round are those of the distinct parties that were drawn."""
     record = record_rounds(rv.fedavg(SOLVER), example_problem(SIZES), BY_SIZE, rounds=50, record=("steps",)).record
@@ -109,6 +110,7 @@ def test_repeated_parties_are_refused_before_the_first_round(memory, monkeypatch
                     participation=participation, progress=False)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("memory", ["host", "device"])
 def test_repeated_parties_are_refused_in_any_round(memory, monkeypatch):
     monkeypatch.setattr(cohorts, "_CHECKED_ROUNDS", 1)

@@ -35,6 +35,7 @@ def test_a_second_run_in_the_folder_of_checkpoints_is_refused(tmp_path):
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".lock")]
 
 
+@pytest.mark.when_changed
 def test_names_that_would_be_one_file_have_their_own_folders(tmp_path):
     names = ["a/b", "a_b", "a?b", "n" * 300 + "1", "n" * 300 + "2"]
     for name in names:

@@ -79,6 +79,7 @@ ALGORITHMS = {
 }
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", ["SCAFFOLD", "Fed+", "FedAvg", "model interpolation"])
 def test_host_memory_changes_no_bit(name, packed, small_chunks):
     in_memory, on_disk = packed

@@ -163,6 +163,7 @@ def half(tmp_path_factory):
     return folder
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("edit", EDITS)
 def test_edited_code_is_refused_by_name(half, edit):
     edited = module_of(SOURCE.replace(*EDITS[edit]), half)
@@ -239,6 +240,7 @@ def test_the_code_depends_neither_on_the_scheduler_nor_on_the_number_of_rounds(t
     assert code(participation=dropouts[0]) == code(participation=dropouts[1]) != code()
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("has_checkpoint", [True, False], others=nightly.WHEN_CHANGED)
 def test_a_run_traces_its_rounds_once(has_checkpoint, tmp_path, monkeypatch):
     """Code of the library and own code, with a checkpoint and without one."""

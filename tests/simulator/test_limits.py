@@ -36,6 +36,7 @@ def test_model_that_cannot_fit_is_refused_with_its_size(memory):
         run(rv.ditto(rv.SGD(0.1)), model, memory=memory)
 
 
+@pytest.mark.when_changed
 def test_states_that_cannot_fit_are_counted(monkeypatch):
     monkeypatch.setattr(placement, "_memory_limit", lambda: 20_000)
     run(rv.fedavg(rv.SGD(0.1)), memory="device")  # 2 models on the server, a working copy and 3 replies: 14,640 bytes

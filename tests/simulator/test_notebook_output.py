@@ -19,6 +19,7 @@ def result():
     return rv.simulate(rv.fedavg(rv.SGD(0.1)), MODEL, DATA, rounds=1, name="FedAvg", progress=False)
 
 
+@pytest.mark.when_changed
 def test_texts_are_short(result):
     start = {"weight": np.zeros((50, 1000)), "bias": np.zeros(50)}
     algorithm = rv.combinators.WarmStart(rv.fedprox(rv.SGD(0.1)), start)

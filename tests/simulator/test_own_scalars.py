@@ -38,6 +38,7 @@ def simulate(diagnostics, **settings):
                        **{"evaluate_every": 2, "diagnostics": diagnostics} | settings)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("settings", [{}, {"scheduler": "lanes"}], ids=["sequential", "lanes"])
 def test_a_named_number_is_recorded_for_each_party_and_round(settings):
     """The values are those of a loop over rounds, for the parties of the cohorts, in the order of the cohorts."""

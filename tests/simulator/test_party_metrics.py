@@ -45,6 +45,7 @@ def test_metrics_are_those_of_the_models_of_the_run(data, results):
     assert not results["local"].scores("validation", "balanced_accuracy").isna().any(axis=None)
 
 
+@pytest.mark.when_changed
 def test_scores_of_an_unknown_split_or_metric_are_refused(results):
     with pytest.raises(InputError, match=r"split='tests'.*did you mean 'test'"):
         results["local"].scores("tests")

@@ -52,6 +52,7 @@ def answers_alike(again, result):
         np.testing.assert_array_equal(again.fitted(site).predict(rows), result.fitted(site).predict(rows))
 
 
+@pytest.mark.when_changed
 def test_a_saved_result_answers_as_the_result(result, tmp_path):
     result.save(tmp_path / "mine")
     again = rv.load(tmp_path / "mine")

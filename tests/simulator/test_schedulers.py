@@ -101,6 +101,7 @@ def test_names_and_schedulers_as_choice():
         rv.schedulers.Queue(0)
 
 
+@pytest.mark.when_changed
 def test_runs_of_60_200_and_1000_rounds_are_one_program():
     """Between evaluations they have 3, 10 and 50 rounds, and a compiled call runs any number of them."""
     def compiled(rounds):

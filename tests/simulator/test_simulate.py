@@ -122,6 +122,7 @@ def test_fedprox_with_mu_0_is_bit_identical_to_fedavg():
     assert simulate(rv.fedprox(SOLVER, mu=0.0)).digest == simulate(rv.fedavg(SOLVER)).digest
 
 
+@pytest.mark.when_changed
 def test_runs_of_a_seed_are_equal_and_of_another_seed_differ():
     """How often a run is evaluated does not change it."""
     first, second, other = (simulate(rv.fedprox(SOLVER), seed=s).digest for s in (0, 0, 1))

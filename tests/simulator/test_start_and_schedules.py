@@ -37,6 +37,7 @@ def test_schedules_that_end_at_zero_have_a_finite_sum():
     assert not rv.schedules.WarmUp().finds_the_optimum
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("make", [
     lambda rate, **schedule: rv.solvers.momentum(rate, decay=0.5, steps=2, **schedule),
     lambda rate, **schedule: rv.solvers.GD(rate, steps=2, **schedule),
@@ -60,6 +61,7 @@ def test_methods_that_read_the_learning_rate_follow_the_schedule():
         assert_close(run_rounds(algorithm, problem, PARTICIPATION, seed=7, rounds=2), expected, 1e-11)
 
 
+@pytest.mark.when_changed
 def test_a_run_starts_from_a_model_a_result_or_a_fitted_model():
     data = rv.FederatedData.from_arrays([np.eye(3), np.eye(3)], [[0, 1, 0], [1, 1, 0]], validation=0, test=0)
     model, algorithm = rv.models.logistic(3, 2), rv.fedavg(rv.SGD(0.1, batch_size=3))

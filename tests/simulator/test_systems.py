@@ -17,6 +17,7 @@ def run(algorithm, clock=CLOCK, **options):
                        clock=clock, progress=False, **options)
 
 
+@pytest.mark.when_changed
 def test_round_lasts_as_long_as_its_slowest_party():
     algorithm = rv.fedprox(rv.SGD(0.01, batch_size=4, epochs=3), mu=0.1)
     result = run(algorithm, diagnostics=("steps",))

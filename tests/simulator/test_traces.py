@@ -41,6 +41,7 @@ class NeedsHessian(Own):
         return state, w + 0 * oracle.hessian[0], info
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("solver", "expected"), [
     (rv.solvers.GD(0.1), 2), (rv.solvers.OptaxSolver(optax.adam(0.1), steps=2, keep=True), 4)],
     ids=["without a memory", "with a memory"])

@@ -58,6 +58,7 @@ def test_aggregators(aggregator):
     testing.check_aggregator(aggregator)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("codec", CODECS, ids=name)
 def test_codecs(codec):
     testing.check_codec(codec)
@@ -68,6 +69,7 @@ def test_penalties(penalty):
     testing.check_penalty(penalty)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("solver", SOLVERS, ids=name)
 def test_solvers(solver):
     testing.check_solver(solver)

@@ -35,6 +35,7 @@ def test_a_damaged_file_is_refused_or_does_no_harm(number, tmp_path):
     assert outcome.verdict in (RIGHT, REFUSED), f"{outcome.case}: {outcome.detail}"
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", FAULTS, per_commit=3, others=nightly.WHEN_CHANGED)
 def test_a_missing_resource_is_named_in_one_line(name, tmp_path):
     outcome, = resources.run_case(name, tmp_path)

@@ -64,6 +64,7 @@ def test_many_are_one_after_the_other(first, last):
         np.testing.assert_array_equal(many.salts[number - first], single.salts)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("count", "is_small"), [(8, True), (100, False), (1, True), (100, True), (1, False), (8, False)],
                      per_commit=2, others=nightly.WHEN_CHANGED)
 def test_words_of_a_small_function_are_those_of_jax(count, is_small):

@@ -67,6 +67,7 @@ CASES = {
 EVERY_COMMIT = ["lstm"]
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("case", sorted(CASES, key=EVERY_COMMIT.__contains__, reverse=True), per_commit=len(EVERY_COMMIT),
                      others=nightly.WHEN_CHANGED)
 def test_it_is_the_textbooks_with_its_gradients(case):

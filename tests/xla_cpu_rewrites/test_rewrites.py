@@ -72,6 +72,7 @@ def convolutions(draw, with_larger_windows=False):
                       "rhs_dilation": rhs_dilation, "dimension_numbers": numbers, "feature_group_count": groups}
 
 
+@pytest.mark.when_changed
 @SWEEP
 @given(convolutions(with_larger_windows=True), st.sampled_from([np.float64, np.float64, np.float32]))
 def test_convolutions(case, dtype):
@@ -164,6 +165,7 @@ def normalised(x, scale, shift, *, groups=None, is_stable=False):
     return ((divided - mean) / jnp.sqrt(variance + 1e-5)).reshape(x.shape) * scale + shift
 
 
+@pytest.mark.when_changed
 @nightly.parametrize(("shape", "groups", "is_stable"), [
     ((3, 8, 9, 24), 4, False), ((2, 17, 5, 30), 15, True), ((3, 8, 9, 24), None, False), ((3, 8, 9, 24), None, True),
     ((3, 8, 9, 24), 4, True), ((2, 17, 5, 30), 15, False)], per_commit=1, others=nightly.WHEN_CHANGED)

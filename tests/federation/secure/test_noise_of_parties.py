@@ -49,6 +49,7 @@ def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(quantile):
     assert not same(without.server_model, secure.shared)
 
 
+@pytest.mark.when_changed
 def test_no_sum_has_less_noise_than_stated_whoever_drops_out(recorder, tmp_path):
     """Four of five sites have the stated noise; with three there is no sum, although the plan's rules allow it."""
     algorithm, problem = private(), quadratic(double=False)
@@ -71,6 +72,7 @@ def test_no_sum_has_less_noise_than_stated_whoever_drops_out(recorder, tmp_path)
     assert site.rules.min_sites == 3
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("alive", "share"), [(5, 5 / 4), (4, 1.0), (2, 1.0), (0, 1.0)])
 def test_the_noise_of_a_round_by_the_number_of_replies(alive, share):
     """Moments over 20,000 numbers, to five standard errors. Below ``noise_parties`` the server adds what is missing."""
@@ -125,6 +127,7 @@ def test_epsilon_is_that_of_central_noise():
     assert all_others.secure_server == all_others.known_cohorts == spread.server
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("colluding", [3, 1], others=nightly.WHEN_CHANGED)
 def test_sites_that_subtract_their_own_noise_leave_what_epsilon_counts(colluding, recorder):
     """All updates are zero, so the model is noise. Sites know what they have sent, and the models, as every site does.

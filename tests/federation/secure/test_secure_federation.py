@@ -35,6 +35,7 @@ METHODS = {
 }
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", METHODS, others=nightly.WHEN_CHANGED)
 def test_a_secure_run_is_the_plain_run_and_the_simulation_to_the_bit(name, tmp_path):
     algorithm, problem = FixedPointSums(METHODS[name]()), quadratic(double=False)

@@ -51,6 +51,7 @@ def test_the_sum_is_exact_modulo_the_modulus(dtype, tmp_path):
     np.testing.assert_array_equal(total, plain_sum(vectors, NAMES[1:]))
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("count", [4, 5])
 def test_whoever_drops_out_at_any_step_the_sum_is_right_or_has_no_effect(count, tmp_path, monkeypatch):
     """Every site stays, or drops out before its reply, before its signature, or before it reveals."""

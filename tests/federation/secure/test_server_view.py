@@ -77,6 +77,7 @@ def other_rows(table):
                        ill=rng.choice(["yes", "no"], len(more), p=[0.3, 0.7]))
 
 
+@pytest.mark.when_changed
 def test_no_message_that_the_server_receives_depends_on_the_rows_of_a_site(tmp_path):
     """But for masked integers, shares of the masks' seeds, and keys."""
     (tmp_path / "a").mkdir()
@@ -125,6 +126,7 @@ def test_levels_that_are_not_listed_are_refused(missing, tmp_path):
     assert f"(levels not listed): column '{missing}': secure sums hide which levels a site has" in outcome["message"]
 
 
+@pytest.mark.when_changed
 def test_a_table_that_has_changed_gets_no_second_sum(tmp_path):
     consortium = Certified(tmp_path, text=TEXT)
     assert consortium.serve() == {"status": "complete"}
