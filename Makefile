@@ -65,6 +65,8 @@ typed: .venv/installed-lint
 
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The documentation is in site/. This shows it at http://localhost:8000:"
+	@echo "    $(BIN)/python -m http.server --directory site"
 
 figures: .venv/installed
 	$(BIN)/python benchmarks/figures.py
