@@ -16,6 +16,8 @@ from resolvent.errors import InputError
 from resolvent.predict.calibration import Calibration, probabilities_of
 from resolvent.predict.threshold import Goal, Threshold
 
+pytestmark = pytest.mark.when_changed  # whole runs: each file would train its own at every commit
+
 
 @pytest.fixture
 def run(site_run_copy):
@@ -25,7 +27,6 @@ def run(site_run_copy):
 COSTS = ("--positive", "ill", "--goal", "cost=5:1")
 
 
-@pytest.mark.when_changed
 def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_path):
     outcome = call("model", "calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path, columns=80)
     assert outcome.code == 0, outcome.err
@@ -64,7 +65,6 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
     assert str(fitted.threshold) in json.loads((tmp_path / "predictions.csv.json").read_text())["adjustments"][-1]
 
 
-@pytest.mark.when_changed
 def test_the_run_folder_and_the_comparison_give_the_same(site_run):
     from_folder = calibrate(rows_of_run(site_run.folder, "FedAvg+"), positive="ill", goal=Goal(sensitivity=0.9))
     in_memory = site_run.comparison.calibrate("FedAvg+", positive="ill", sensitivity=0.9)
@@ -228,7 +228,6 @@ def test_explanations_of_the_sites(run, call, tmp_path):
     np.testing.assert_allclose(made.sites[None].importance["age"], shared["importance"]["age"], rtol=1e-3)
 
 
-@pytest.mark.when_changed
 def test_the_report_shows_both(run, call, tmp_path):
     assert call("model", "calibrate", run.folder, "--method", "FedAvg+", *COSTS, cwd=tmp_path).code == 0
     assert not (run.folder / "report.html").exists()
@@ -245,7 +244,6 @@ def test_the_report_shows_both(run, call, tmp_path):
         "http://creativecommons.org", "")
 
 
-@pytest.mark.when_changed
 def test_saved_comparisons_are_calibrated_in_python(site_run, tmp_path):
     folder = site_run.comparison.save(tmp_path / "saved")
     with pytest.raises(InputError, match="that names its table"):

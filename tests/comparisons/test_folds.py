@@ -21,6 +21,8 @@ from resolvent.predict.calibration import probabilities_of
 from resolvent.problem.metrics.metric import Predictions
 from resolvent.simulator.engine.rounds import compiled_programs
 
+pytestmark = pytest.mark.when_changed  # whole runs: each file would train its own at every commit
+
 SOLVER = rv.SGD(0.1)
 # The two federated methods are one program with two numbers.
 METHODS = {"alone": rv.local(SOLVER), "FedAvg": rv.fedprox(SOLVER, mu=0.0), "FedProx": rv.fedprox(SOLVER, mu=0.5)}
@@ -60,7 +62,6 @@ def log_odds(p):
     return np.log(p[:, 1]) - np.log(p[:, 0])
 
 
-@pytest.mark.when_changed
 def test_the_score_of_a_site_is_that_of_all_its_rows(comparison):
     """An area from the log-odds of all folds together, less their mean over the training rows, from single runs."""
     data, runs = comparison.experiment.data, comparison.runs["FedAvg"]
@@ -115,7 +116,6 @@ def test_all_folds_share_their_programs(comparison):
     assert events["backend_compile_duration"] == 0
 
 
-@pytest.mark.when_changed
 def test_a_fold_does_not_read_its_test_rows():
     """Other labels of the test rows of the first fold do not change its models."""
     rng = np.random.default_rng(0)
@@ -134,7 +134,6 @@ def test_a_fold_does_not_read_its_test_rows():
         assert same == [True, False, False]
 
 
-@pytest.mark.when_changed
 def test_calibrations_and_explanations_read_every_row_with_the_model_of_its_fold(tmp_path):
     """Their scores before a calibration are those of the comparison, in memory and from the folder of the run."""
     comparison = compared(decide_by="log_loss", seeds=2)
@@ -171,7 +170,6 @@ def test_a_calibration_is_not_measured_on_the_rows_to_which_it_was_fitted():
     assert np.mean(in_sample) < np.mean(measured) - 0.01
 
 
-@pytest.mark.when_changed
 def test_an_interrupted_run_continues_with_every_fold(tmp_path):
     def stop(label, done, total):
         if label == "FedAvg, fold 2 of 3" and done == total:
@@ -191,7 +189,6 @@ def test_an_interrupted_run_continues_with_every_fold(tmp_path):
         m: [run.digest for run in runs] for m, runs in whole.runs.items()}
 
 
-@pytest.mark.when_changed
 def test_a_file_searches_inside_each_fold(tmp_path, call):
     rng = np.random.default_rng(0)
     age = rng.normal(60, 12, 61)

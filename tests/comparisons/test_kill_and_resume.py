@@ -13,6 +13,8 @@ from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.record import read_record
 from resolvent.comparisons.runs.runner import run_experiment
 
+pytestmark = pytest.mark.when_changed  # whole runs: each file would train its own at every commit
+
 MANY = ["rounds=60", "evaluate_every=2"]
 
 SECONDS = ("seconds_per_round", "compile_seconds", "evaluation_seconds")
@@ -65,7 +67,6 @@ def killed(request, finished, tmp_path_factory):
     return folder
 
 
-@pytest.mark.when_changed
 @pytest.mark.parametrize(("changes", "wanted"), [
     (["solver.learning_rate=0.1"], "solver.learning_rate (0.05, now 0.1)"),
     (["seed=8"], "seed (7, now 8)"),
@@ -94,7 +95,6 @@ def test_resuming_with_the_methods_in_another_order_is_refused(killed, finished,
     assert "the order of the algorithms" in outcome.err
 
 
-@pytest.mark.when_changed
 def test_resumed_run_equals_the_uninterrupted_one(killed, finished, call, tmp_path):
     checkpoints = killed / "out.partial" / "checkpoints"
     folders = sorted(p for p in checkpoints.iterdir() if p.is_dir())  # the lock of the interrupted run is a file

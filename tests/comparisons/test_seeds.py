@@ -13,6 +13,8 @@ from resolvent.comparisons.runs.record import read_record
 from resolvent.data.partition.splits import resplit
 from resolvent.simulator.engine.rounds import compiled_programs
 
+pytestmark = pytest.mark.when_changed  # whole runs: each file would train its own at every commit
+
 SITES = ["Bochum", "Essen", "Ulm"]
 FILE = """\
 data: {table: visits.csv, party: hospital, label: outcome, test: 0.3}
@@ -58,7 +60,6 @@ def comparison():
     return from_program()
 
 
-@pytest.mark.when_changed
 def test_a_file_and_a_program_give_the_same(folder, comparison, tmp_path):
     summary = read_record(folder / "runs" / "mine").plain()
     assert {m: list(facts["digests"]) for m, facts in summary["methods"].items()} == {
@@ -79,7 +80,6 @@ def test_a_file_and_a_program_give_the_same(folder, comparison, tmp_path):
     assert "http" not in page.replace("http://www.w3.org", "").split("<main>")[0]
 
 
-@pytest.mark.when_changed
 def test_all_seeds_share_their_programs(comparison):
     before = compiled_programs()
     from_program(seeds=2, seed=5)
@@ -118,7 +118,6 @@ def test_baseline_is_the_majority_class_of_the_training_rows(comparison):
             (test == np.argmax(np.bincount(train))).mean())
 
 
-@pytest.mark.when_changed
 def test_an_interrupted_run_continues_with_every_seed(comparison, tmp_path):
     def stop(label, done, total):
         if label == "FedAvg, seed 1" and done == total:
@@ -190,7 +189,6 @@ def test_runs_are_compared_on_the_same_rows(folder, call):
     assert "test_rows.parquet is damaged" in call("compare", "runs/mine", "runs/damaged", cwd=folder).err
 
 
-@pytest.mark.when_changed
 def test_runs_with_other_rows_are_not_compared(folder, call):
     other = call("run", "mine.yaml", "--set", "seed=1", "--out", "runs/other", cwd=folder)
     assert other.code == 0, other.err

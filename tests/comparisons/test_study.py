@@ -94,6 +94,7 @@ def test_the_run_of_a_colleague_adds_its_methods(runs, tmp_path):
         rv.Study({"digits": [tmp_path / "mine", runs["digits 5"][1]]})
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("by", "axis"), [("seeds", "seed"), ("parties", "party")])
 def test_seeds_and_parties_are_paired_as_scipy_does(study, by, axis):
     evidence = study.parts["digits 5"].evidence
@@ -232,6 +233,7 @@ def test_tables_escape_names(hostile):
         assert len(re.findall(r"(?<!\\)\|", lines[2])) == 3
 
 
+@pytest.mark.when_changed
 def test_what_cannot_be_read_is_refused(study, tmp_path):
     with pytest.raises(rv.InputError, match=r"there is no method 'FedAvgg'.*did you mean 'FedAvg'"):
         study.differences("FedAvgg")

@@ -89,6 +89,7 @@ def test_metrics_of_all_seeds_are_those_of_the_simulation(judged):
     assert sent(consortium.folder / "berlin")[-1] == {"methods": ["alone", "FedAvg"], "judgement": None}
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("site", "party"), [("aachen", 0), ("berlin", 1)])
 def test_a_site_calibrates_and_explains_with_its_own_rows(judged, tmp_path, site, party):
     """Validation and test rows are those of the run, and the results those of the simulation without other sites."""
@@ -117,6 +118,7 @@ def test_a_site_calibrates_and_explains_with_its_own_rows(judged, tmp_path, site
         rows_of_run(folder, "FedAvg")
 
 
+@pytest.mark.when_changed
 def test_a_site_that_has_changed_its_table_is_refused(judged, tmp_path):
     consortium = judged[0]
     folder = consortium.folder / "aachen" / "mine-1"
@@ -127,6 +129,7 @@ def test_a_site_that_has_changed_its_table_is_refused(judged, tmp_path):
         rows_of_run(folder, "FedAvg", samples_of_run(folder, tmp_path / "site.yaml"))
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("change", [
     {"test_rows": -1}, {"scores": {"FedAvg": [0.5, 0.4]}}, {"scores": {"a": [1, 1, 1], "b": [1, 1, 1]}},
     {"rarest_class": "none"}, {"gains": None}, {"variances": {"FedAvg": -1e-9}}, {"variances": [1.0]},
