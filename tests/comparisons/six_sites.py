@@ -21,6 +21,7 @@ model: logistic
 solver: {name: SGD, learning_rate: 0.1, epochs: 2}
 algorithms: {alone: local, FedAvg: fedavg, FedAvg+: {name: fedavg_plus, sigma: 0.5}}
 rounds: 10
+folds: 1
 evaluate_every: 2
 diagnostics: []
 """

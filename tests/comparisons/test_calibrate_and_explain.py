@@ -266,7 +266,7 @@ def test_a_regression_is_explained_and_not_calibrated():
     frame["y"] = 3 * frame["x"] + rng.normal(0, 1, 300)
     data = rv.datasets.from_frame(frame, "site", "y")
     methods = {"FedAvg": rv.fedavg(rv.SGD(0.05, epochs=3))}
-    comparison = rv.compare(methods, rv.models.linear(2), data, rounds=10, progress=False)
+    comparison = rv.compare(methods, rv.models.linear(2), data, rounds=10, folds=1, progress=False)
     made = comparison.explain()
     assert made.coefficients.loc["x"].tolist() == pytest.approx([3, 3, 3], abs=0.3)
     assert made.sites["a"].importance["x"].low > 0

@@ -104,7 +104,7 @@ def test_pooled_converges_to_least_squares_and_says_so_if_it_does_not():
     model = rv.models.linear(10)
     noisy = rv.SGD(0.2, batch_size=2, epochs=1)
     methods = {"FedAvg": rv.fedavg(rv.solvers.GD(0.1, steps=1)), "pooled": rv.pooled(), "noisy": rv.pooled(noisy)}
-    comparison = rv.compare(methods, model, table(30), rounds=40, evaluate_every=4)
+    comparison = rv.compare(methods, model, table(30), rounds=40, folds=1, evaluate_every=4)
     record = summarize(Source("t", None, dict.fromkeys(methods, "x"), ""), comparison)
     assert record.converged["pooled"] is True
     assert record.converged["noisy"] is False
@@ -124,6 +124,7 @@ def test_exact_solutions_of_few_rows_are_warned_of():
     for algorithm in (rv.fedavg(rv.SGD(0.1)), rv.fedprox(exact, mu=1.0), rv.pooled(exact), rv.local(exact)):
         assert exact_solve_warning("A", algorithm, names, rows, 11) is None
     assert exact_solve_warning("A", rv.fedavg(exact), names, [11, 40, 12], 11) is None
-    comparison = rv.compare({"exact": rv.fedavg(exact)}, rv.models.linear(10), table(14), rounds=1)
+    comparison = rv.compare({"exact": rv.fedavg(exact)}, rv.models.linear(10), table(14), rounds=1,
+                            folds=1)
     (warning,) = summarize(Source("t", None, {"exact": "fedavg"}, ""), comparison).warnings
     assert warning.startswith("exact: a, b, c, d, e and 1 more have fewer training rows than the model has parameters")

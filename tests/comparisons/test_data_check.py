@@ -118,8 +118,13 @@ def test_a_frame_an_experiment_and_its_file_give_the_same_findings(folder):
 
 def test_with_folds_no_test_rows_are_few(folder):
     visits(60).to_csv("visits.csv", index=False)
-    assert "few test rows" in {f.kind for f in rv.check("mine.yaml").findings}
-    assert not {"few test rows", "power"} & {f.kind for f in rv.check("mine.yaml", ["folds=5"]).findings}
+    one_split = {f.kind for f in rv.check("mine.yaml", ["folds=1"]).findings}
+    assert {"few test rows", "power"} <= one_split
+    for changes in (["folds=2"], []):  # by default, a small table has folds
+        assert not {"few test rows", "power"} & {f.kind for f in rv.check("mine.yaml", changes).findings}
+    assert not rv.check(visits(60), party="site", label="ill").findings
+    for changes in (["start=runs/x"], ["search={over: {FedAvg: {solver.learning_rate: [0.1]}}}"]):
+        assert {f.kind for f in rv.check("mine.yaml", changes).findings} == one_split
 
 
 def test_sites_have_the_rows_of_the_run(folder):

@@ -17,6 +17,7 @@ algorithms:
   alone: {name: local, solver: {name: SGD, learning_rate: 1.0e+20, batch_size: 20}}
   FedAvg: fedavg
 rounds: 2
+folds: 1
 evaluate_every: 1
 """
 CLASSES = rv.FederatedData.from_arrays([10 * np.eye(3)[[0, 1, 2] * 10]] * 2, [[0, 1, 1] * 10] * 2)

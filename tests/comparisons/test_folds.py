@@ -15,6 +15,8 @@ import resolvent as rv
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.explanations import explain_models
 from resolvent.comparisons.after.run_rows import rows_of_run
+from resolvent.comparisons.experiment.experiment_file import ExperimentFile
+from resolvent.comparisons.runs.summary import Source, summarize
 from resolvent.data.partition.folds import split_fold
 from resolvent.errors import InputError
 from resolvent.predict.calibration import probabilities_of
@@ -218,3 +220,23 @@ def test_a_file_searches_inside_each_fold(tmp_path, call):
     refused = call("tune", "mine.yaml", cwd=tmp_path)
     assert refused.code != 0
     assert "mine.yaml:8: folds: 2: the search is part of each fold" in refused.err
+
+
+def test_a_small_table_has_five_folds_unless_the_file_or_the_program_says_otherwise(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"hospital": np.repeat(["Bochum", "Essen"], 30), "age": rng.normal(60, 12, 60),
+                          "size": rng.normal(170, 9, 60)})
+    frame["outcome"] = np.where(frame["age"] + rng.normal(0, 6, 60) > 62, "ill", "well")
+    frame.to_csv(tmp_path / "visits.csv", index=False)
+    text = FILE.replace("visits.csv", str(tmp_path / "visits.csv"))
+    plain, search = text[:text.index("folds")], text.replace("folds: 2\n", "")
+    texts = (plain, text, search, f"{plain}folds: 1\n", f"{plain}start: runs/other\n")
+    files = [ExperimentFile.parse(text, "mine.yaml", "mine") for text in texts]
+    assert [file.build().number_of_folds for file in files] == [5, 2, 1, 1, 1]
+    data = rv.datasets.from_frame(frame, "hospital", "outcome")
+    options = {"rounds": 1, "evaluate_every": 1, "progress": False}
+    found = [rv.compare({"FedAvg": rv.fedavg(SOLVER)}, rv.models.logistic(2, 2), data, **options | more)
+             for more in ({}, {"folds": 1})]
+    assert [len(comparison.runs["FedAvg"]) for comparison in found] == [5, 1]
+    tested = [summarize(Source("t", None, {"FedAvg": "x"}, ""), comparison).data.test for comparison in found]
+    assert tested == [[30, 30], [6, 6]]

@@ -171,7 +171,8 @@ def test_a_method_that_chooses_by_validation_rows_keeps_them():
     data = from_frame(visits().drop(columns="patient"), "hospital", "outcome", missing="impute", validation=0.25)
     solver = rv.SGD(0.1, epochs=1)
     methods = {"mixed": rv.combinators.HeldOutInterpolation(rv.fedavg(solver), solver, points=3)}
-    comparison = rv.compare(methods, rv.models.logistic(len(data.features), 2), data, rounds=1, progress=False)
+    comparison = rv.compare(methods, rv.models.logistic(len(data.features), 2), data, rounds=1, folds=1,
+                            progress=False)
     refit = comparison.refit(progress=False)
     assert set(refit.rows["mixed"].values()) == {(75, 100)}
     trained = refit.results["mixed"].data

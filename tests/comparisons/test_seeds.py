@@ -22,6 +22,7 @@ model: logistic
 solver: {name: SGD, learning_rate: 0.1}
 algorithms: {alone: local, FedAvg: fedavg}
 rounds: 3
+folds: 1
 evaluate_every: 3
 diagnostics: []
 """
@@ -40,7 +41,7 @@ def visits():
 def from_program(data=None, **options):
     data = rv.datasets.from_frame(visits(), "hospital", "outcome", test=0.3) if data is None else data
     return rv.compare(METHODS, rv.models.logistic(1, 2), data, **{
-        "rounds": 3, "evaluate_every": 3, "seeds": 3, "progress": False} | options)
+        "rounds": 3, "folds": 1, "evaluate_every": 3, "seeds": 3, "progress": False} | options)
 
 
 @pytest.fixture(scope="module")

@@ -365,6 +365,7 @@ def test_folder_has_the_table_the_page_and_an_experiment_with_the_chosen_values(
     assert solver.values["learning_rate"] == tuned.best["Alone"].point["solver.learning_rate"]
     assert "solver" not in chosen.bound.parts["algorithms"]["Fixed"].parts
     assert chosen.bound.values["search"] is None
+    assert chosen.bound.values["folds"] == 1  # rows that the search has read are tested in no fold
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -26,6 +26,7 @@ model: logistic
 solver: {name: SGD, learning_rate: 0.1}
 algorithms: {alone: local, FedAvg: fedavg}
 rounds: 20
+folds: 1
 """
 
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import resolvent as rv
-from resolvent.data.partition.folds import check_folds, fold_numbers, split_fold
+from resolvent.data.partition.folds import check_folds, default_folds, fold_numbers, split_fold
 
 SIZES = [23, 12, 3, 1]
 
@@ -98,3 +98,18 @@ def test_a_table_is_encoded_again_in_each_fold():
 def test_data_without_folds_are_refused(data, folds, message):
     with pytest.raises(rv.InputError, match=f"folds: {folds}.*{message}"):
         check_folds(data(), folds)
+
+
+def test_small_tables_have_five_folds_by_default():
+    def table(rows, **options):
+        frame = pd.DataFrame({"site": np.arange(rows) % 2, "x": np.arange(rows) / rows, "y": np.arange(rows) % 3 / 2})
+        return rv.datasets.from_frame(frame, "site", "y", **options)
+
+    small = table(60)
+    assert [default_folds(data) for data in (small, table(19_999), table(20_000))] == [5, 5, 1]
+    assert default_folds(table(8)) == 1  # no site has five rows
+    assert default_folds(table(60, test=0)) == 1
+    arrays = rv.FederatedData.from_arrays([np.zeros((60, 2))], [np.arange(60.0)])
+    again = rv.datasets.from_frame(pd.DataFrame({"site": [0, 1] * 20, "x": 1.0, "y": range(40)}), "site", "y",
+                                   encoding=small.encoding)
+    assert [default_folds(data) for data in (arrays, again, None)] == [1, 1, 1]

@@ -57,6 +57,15 @@ def check_settings(bound: Bound) -> None:
     check_labels(bound.settings()["algorithms"])
 
 
+def has_default_folds(bound: Bound) -> bool:
+    """Whether the data decide the number of folds.
+
+    With a start they do not, because its model has seen rows of all folds; nor with a search, which would be done anew
+    in each fold.
+    """
+    return bound.values["folds"] is None and bound.values["start"] is None and "search" not in bound.parts
+
+
 def check_labels(algorithms: Iterable[str]) -> None:
     """Check that labels can be read, and that each has a folder of its own."""
     label_of_folder: dict[str, str] = {}

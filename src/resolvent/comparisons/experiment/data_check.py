@@ -9,6 +9,7 @@ import numpy as np
 
 from resolvent.arguments import check_arguments
 from resolvent.comparisons.experiment.binding import Bound
+from resolvent.comparisons.experiment.checks import has_default_folds
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
@@ -16,6 +17,7 @@ from resolvent.comparisons.regression.regress import check_rows
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
 from resolvent.data.federated import SPLITS, FederatedData
+from resolvent.data.partition.folds import FEW_ROWS, FOLDS
 from resolvent.errors import InputError, alternatives, count_of
 from resolvent.tables.checks.finding import Finding, in_order, text_of
 from resolvent.tables.checks.label_checks import check_classes
@@ -116,7 +118,7 @@ def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **se
         raise InputError("a data frame needs party and label, the names of two columns: check(frame, party='hospital', "
                          "label='outcome')")
     check_arguments(TableOptions, (), settings, title="check")
-    return check_table(source, TableOptions.of(settings))
+    return _of_folds(check_table(source, TableOptions.of(settings)))
 
 
 def check_table(frame: "pd.DataFrame", settings: TableOptions, site: str | None = None, party: int = 0) -> DataCheck:
@@ -134,11 +136,19 @@ def check_source(source: str, changes: Sequence[str] = ()) -> DataCheck:
 
 
 def check_file(file: ExperimentFile) -> DataCheck:
-    """Check the data of an experiment; with folds every row is a test row, so that none are few."""
-    checked = _check_data(file)
-    if file.bound.values["folds"] == 1:
-        return checked
-    return replace(checked, findings=tuple(f for f in checked.findings if f.kind not in ("few test rows", "power")))
+    """Check the data of an experiment."""
+    part, folds = file.bound.parts.get("data"), file.bound.values["folds"] or 1
+    is_default = has_default_folds(file.bound) and isinstance(part, Bound) and part.function is table
+    return _of_folds(_check_data(file), None if is_default else folds)
+
+
+def _of_folds(checked: DataCheck, folds: int | None = None) -> DataCheck:
+    """A check for this number of folds, by default that of a table: with folds, every row of a site is tested."""
+    if folds is None:
+        rows = [sum(site.rows) for site in checked.sites]
+        folds = FOLDS if sum(rows) < FEW_ROWS and max(rows, default=0) >= FOLDS else 1
+    return checked if folds == 1 else replace(checked, findings=tuple(
+        finding for finding in checked.findings if finding.kind not in ("few test rows", "power")))
 
 
 def _check_data(file: ExperimentFile) -> DataCheck:

@@ -18,6 +18,7 @@ from resolvent.comparisons.experiment.checks import (
     check_model,
     check_settings,
     check_shared_models,
+    has_default_folds,
     model_of_problem,
 )
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, shipped_files, with_help, write_yaml
@@ -26,6 +27,7 @@ from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choo
 from resolvent.comparisons.tuning.settings import Search
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
+from resolvent.data.partition.folds import default_folds
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.problem.metrics import Metric
@@ -60,9 +62,10 @@ class Experiment:
         seed: seed of the first model, the cohorts, the stragglers and the minibatches.
         seeds: number of seeds, counted up from `seed`. With every further seed the training and validation samples of
             each party are also drawn again; test samples stay. The scores are means over the seeds.
-        folds: number of folds, such as 5; 1: one split. Each row is tested once, by a model that is trained without the
-            rows of its fold. Hyperparameters (`search`) are chosen separately in each fold, and every seed has other
-            folds. The cost is that of as many runs.
+        folds: number of folds; 1: one split. Each row is tested once, by a model that is trained without the rows of
+            its fold. Hyperparameters (`search`) are chosen separately in each fold, and every seed has other folds. The
+            cost is that of as many runs. Default: 5 for a table with fewer than 20,000 rows, without `search` and
+            `start`; otherwise 1.
         evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
         diagnostics: quantities to measure in addition to the scores.
         precision: float32, or float64 to resolve gaps far below 1e-6.
@@ -95,7 +98,7 @@ class Experiment:
     rounds: int = 100
     seed: int = 0
     seeds: int = 1
-    folds: int = 1
+    folds: int | None = None
     evaluate_every: int | None = None
     diagnostics: tuple[Diagnostic, ...] = ("model_change", "line")
     precision: Precision = "float32"
@@ -110,6 +113,12 @@ class Experiment:
     callbacks: dict[str, Callback] | None = None
     decision: DecisionRule | None = None
     decisive: DecisiveMetric | None = None  # chosen when the parts are built; no setting of a file
+
+    @property
+    def number_of_folds(self) -> int:
+        """The number of folds."""
+        assert self.folds is not None  # follows from the data when the parts are built
+        return self.folds
 
     @property
     def parties(self) -> tuple[str, ...]:
@@ -257,7 +266,8 @@ class ExperimentFile:
         if budget is not None and budget.delta is None:
             del parts["privacy"]
         parts["callbacks"] = {label: part.build() for label, part in self.bound.labelled("callbacks").items()}
-        experiment = Experiment(**{**self.bound.values, **parts, **self._metrics(parts)})
+        folds = default_folds(parts.get("data")) if has_default_folds(self.bound) else self.bound.values["folds"] or 1
+        experiment = Experiment(**{**self.bound.values, **parts, **self._metrics(parts), "folds": folds})
         try:
             experiment.participation.check(len(experiment.parties))
         except ValueError as error:

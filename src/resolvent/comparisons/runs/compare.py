@@ -18,6 +18,7 @@ from resolvent.comparisons.runs.compared_methods import ProgressOfMethod
 from resolvent.comparisons.runs.comparison import Comparison
 from resolvent.comparisons.runs.comparison_runs import Execution, ignore, run_comparison
 from resolvent.data.federated import FederatedData
+from resolvent.data.partition.folds import default_folds
 from resolvent.differential_privacy import PrivacyBudget
 from resolvent.errors import InputError, quote, shorten
 from resolvent.problem.metrics.metric import Metric, name_metrics
@@ -42,7 +43,7 @@ def compare(
     *,
     rounds: int,
     seeds: int = 1,
-    folds: int = 1,
+    folds: int | None = None,
     seed: int = 0,
     start: Any = None,
     participation: Participation | None = None,
@@ -77,9 +78,9 @@ def compare(
         seeds: number of seeds, counted up from ``seed``. With every further seed the first model, the cohorts and the
             minibatches are drawn again, and each party's samples that are no test samples are split again into training
             and validation samples of the same numbers. All seeds share their compiled programs.
-        folds: number of folds, such as 5; 1: one split. Each row of a site is tested once, by a model that is trained
-            without the rows of its fold; every seed has other folds. A table is encoded again in each. The cost is that
-            of as many runs.
+        folds: number of folds; 1: one split. Each row of a site is tested once, by a model that is trained without the
+            rows of its fold; every seed has other folds. A table is encoded again in each. The cost is that of as many
+            runs. Default: 5 for a table with fewer than 20,000 rows, without ``start``; otherwise 1.
         seed: the first seed. Its run has the data as they are.
         start: a trained model with which every run begins, see ``simulate``.
         participation: which parties take part in a round; default: all, weighted by size.
@@ -120,11 +121,13 @@ def compare(
         raise InputError("algorithms: there is none to compare: give a mapping from labels to algorithms")
     check_labels(algorithms)
     for name, value in {"seeds": seeds, "folds": folds, "rounds": rounds}.items():
-        if not 1 <= value < 2**31:
+        if value is not None and not 1 <= value < 2**31:
             raise InputError(f"{name}: {quote(value)} must be at least 1 and less than 2^31")
     if resume and out is None:
         raise InputError("resume: there is no folder to continue from: give out=")
     samples = data(seed) if callable(data) else data
+    if folds is None:
+        folds = default_folds(samples) if start is None else 1
     task = Task.from_arguments(model, samples)
     extra, decisive = name_metrics(metrics), None
     if task.model is not None and samples is not None:

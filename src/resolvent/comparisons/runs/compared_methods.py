@@ -101,11 +101,11 @@ class ComparedMethods:
     def __repr__(self) -> str:
         return (f"{type(self).__name__}({', '.join(self.results)}; {self.experiment.rounds} rounds, "
                 f"{len(self.seeds)} seed(s)"
-                f"{f', {self.experiment.folds} folds' if self.experiment.folds > 1 else ''})")
+                f"{f', {self.experiment.folds} folds' if self.experiment.number_of_folds > 1 else ''})")
 
     def _repr_html_(self) -> str:
         facts = {"methods": ", ".join(self.results), "rounds": self.experiment.rounds, "seeds": len(self.seeds),
-                 **({"folds": self.experiment.folds} if self.experiment.folds > 1 else {}), "finding": self.finding}
+                 "folds": self.experiment.number_of_folds, "finding": self.finding}
         shown = html_facts(self.experiment.title or "Comparison", facts)
         for table in (self.verdict.table, *([] if self.alone is None or self.rows is None else [self.recommend()])):
             shown += html_table([*map(str, table.columns)], table.to_numpy(object).tolist())
@@ -142,7 +142,7 @@ class ComparedMethods:
             train=data.sizes("train").tolist() if isinstance(data, FederatedData) else None,
             traffic={label: float(sum(runs[0].bytes)) for label, runs in self.runs.items()},
             bounds=frozenset(m for m, a in self.experiment.algorithms.items() if is_bound(a)),
-            folds=self.experiment.folds, decides=self.experiment.decisive is not None
+            folds=self.experiment.number_of_folds, decides=self.experiment.decisive is not None
             and self.experiment.decisive.decides, coefficients=self._coefficients())
 
     def _coefficients(self) -> int:

@@ -94,7 +94,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         UserWarning: the methods treat stragglers differently.
     """
     runner = _Runner(experiment, search, checkpoints, resume, progress, execution)
-    folds = experiment.folds
+    folds = experiment.number_of_folds
     if note := straggler_policy_note(experiment.algorithms, experiment.participation):
         warnings.warn(note, stacklevel=2)
     if folds > 1:
@@ -151,7 +151,7 @@ class _Runner:
         suffix, title = "" if seed == experiment.seed else f"-seed-{seed}", ""
         if experiment.seeds > 1:
             title = f", seed {seed}"
-        if experiment.folds > 1:
+        if experiment.number_of_folds > 1:
             columns["fold"] = fold
             suffix, title = f"{suffix}-fold-{fold}", f"{title}, fold {fold + 1} of {experiment.folds}"
         algorithms, points = dict(experiment.algorithms), dict[str, Point]()
@@ -188,11 +188,11 @@ def samples_of(experiment: Experiment, seed: int, data_of_seed: Callable[[int], 
         return Samples(None)
     if data_of_seed is not None and seed != experiment.seed:
         data = data_of_seed(seed)
-    if experiment.folds > 1:
+    if (folds := experiment.number_of_folds) > 1:
         try:
-            return Samples(*split_fold(data, fold, experiment.folds, seed))
+            return Samples(*split_fold(data, fold, folds, seed))
         except InputError as error:
-            raise InputError(f"folds: in fold {fold + 1} of {experiment.folds}, {error}") from error
+            raise InputError(f"folds: in fold {fold + 1} of {folds}, {error}") from error
     if seed == experiment.seed or data_of_seed is not None:
         return Samples(data)
     if not data.is_in_memory:
@@ -203,13 +203,13 @@ def samples_of(experiment: Experiment, seed: int, data_of_seed: Callable[[int], 
 
 def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
     """A sentence about the cost of folds."""
-    folds, seeds, methods = experiment.folds, experiment.seeds, len(experiment.algorithms)
+    folds, seeds, methods = experiment.number_of_folds, experiment.seeds, len(experiment.algorithms)
     of_seeds = f" x {seeds} seeds" if seeds > 1 else ""
     trials = "" if search is None else (f", after a search inside each of {folds * seeds} folds, of at most "
                                         f"{search.rounds:,} rounds each")
     return (f"Every row is tested once: {folds} folds{of_seeds} x {count_of(methods, 'method')} = "
-            f"{folds * seeds * methods} runs of {count_of(experiment.rounds, 'round')}{trials}. This takes about "
-            f"{folds} times as long as one split; programs are compiled in the first fold only.")
+            f"{folds * seeds * methods} runs of {count_of(experiment.rounds, 'round')}{trials}. The rounds "
+            f"take {folds} times as long as those of one split (folds: 1); programs are compiled in the first fold.")
 
 
 def _alone(experiment: Experiment) -> str | None:

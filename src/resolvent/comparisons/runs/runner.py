@@ -190,5 +190,6 @@ def _build(file: ExperimentFile) -> Experiment:
     needs_all_samples = (READS_ALL_PARTIES.intersection(experiment.diagnostics)
                          or any(contains(a, PooledData) for a in experiment.algorithms.values())
                          or len(experiment.data) < jax.device_count()
-                         or experiment.seeds > 1 or experiment.folds > 1)  # of which each splits the samples again
+                         or experiment.seeds > 1  # of which each splits the samples again, as each fold does
+                         or experiment.number_of_folds > 1)
     return experiment if needs_all_samples else replace(experiment, data=keep_own_parties(experiment.data))

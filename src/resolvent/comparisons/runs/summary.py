@@ -87,7 +87,7 @@ def summarize(source: Source, comparison: ComparedMethods) -> RunRecord:
          for label, runs in comparison.runs.items()},
         name=source.name, title=experiment.title or source.title or source.name, warnings=_warnings(comparison),
         experiment=source.settings, code=dict(source.code), program=source.program, seed=experiment.seed,
-        folds=experiment.folds, rounds=experiment.rounds, coefficients=comparison.evidence.coefficients,
+        folds=experiment.number_of_folds, rounds=experiment.rounds, coefficients=comparison.evidence.coefficients,
         privacy=_privacy(comparison))
 
 
@@ -160,7 +160,7 @@ def _data(source: Source, comparison: ComparedMethods) -> DataRecord:
     data, problem, parties = experiment.data, experiment.problem, list(experiment.parties)
     if isinstance(data, FederatedData):
         train, tested = data.sizes("train"), data.sizes("test").tolist()
-        if experiment.folds > 1:
+        if experiment.number_of_folds > 1:
             fold = next(iter(comparison.results.values())).data
             assert fold is not None
             train, rows = fold.sizes("train"), {site.party: site.test_rows for site in comparison.verdict.sites.sites}

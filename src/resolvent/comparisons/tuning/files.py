@@ -60,9 +60,10 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
             not fit together.
     """
     settings = file.bound.settings()
-    if settings["folds"] > 1:
+    if (settings["folds"] or 1) > 1:
         raise InputError(f"{file.location('folds')}: folds: {settings['folds']}: the search is part of each fold, and "
                          "`resolvent run` does this. To choose one set of values from all validation rows, set folds=1")
+    settings["folds"] = 1  # also of the tuned file: in other folds, its values have read the rows that are tested
     if "search" not in file.bound.parts:
         raise InputError(f"{file.location('search')}: search: missing; state what is searched, such as search: {{over: "
                          "{fedprox: {mu: [0.01, 0.1, 1]}}}")

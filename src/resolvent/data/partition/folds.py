@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from resolvent.data.federated import SPLITS, FederatedData, consecutive_splits
 from resolvent.errors import InputError
 
+FOLDS, FEW_ROWS = 5, 20_000  # by default, tables with fewer rows have folds
 _STREAM = 0xF01D  # the random numbers of folds differ from those of splits
 
 
@@ -25,6 +26,16 @@ class Fold(NamedTuple):
     data: FederatedData
     rows: NDArray[np.intp]
     is_repeated: NDArray[np.bool_]
+
+
+def default_folds(data: Any) -> int:
+    """Five for a table with fewer than 20,000 rows, if its rows can be tested once each; otherwise one."""
+    is_small = isinstance(data, FederatedData) and data.unencoded is not None and data.total < FEW_ROWS
+    try:
+        check_folds(data, FOLDS)
+    except InputError:
+        return 1
+    return FOLDS if is_small else 1
 
 
 def check_folds(data: Any, folds: int) -> None:

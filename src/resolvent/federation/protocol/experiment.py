@@ -33,7 +33,7 @@ from resolvent.tables.encoding import TableEncoding
 from resolvent.tables.party_tables import table
 from resolvent.tables.table_options import SITE_TABLE, TableOptions
 
-# Settings without an effect in a federation, and their defaults.
+# Settings without an effect in a federation, and what they may be.
 _NOT_IN_A_FEDERATION = {"start": None, "callbacks": None, "clock": None, "folds": 1}
 _PARTY = "site"
 
@@ -241,7 +241,7 @@ def _checked(file: ExperimentFile, *, is_rehearsal: bool) -> FederatedExperiment
         raise InputError(f"{file.location('data')}: data.unseen: missing needs missing: impute or indicate, because "
                          "missing values are refused")
     for key, default in _NOT_IN_A_FEDERATION.items():
-        if file.bound.values.get(key, default) != default or file.bound.parts.get(key):
+        if file.bound.values.get(key) not in (None, default) or file.bound.parts.get(key):
             raise InputError(f"{file.location(key)}: {key}: it is not supported in a federation: remove the setting")
     model = file.bound.part("model") if "model" in file.bound.parts else None
     if model is not None and model.values.get("base") is not None:
