@@ -1,7 +1,9 @@
 """A federation from its files to its run folders, without an engine: messages are function calls."""
 
 import contextlib
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,6 +22,7 @@ from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.site import Site
 
+DOCS = Path(__file__).parents[2] / "docs"
 SITES = ("aachen", "berlin")
 SOLVER = "{name: GD, learning_rate: 0.1, steps: 2}"  # it compiles in a fraction of the time of minibatches
 EXPERIMENT = f"""
@@ -35,6 +38,12 @@ LIMITS = Limits(min_rows=10, min_sites=2, min_cell=2, max_leverage=0.8)  # the t
 
 def limits(**changes):
     return replace(LIMITS, **changes)
+
+
+def tutorial_text():
+    """The experiment of the tutorial, as its page has it."""
+    page = (DOCS / "federation-tutorial.md").read_text("utf-8")
+    return next(block for block in re.findall(r"```yml\n(.*?)```", page, re.DOTALL) if "title: Readmission" in block)
 
 
 def request_bytes(kind, run, to="aachen", **content):

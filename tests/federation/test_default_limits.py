@@ -1,9 +1,7 @@
 """The experiments that the package ships and those of the documentation, at sites with the default limits."""
 
 import json
-import re
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +9,7 @@ import pytest
 from sklearn.datasets import load_wine
 
 import resolvent as rv
+from federation.harness import DOCS, tutorial_text
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.errors import InputError
 from resolvent.federation.lead.rehearsal import prepare_rehearsal
@@ -30,7 +29,6 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoin
 from resolvent.federation.site import table_versions
 from resolvent.federation.site.dry_run import dry_run
 
-DOCS = Path(__file__).parents[2] / "docs"
 SOLVER = "{name: SGD, learning_rate: 0.1, batch_size: 10, epochs: 1}"
 WINE = f"""
 data: {{label: kind}}
@@ -73,9 +71,7 @@ def test_every_shipped_experiment_is_judged(tmp_path):
 
 def tutorial_experiment(folder):
     """The experiment of the tutorial, as its page has it."""
-    page = (DOCS / "federation-tutorial.md").read_text("utf-8")
-    text = next(block for block in re.findall(r"```yml\n(.*?)```", page, re.DOTALL) if "title: Readmission" in block)
-    (folder / "mine.yaml").write_text(text)
+    (folder / "mine.yaml").write_text(tutorial_text())
     return experiment_of_file(str(folder / "mine.yaml"))
 
 

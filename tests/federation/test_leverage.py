@@ -55,6 +55,21 @@ def test_no_column_that_completes_an_indicator_of_a_row_is_admitted(size):
         span.extended({"more": RNG.normal(size=200)}, None, 13 / 200)
 
 
+def test_nearly_dependent_columns_keep_the_basis_orthonormal():
+    """Rounds of Newton's method add W_r X with W_r that converge; no leverage exceeds 1, nor the rank the rows."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.ones(200), rng.normal(60, 10, (200, 4)).round(1), rng.integers(0, 2, (200, 2))])
+    span = Span.of_rows(200).extended({"x": x})
+    for slope in rng.normal(size=(3, 7)) / 100:
+        for step in 10.0 ** -np.arange(9):
+            odds = np.exp(x @ slope + step * (x[:, 1] - 60) / 10)
+            span = span.extended({"weighted": (odds / (1 + odds)**2)[:, None] * x, "slope": odds / (1 + odds)})
+    np.testing.assert_allclose(span.basis @ span.basis.T, np.eye(span.rank), atol=1e-12)
+    assert 20 < span.rank < 200
+    full = span.extended({"more": rng.normal(size=(200, 200))}, 1.0, 1.0)
+    assert (full.rank, full.largest) == (200, 1)
+
+
 def test_a_stored_span_is_the_same(tmp_path):
     span = Span.of_rows(50).extended({"x": RNG.normal(size=(50, 4))})
     span.write(tmp_path / "columns.npy")

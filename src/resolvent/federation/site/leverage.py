@@ -26,11 +26,10 @@ The constant column is in the span, so that columns count centred. Each is scale
 counts if it is longer than ``PRECISION`` times the column: answers have all digits of double precision, in which
 smaller parts are rounding errors.
 
-The basis grows by Gram-Schmidt steps in blocks, each projected twice, so that a further plan costs O(n r) for each of
-its columns.
+The basis grows in blocks, each projected twice and factorised by Householder's reflections. A further plan costs O(n r)
+for each of its columns, and nearly dependent columns, such as those of the rounds of a fit, keep the basis orthonormal.
 """
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,6 @@ PRECISION = 1e-12
 """Length of the smallest part of a column that counts as a direction, relative to the column before it is centred."""
 _BLOCK = 32  # columns that are added at a time
 _FAR = 0.1  # columns of which more is new are orthogonal after one projection
-_CLOSE = 1e-3  # columns of which less is new beside the others of their block are added one by one
 
 
 class LeverageError(Exception):
@@ -121,12 +119,12 @@ class Span:
             block, left, numbers = _scaled(block[new]), (left * lengths)[new], numbers[new]
             if (lengths > _FAR).all():
                 break
-        block, kept, is_close = _orthonormal(block, left)
-        if is_close and len(block):  # what was left of the basis in them has been scaled up
-            block = np.linalg.qr((block - (block @ self.basis.T) @ self.basis).T)[0].T
-        leverages = self.leverages.copy()
+        kept = _independent(block, left)
+        block = np.linalg.qr(block[kept].T)[0].T
+        block = np.linalg.qr((block - (block @ self.basis.T) @ self.basis).T)[0].T  # rounding errors were scaled up
+        leverages = self.leverages
         for rank, (j, direction) in enumerate(zip(numbers[kept], block, strict=True), self.rank + 1):
-            leverages += direction**2
+            leverages = np.minimum(leverages + direction**2, 1)  # without the last rounding error
             if largest is not None and leverages.max() > largest:
                 raise LeverageError(names[j], f"with it, a combination of the answers has the leverage "
                                     f"{leverages.max():.3g} in a row, more than {largest:.3g}")
@@ -152,34 +150,23 @@ class Span:
         write_atomically(path, save)
 
 
-def _orthonormal(block: NDArray[np.float64],
-                 left: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp], bool]:
-    """[k, n] an orthonormal basis of vectors of the length one, in their order.
+def _independent(block: NDArray[np.float64], left: NDArray[np.float64]) -> NDArray[np.intp]:
+    """The numbers of the vectors, of the length one, that are not nearly in the span of those before them.
+
+    They follow from Householder's factorisation, whose rounding errors do not grow with the dependence of the vectors.
 
     Args:
         left: what is left of each vector, as a part of its column's length.
-
-    Returns:
-        The basis, the numbers of the vectors that have added a direction, and whether one was nearly dependent.
     """
-    with contextlib.suppress(np.linalg.LinAlgError):
-        triangle = np.linalg.cholesky(block @ block.T)
-        if (np.diag(triangle) > _CLOSE).all():
-            return np.linalg.solve(triangle, block), np.arange(len(block)), False
-    basis, numbers = np.zeros((0, block.shape[1])), list[int]()
-    for j, vector in enumerate(block):
-        part = left[j]
-        for _ in range(2):
-            vector = vector - (basis @ vector) @ basis
-            length = float(np.linalg.norm(vector))
-            part *= length
-            if part <= PRECISION:
-                break
-            vector /= length
-        else:
-            basis = np.concatenate([basis, vector[None]])
-            numbers.append(j)
-    return basis, np.array(numbers, np.intp), True
+    kept = np.arange(len(block))
+    while True:
+        triangle = np.linalg.qr(block[kept].T, mode="r")
+        parts = np.zeros(len(kept))  # there are at most as many directions as rows
+        parts[:len(triangle)] = np.abs(np.diag(triangle)) * left[kept[:len(triangle)]]
+        dependent = np.flatnonzero(parts <= PRECISION)
+        if not dependent.size:
+            return kept
+        kept = np.delete(kept, dependent[0])
 
 
 def _lengths(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
