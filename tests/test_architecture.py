@@ -17,7 +17,7 @@ ROOMS = [INDEPENDENT, *CORE, "federation", "cli"]
 FLOORS = [{"protocol"}, {"secure"}, {"server", "site"}, {"engines"}, {"lead"}]
 # Of the simulator: what is moved to a device knows no run, and a plan is read by those who check, measure and run it.
 SIMULATOR_FLOORS = [{"mesh"}, {"states"}, {"engine"}, {"storage"}, {"record"}, {"user_errors"}, {"task"}, {"plan"},
-                    {"measurements"}, {"checkpoint"}, {"placement"}, {"run", "together"}]
+                    {"doubts"}, {"measurements"}, {"checkpoint"}, {"placement"}, {"run", "together"}]
 ROOT = Path(resolvent.__file__).parent
 PACKAGE = ROOT.with_name("xla_cpu_rewrites")
 REPOSITORY = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 __all__ = ["BreakdownWarning", "DivergedError", "InputError", "Interval", "MissingDataError", "ProcessLostError",
-           "alternatives", "check_range", "count_of", "nearest", "quote", "shorten"]
+           "UnusedRepliesWarning", "alternatives", "check_range", "count_of", "nearest", "quote", "shorten"]
 
 MAX_VALUE_LENGTH = 200
 _MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
@@ -49,6 +49,10 @@ class ProcessLostError(RuntimeError):
 
 class BreakdownWarning(UserWarning):
     """More parties are malicious than an aggregator tolerates, so that they can move the aggregate arbitrarily far."""
+
+
+class UnusedRepliesWarning(UserWarning):
+    """No reply of a run counted, or in some of its rounds no reply was finite."""
 
 
 def shorten(value: object) -> str:

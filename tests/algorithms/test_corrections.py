@@ -239,3 +239,26 @@ def test_scaffnew_needs_fewer_exchanges_than_gradient_descent_by_about_the_root_
 def test_settings_outside_their_range_are_refused(build):
     with pytest.raises(rv.InputError, match=r"alpha|eta|relaxation|rho|epsilon|p=|gradient steps"):
         build()
+
+
+def test_scaffolds_control_variates_are_means_of_clipped_gradients():
+    """One full step: c_k is the gradient at the shared model, shortened to the length 0.1, in the first two rounds."""
+    problem = quadratic()
+    h, g = matrices(problem)
+    states = trajectory(rv.scaffold(rv.SGD(0.2, batch_size=64, steps=1, clip=0.1)), problem, 2, EQUAL_WEIGHTS)
+    for before, after in pairwise(states):
+        gradients = h @ np.asarray(before.server.model) - g
+        clipped = 0.1 * gradients / np.maximum(np.linalg.norm(gradients, axis=1, keepdims=True), 0.1)
+        np.testing.assert_allclose(after.parties, clipped, atol=1e-12)
+        np.testing.assert_allclose(after.server.control, clipped.mean(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: rv.scaffold(rv.SGD(0.1, clip=1.0), option="I"), r"leave clip out or use option='II'"),
+    (lambda: rv.fedlin(rv.SGD(0.1, clip=1.0)), "FedDANE corrects .* not clipped.*leave clip out"),
+    (lambda: rv.ef21_bc(rv.SGD(0.1, clip=1.0)), "does not clip gradients: leave clip out"),
+    (lambda: rv.scaffold(rv.solvers.adam(0.1)), r"got OptaxSolver: use SGD or GD; for clipped gradients, SGD\(clip"),
+])
+def test_clipped_steps_with_a_correction_that_is_not_clipped_are_refused(make, message):
+    with pytest.raises(rv.InputError, match=message):
+        make()

@@ -118,10 +118,24 @@ def test_a_part_of_an_epoch_or_of_a_step_is_exact_or_refused():
                           (lambda: rv.solvers.adam(0.1, epochs=1.5), r"OptaxSolver\(epochs=1.5\) is not a whole"),
                           (lambda: rv.solvers.GD(0.1, steps=2.5), r"GD\(steps=2.5\) is not a whole number"),
                           (lambda: rv.solvers.LBFGS(steps=0.5), r"LBFGS\(steps=0.5\) is not a whole number"),
-                          (lambda: rv.OptaxSolver(optax.sgd(0.1), steps=2.5), r"OptaxSolver\(steps=2.5\) is not a")):
+                          (lambda: rv.OptaxSolver(optax.sgd(0.1), steps=2.5), r"OptaxSolver\(steps=2.5\) is not a"),
+                          (lambda: rv.SGD(0.1, epochs=np.float32(0.5)), r"SGD\(epochs=0.5\) is not a whole number"),
+                          (lambda: rv.SGD(0.1, epochs=np.array(0.5)), r"SGD\(epochs=0.5\) is not a whole number"),
+                          (lambda: rv.OptaxSolver(optax.sgd(0.1), steps=jnp.array([2, 2.5])), "is not a whole number")):
         with pytest.raises(rv.InputError, match=message):
             make()
     assert rv.SGD(0.1, epochs=2.0).epochs == 2  # a whole number may be a float
+
+
+@pytest.mark.parametrize(("clip", "expected"), [(None, [-1.0, -1.0]), (1.0, [-(0.5**0.5)] * 2), (2.0, [-1.0, -1.0])])
+@pytest.mark.parametrize("proximal", ["implicit", "explicit"])
+def test_the_gradient_of_f_is_clipped_and_no_other_term(clip, expected, proximal):
+    """The gradient is -1 in each of two coordinates; the linear term is 3 and the pull to the center 4 (w - 1)."""
+    start = jnp.zeros(2)
+    sub = rv.problems.Subproblem(Visits(samples=jnp.array(2)), start + 1, 4.0, start + 3)
+    w, _, _ = rv.SGD(0.1, batch_size=2, steps=1, proximal=proximal, clip=clip)(sub, start, jax.random.key(0), 1.0)
+    moved = -0.1 * (np.array(expected) + 3)
+    np.testing.assert_allclose(w, (moved + 0.4) / 1.4 if proximal == "implicit" else moved + 0.4, rtol=1e-12)
 
 
 def test_orders_differ_between_epochs_and_keys():

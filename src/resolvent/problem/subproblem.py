@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from resolvent.math import tree
+from resolvent.math.penalties import L2Norm
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
 
@@ -53,9 +54,15 @@ class Subproblem(eqx.Module):
         return self._add_linear(self.oracle.grad(w))
 
     def batch_smooth(self, w: Vector, positions: Int[Array, " B"], mask: Bool[Array, " B"],
-                     memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
-        """A minibatch estimate of ``smooth``, and the oracle's memory after it, see ``Oracle.batch_grad``."""
+                     memory: PyTree[Any] = (), *, clip: ArrayLike | None = None) -> tuple[Vector, PyTree[Any]]:
+        """A minibatch estimate of ``smooth``, and the oracle's memory after it, see ``Oracle.batch_grad``.
+
+        Args:
+            clip: the largest norm of the gradient of f_k; None: any.
+        """
         gradient, after = self.oracle.batch_grad(w, positions, mask, memory)
+        if clip is not None:
+            gradient = tree.cast(L2Norm().pull(tree.widen(gradient), jnp.asarray(clip)), gradient)
         return self._add_linear(gradient), after
 
     def at_step(self, key: Array) -> "Subproblem":

@@ -1,5 +1,6 @@
 """What a run measures: scores of every party's model, diagnostics, seconds and bytes."""
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -171,6 +172,14 @@ class Measurements:
                 for i, name in enumerate(metrics.metrics):
                     mask = is_defined[:, number, i] & self._is_scored[split]
                     self._table.add(rounds, self._index[mask], split, prefix + name, values[mask, number, i])
+        if rounds == 0:
+            scored = [split for split in HELD_OUT if self._is_scored[split].any()]
+            at = [HELD_OUT.index(split) for split in scored]
+            for i, name in enumerate(metrics.metrics):
+                if scored and not is_defined[:, at, i].any():
+                    warnings.warn(f"{self._table.method}: the metric {name} is defined at no party, because of the "
+                                  f"labels of its {' and '.join(scored)} samples, such as one class: give the parties "
+                                  "more of these samples, or leave the metric out", stacklevel=7)
 
     def _evaluate_gap(self, shared: Vector, rounds: int) -> None:
         if isinstance(self._problem, SolvedProblem) and rounds == 0:  # the rounds record it themselves

@@ -22,7 +22,7 @@ from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.folder_lock import locked
 from resolvent.differential_privacy import PrivacyAccount, PrivacyBudget
-from resolvent.errors import DivergedError, InputError
+from resolvent.errors import DivergedError, InputError, UnusedRepliesWarning
 from resolvent.math.tree import Vector
 from resolvent.predict.fitted import Fitted
 from resolvent.problem.metrics.metric import Metric
@@ -30,6 +30,7 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
 from resolvent.simulator.checkpoint.identity import forget_programs_of_edited_code
+from resolvent.simulator.doubts import doubts_of_plan
 from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.measurements import Measurements
 from resolvent.simulator.mesh import detect_lost_process, is_writer
@@ -52,7 +53,7 @@ from resolvent.simulator.record.events import (
 from resolvent.simulator.record.notebook_progress import live_curve
 from resolvent.simulator.record.progress import Progress, progress_bar
 from resolvent.simulator.record.result import Result
-from resolvent.simulator.record.run_readings import RunReadings
+from resolvent.simulator.record.run_readings import RunReadings, doubt_of_replies
 from resolvent.simulator.record.stopwatch import Pace, stopwatch
 from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.states import Federation
@@ -141,6 +142,12 @@ def simulate(
             raised before the first round.
         ProcessLostError: the run has several processes, and another one has ended.
 
+    Warns:
+        UserWarning: the run teaches little: a cohort in which a robust aggregator withstands no malicious party, a
+            schedule inside an optax optimizer that begins anew in every round, inputs that are bytes, or a metric that
+            is defined at no party.
+        UnusedRepliesWarning: no reply counted.
+
     Example:
         >>> data, model = rv.datasets.digits(parties=3), rv.models.logistic(64, 10)
         >>> result = rv.simulate(rv.fedavg(rv.SGD(0.1)), model, data, rounds=2, progress=False)
@@ -168,6 +175,8 @@ def simulate(
         spent)
     with detect_lost_process(), _lock_of(plan.checkpoint.folder):
         forget_programs_of_edited_code(plan)
+        for doubt in doubts_of_plan(plan):
+            warnings.warn(doubt, stacklevel=3)  # the caller of simulate, which ``checked`` wraps
         placement = place(plan)
         return _run(plan, placement, progress)
 
@@ -247,6 +256,8 @@ def _run(plan: Plan, placement: Placement, progress: bool | Progress) -> Result:
                 measurements.stop_reason = reason
                 checkpoints.write_if_due(done, must_write=True)
     checkpoints.barrier(done)  # no process continues, and perhaps resumes, before the checkpoint is complete
+    if (doubt := doubt_of_replies(measurements.metrics(), plan.name)) is not None and checkpoints.is_writer:
+        warnings.warn(doubt, UnusedRepliesWarning, stacklevel=4)
     facts = measurements.facts() | (
         {"scheduler_seconds": placement.scheduler_seconds} if placement.scheduler_seconds else {})
     return Result(plan.name, plan.algorithm, storage.problem, plan.task.data, storage.final_state(),

@@ -1,6 +1,7 @@
 """Aggregators: the mean, medians, and the centre that belongs to a penalty."""
 
 from abc import abstractmethod
+from itertools import count
 from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
@@ -59,6 +60,10 @@ class Aggregator(CheckedArguments, eqx.Module):
             key: for aggregators that make random choices; without it these use the order of the replies.
         """
 
+    def cohort_note(self, cohort: int) -> str | None:
+        """A sentence if a cohort of this size is too small to withstand any malicious reply; None otherwise."""
+        return None
+
     def search(self) -> CentreSearch[Any] | None:
         """The iteration that computes the aggregate from sums of bounded replies; None: there is none."""
         return None
@@ -67,6 +72,26 @@ class Aggregator(CheckedArguments, eqx.Module):
 def aggregators_of(algorithm: Algorithm) -> list[Aggregator]:
     """The aggregators of an algorithm and of the algorithms inside it."""
     return tree.parts(algorithm, Aggregator)
+
+
+def assumed_malicious(share: float, replies: int) -> int:
+    """floor(share*n), the number of n replies that are assumed malicious."""
+    return int(share * replies + 1e-6)  # 0.29 * 100 is just below 29
+
+
+def note_on_share(aggregator: Aggregator, share: float, cohort: int, replies_per_malicious: int = 0) -> str | None:
+    """``Aggregator.cohort_note`` of an aggregator that assumes that f = floor(share*n) of n replies are malicious.
+
+    Args:
+        replies_per_malicious: r, if it needs n >= r*f + 3.
+    """
+    if not share or assumed_malicious(share, cohort):
+        return None
+    enough = next(n for n in count(max(cohort, replies_per_malicious + 3)) if (f := assumed_malicious(share, n))
+                  and n >= replies_per_malicious * f + 3)
+    return (f"{type(aggregator).__name__}(share={share}) assumes that none of {cohort} replies is malicious, so that "
+            f"a single one can decide the aggregate: use a cohort of at least {enough} parties, or a median, such as "
+            "rv.aggregators.GeometricMedian()")
 
 
 def with_limited_shares(algorithm: Algorithm, weights: Float[Array, " C"]) -> Float[Array, " C"]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator
+from resolvent.algorithms.aggregators.aggregator import Aggregator, note_on_share
 from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.errors import InputError
 from resolvent.math import robust, tree
@@ -43,6 +43,10 @@ class NearestNeighbourMixing(Aggregator):
         return min(self.share, self.inner.breakdown_point)
 
     @override
+    def cohort_note(self, cohort: int) -> str | None:
+        return note_on_share(self, self.share, cohort) or self.inner.cohort_note(cohort)
+
+    @override
     def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:
         malicious = jnp.floor(self.share * jnp.sum(replies.weight > 0) + 1e-6)  # 0.29 * 100 is just below 29
         mixed = robust.nearest_neighbour_means(replies.payload, replies.weight, malicious)
@@ -73,6 +77,10 @@ class Bucketing(Aggregator):
     @override
     def breakdown_point(self) -> float:
         return self.inner.breakdown_point / self.size
+
+    @override
+    def cohort_note(self, cohort: int) -> str | None:
+        return self.inner.cohort_note(-(-cohort // self.size))
 
     @override
     def __call__(self, replies: Replies, centre: Vector | None = None, key: Array | None = None) -> tuple[Vector, Info]:

@@ -8,7 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Int
 from typing_extensions import override
 
-from resolvent.algorithms.aggregators.aggregator import Aggregator, median_threshold
+from resolvent.algorithms.aggregators.aggregator import (
+    Aggregator,
+    assumed_malicious,
+    median_threshold,
+    note_on_share,
+)
 from resolvent.algorithms.algorithm import Info, Replies
 from resolvent.errors import InputError, Interval, check_range
 from resolvent.math import centres, robust, tree
@@ -48,9 +53,9 @@ class Selection(Aggregator):
     """Base class of aggregators that select replies by their distances from each other.
 
     They assume that f = floor(share*n) of n replies are malicious, and need n >= replies_per_malicious*f + 3. A smaller
-    cohort is refused before the first round. If parties are absent and the remaining replies are too few for f, the
-    largest number of malicious replies that they allow is assumed (``assumed_malicious`` in the metrics). Weights
-    matter only in the mean of the selected replies.
+    cohort is refused before the first round, and of one with f = 0 a run warns. If parties are absent and the remaining
+    replies are too few for f, the largest number of malicious replies that they allow is assumed
+    (``assumed_malicious`` in the metrics). Weights matter only in the mean of the selected replies.
 
     Attributes:
         replies_per_malicious: 2 or 4.
@@ -85,9 +90,13 @@ class Selection(Aggregator):
         malicious = jnp.minimum(by_share, jnp.maximum(count - 3, 0) // self.replies_per_malicious)
         return self._select(replies, count, malicious), {"assumed_malicious": malicious}
 
+    @override
+    def cohort_note(self, cohort: int) -> str | None:
+        return note_on_share(self, self.share, cohort, self.replies_per_malicious)
+
     def _check_cohort(self, size: int) -> None:
         ratio, name = self.replies_per_malicious, type(self).__name__
-        malicious = int(self.share * size + 1e-6)
+        malicious = assumed_malicious(self.share, size)
         if malicious and size < ratio * malicious + 3:
             allowed = (size - 3) // ratio
             advice = f"a share below {(allowed + 1) / size:.3g}" if allowed > 0 else "TrimmedMean or a median"

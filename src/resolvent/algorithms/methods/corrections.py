@@ -56,6 +56,10 @@ class Scaffold(OnePhaseMethod):
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
 
+    def __check_init__(self) -> None:
+        if self.option == "I":
+            _check_unclipped("Scaffold(option='I')", self.solver, " or use option='II'")
+
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> ScaffoldState:
         return ScaffoldState(w0, jax.tree.map(jnp.zeros_like, w0))
@@ -210,6 +214,7 @@ class FedDANE(Method):
         if self.divides_rate and not isinstance(self.solver, SGD | GD):
             raise InputError(f"FedDANE(divides_rate=True) needs gradient steps, got {type(self.solver).__name__}: "
                              "use SGD or GD")
+        _check_unclipped("FedDANE", self.solver)
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> FedDANEState:
@@ -252,3 +257,10 @@ class FedDANE(Method):
     @override
     def server_model(self, state: FedDANEState) -> Vector:
         return state.model
+
+
+def _check_unclipped(method: str, solver: LocalSolver, advice: str = "") -> None:
+    """Refuse steps along clipped gradients where they are corrected by a gradient that is not."""
+    if isinstance(solver, SGD) and solver.clip is not None:
+        raise InputError(f"{method} corrects the local steps by gradients at the shared model, which are not clipped, "
+                         f"so that it would stop at another model: leave clip out{advice}")

@@ -180,4 +180,7 @@ def _server_steps(preset: str, solver: LocalSolver) -> _ServerSteps:
     if steps.schedule is not None:
         raise InputError(f"{preset} has a constant learning rate and does not use the schedule of "
                          f"{type(steps).__name__}: leave schedule out")
+    if isinstance(steps, SGD) and steps.clip is not None:
+        raise InputError(f"{preset} takes the learning rate and the batch size of SGD, and does not clip gradients: "
+                         "leave clip out")
     return _ServerSteps(steps.learning_rate, steps.batch_size if isinstance(steps, SGD) else None)

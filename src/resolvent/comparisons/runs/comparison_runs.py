@@ -21,7 +21,7 @@ from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import check_folds, split_fold
 from resolvent.data.partition.splits import resplit
-from resolvent.errors import InputError, count_of
+from resolvent.errors import InputError, UnusedRepliesWarning, count_of
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.schedulers import SchedulerChoice
@@ -162,14 +162,16 @@ class _Runner:
         results, runs = dict[str, Result](), dict[str, MethodRun]()
         for number, (label, algorithm) in enumerate(algorithms.items()):
             report = self._report(title)
-            result = simulate(
-                algorithm, self._subject, samples.data, rounds=experiment.rounds, seed=seed,
-                participation=experiment.participation, evaluate_every=experiment.evaluate_every,
-                diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
-                name=label, resume=self._resume, start=self._start, **self._execution._asdict(),
-                on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
-                checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
-                progress=False if report is None else partial(report, label))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UnusedRepliesWarning)  # the record of the comparison says it
+                result = simulate(
+                    algorithm, self._subject, samples.data, rounds=experiment.rounds, seed=seed,
+                    participation=experiment.participation, evaluate_every=experiment.evaluate_every,
+                    diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
+                    name=label, resume=self._resume, start=self._start, **self._execution._asdict(),
+                    on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
+                    checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
+                    progress=False if report is None else partial(report, label))
             results[label] = _with_shared_samples(result, results)
             runs[label] = MethodRun.of(result, points.get(label), **columns)
         return results, runs

@@ -39,6 +39,7 @@ from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
 from resolvent.simulator.record.diagnostics import dissimilarity
+from resolvent.simulator.record.run_readings import doubt_of_replies
 
 
 class Source(NamedTuple):
@@ -129,7 +130,8 @@ def method_record(preset: str, verdict: Verdict, label: str, runs: Sequence[Meth
 def _warnings(comparison: ComparedMethods) -> list[str]:
     """Replies that did not count, trainings that diverged, bounds that are none, and exact solves of few rows."""
     experiment, verdict, evidence = comparison.experiment, comparison.verdict, comparison.evidence
-    lines = [refusals(label, refused_replies(runs)) for label, runs in comparison.runs.items()]
+    lines = [doubt_of_replies(evidence.metrics, label) or refusals(label, refused_replies(runs))
+             for label, runs in comparison.runs.items()]
     for label, algorithm in experiment.algorithms.items():
         lines.append(divergences(label, verdict.diverged.get(label, {}), algorithm))
         if evidence.train is not None and isinstance(experiment.model, Model) and not experiment.model.l2:

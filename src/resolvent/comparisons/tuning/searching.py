@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from resolvent.comparisons.tuning.trials import Candidates, Reading, Trial, Tria
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.atomic_files import remove_folder
 from resolvent.data.files.folder_lock import make_temporary_folder
-from resolvent.errors import InputError
+from resolvent.errors import InputError, UnusedRepliesWarning
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
@@ -276,10 +277,12 @@ class _Runner:
 
     def _run_alone(self, algorithm: Algorithm, number: int, seed: int, rounds: int) -> Result:
         folder = None if self._checkpoints is None else self._checkpoints / f"{number:04d}-{seed}"
-        result = simulate(
-            algorithm, self._subject.model, self._subject.data, rounds=rounds, seed=_FIRST_SEED + seed,
-            participation=self._subject.participation, evaluate_every=self._every, metrics=self._criterion.metrics,
-            name=self._label, progress=False, checkpoint=folder, resume=folder is not None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnusedRepliesWarning)  # such a trial has no score
+            result = simulate(
+                algorithm, self._subject.model, self._subject.data, rounds=rounds, seed=_FIRST_SEED + seed,
+                participation=self._subject.participation, evaluate_every=self._every, metrics=self._criterion.metrics,
+                name=self._label, progress=False, checkpoint=folder, resume=folder is not None)
         if folder is not None and rounds == self._rounds:
             remove_folder(folder)
         return result

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from typing_extensions import override
 
@@ -135,7 +136,7 @@ class MinibatchSolver(LocalSolver):
 
 def check_whole(solver: LocalSolver, name: str, value: ArrayLike | None, advice: str = "") -> None:
     """Refuse a part of an epoch or of a step, which would be rounded up; traced values pass."""
-    if isinstance(value, float) and value != int(value):
+    if value is not None and not isinstance(value, jax.core.Tracer) and np.any(np.asarray(value) % 1):
         raise InputError(f"{type(solver).__name__}({name}={value}) is not a whole number: give one{advice}")
 
 
@@ -154,6 +155,9 @@ class SGD(GradientSolver, MinibatchSolver):
       kappa*eta (Fed+, Proposition 1).
     * explicit: w <- w - eta (g + s (w - c)), as in the code of FedProx's authors.
 
+    With ``clip``, the minibatch gradient of f_k is first shortened to this Euclidean norm over all parameters; the
+    linear and the proximal term are added to it as they are.
+
     Attributes:
         learning_rate: eta, the step size.
         batch_size: samples per step; the last batch of an epoch may be smaller.
@@ -166,6 +170,7 @@ class SGD(GradientSolver, MinibatchSolver):
         batches: chooses the minibatches: ``Shuffled()``, or ``Consecutive(bias)`` for time series.
         schedule: factor of the learning rate in each round, such as ``rv.schedules.Cosine(rounds=100)``; default: 1.
             Work outside of rounds, such as fine-tuning for an evaluation, uses that of round 0.
+        clip: largest norm of a minibatch gradient, positive; default: any.
 
     Raises:
         InputError: a number is not positive, both ``epochs`` and ``steps`` are set, or an option does not exist.
@@ -181,6 +186,7 @@ class SGD(GradientSolver, MinibatchSolver):
     stop: Stop = eqx.field(static=True, default="epoch")
     batches: Batches = Shuffled()
     schedule: Schedule | None = eqx.field(default=None, kw_only=True)
+    clip: Annotated[ArrayLike | None, "(0, inf)"] = eqx.field(default=None, kw_only=True)
 
     @override
     def at(self, t: Int[Array, ""]) -> "SGD":
@@ -201,7 +207,7 @@ class SGD(GradientSolver, MinibatchSolver):
         def step(iterate: _Iterate, subproblem: Subproblem, positions: Int[Array, " B"],
                  mask: Bool[Array, " B"]) -> _Iterate:
             w, memory = iterate
-            g, memory = subproblem.batch_smooth(w, positions, mask, memory)
+            g, memory = subproblem.batch_smooth(w, positions, mask, memory, clip=self.clip)
             return _Iterate(proximal_step(subproblem, w, g, learning_rate, self.proximal), memory)
 
         last, total = over_minibatches(step, _Iterate(start, memory.oracle), subproblem, key, effort, self.budget,
