@@ -269,6 +269,19 @@ CELLS = {
     "months": lambda rng, rows: [f"2024-{v:02d}" for v in rng.integers(1, 13, rows)],
     "German days": lambda rng, rows: [f"{v:02d}.05.2024" for v in rng.integers(1, 29, rows)],
     "minus of a printer": lambda rng, rows: [f"\u2212{v}" for v in rng.integers(1, 99, rows)],
+    "a word in every eighth row": lambda rng, rows: [v if i % 8 else "no data" for i, v in enumerate(
+        rng.integers(20, 90, rows))],
+    "decimal commas and ?": lambda rng, rows: [f"{v:.2f}".replace(".", ",") if i % 9 else "?" for i, v in enumerate(
+        rng.normal(5, 1, rows))],
+    "signs of several kinds": lambda rng, rows: [f"{abs(v):.2f}".replace(".", ",") if v > 0 else f"\u2212{abs(v):.2f}"
+                                                 for v in rng.normal(5, 5, rows)],
+    "other units": lambda rng, rows: [f"{v} years old" for v in rng.integers(20, 90, rows)],
+    "times": lambda rng, rows: [f"{v // 4:02d}:{v % 4 * 15:02d}" for v in rng.integers(0, 96, rows)],
+    "names of months": lambda rng, rows: [f"{v} May 2024" for v in rng.integers(1, 29, rows)],
+    "days and unknown": lambda rng, rows: [f"2024-05-{v:02d}" if v > 3 else "unknown"
+                                           for v in rng.integers(1, 29, rows)],
+    "yes, y and 1": lambda rng, rows: rng.choice(["yes", "y", "no", "1"], rows),
+    "letters in two ways": lambda rng, rows: rng.choice(["Zürich", "Zu\u0308rich", "Bern", "Bern\u200b"], rows),
     "levels": lambda rng, rows: rng.choice(["Rome", "Oslo", "Zürich"], rows),
     "levels with blanks": lambda rng, rows: rng.choice(["Rome", "Oslo ", " Oslo", "Rome "], rows),
     "spellings": lambda rng, rows: rng.choice(["yes", "no", "Yes"], rows),

@@ -14,6 +14,7 @@ from resolvent.errors import InputError
 from resolvent.tables.cells import CellRules, read_column_cells
 from resolvent.tables.new_rows import read_rows as read_new_rows
 from resolvent.tables.party_tables import from_frame, table
+from resolvent.tables.table_options import cell_rules
 
 N = 40
 Y = np.random.default_rng(0).normal(size=N)
@@ -40,6 +41,16 @@ REFUSED = {
     "dates": (column("2024-01-01", "2024-02-01"), "dates"),
     "months": (column("2024-01", "2024-02"), "dates"),
     "other dates": (column("31.12.2024", "01.02.2024"), "dates"),
+    "German months": (column("01.2024", "11.2024"), "dates or times"),
+    "names of months": (column("1 May 2024", "12 June 2024"), "dates or times"),
+    "times": (column("08:15", "17:45"), "dates or times"),
+    "days and a word": (column("2024-01-01", "2024-02-01", "unknown"), "39 of 40 values are dates, and 'unknown'"),
+    "a unit without a name": (column(*(f"{age} years old" for age in range(40, 52))), "'years old' after them"),
+    "marks of several kinds": (column("1,5", "\u22122.5", "3 %"), "such as '1,5'"),
+    "decimal commas and ?": (column("1,5", "2,5", "3,5", "?"), "39 of 40 values are numbers, and '?' in row 4?"),
+    "words for yes and no": (column("yes", "no", "1"), "are different words for yes and no"),
+    "two kinds of letters": (column("Zürich", "Zu\u0308rich"), "look alike and have different characters"),
+    "two kinds of hyphens": (column("Nord-Ost", "Nord\u2013Ost"), "look alike and have different characters"),
     "spellings": (column("yes", "no", "Yes"), "'Yes' and 'yes' differ only in upper and lower case or blanks"),
     "upper case": (column("Nord", "Süd", "NORD"), "'NORD' and 'Nord' differ only"),
 }
@@ -155,13 +166,27 @@ def test_sites_and_classes_keep_leading_zeros_and_spellings_are_refused(tmp_path
 
 @pytest.mark.parametrize(("text", "message"), [
     ("1,40,0.5\n2,41,0.7\n", "no line with the names of the columns: its first line is '1', '40', '0.5'"),
-    ("site,x,x,y\na,1,2,0.5\nb,2,3,0.7\n", "two columns are named 'x'")])
+    ("site,x,x,y\na,1,2,0.5\nb,2,3,0.7\n", "two columns are named 'x'"),
+    ("site,x,x ,y\na,1,2,0.5\nb,2,3,0.7\n", "two columns are named 'x'"),
+    ("x,site,y\n0,a,0.5,1\n1,b,0.7,1\n2,b,0.9,1\n", "rows with more values than the header's 3 names")])
 def test_files_without_names_or_with_equal_names_are_refused(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
     path, settings = str(tmp_path / "t.csv"), RegressionSettings(formula="y ~ x", family="gaussian")
     for read in (lambda: table(path, "site", "y"), lambda: read_rows(path, settings, party="site")):
         with pytest.raises(InputError, match=message):
             read()
+
+
+def test_names_are_read_without_blanks_and_decimal_commas_beside_missing_codes(tmp_path):
+    rows = [f"{'ab'[i % 2]};{i % 9},5;{i},25" if i else "a;?;7,5" for i in range(N)]
+    (tmp_path / "t.csv").write_text("\n".join(["site; x ;y", *rows]))
+    path, x = str(tmp_path / "t.csv"), np.array([i % 9 + 0.5 for i in range(1, N)])
+    for missing in (["?"], {"x": ["?"]}):
+        fitted = read_rows(path, RegressionSettings(formula="y ~ x"), party="site", cells=cell_rules(missing, ()))
+        np.testing.assert_array_equal(np.sort(fitted.x[:, 1]), np.sort(x))
+    data = table(path, "site", "y", scale="none", missing=["impute", "?"])
+    assert data.features == ("x",)
+    np.testing.assert_array_equal(np.unique(data.x), np.unique(x))
 
 
 def test_a_level_that_is_alone_and_a_site_without_rows_are_named():

@@ -71,7 +71,8 @@ def by_hand(path, messy, name):
     codes = messy.missing if isinstance(messy.missing, list) else []
     missing = {*_WORDS, *map(str, codes)} - {"impute", "indicate"}
     is_named = messy.text and name == messy.names[0]
-    if not is_named and messy.separator != "," and all(re.fullmatch(r"[+-]?\d+,\d+", text) for text in texts):
+    if not is_named and messy.separator != "," and all(
+            re.fullmatch(r"[+-]?\d+,\d+", text) for text in texts if text not in missing):
         texts = texts.str.replace(",", ".")
     present = [text for text in texts if text not in missing]
     is_text = is_named or any(re.match(r"0\d", text) for text in present)
@@ -217,7 +218,7 @@ class Readers:
         for name in sorted(self.messy.sites, key=natural_order):
             site = self.site_file(self.messy.sites.index(name))
             frame, _ = read_site_rows(site, plan.table)
-            complete = complete_rows(frame.reset_index(drop=True), plan.formula, plan.settings,
+            complete = complete_rows(frame, plan.formula, plan.settings,
                                      cells=site_cells(site, plan.table))
             report = describe_rows(complete, plan.formula, plan.settings, len(frame) - len(complete))
             reports[name] = RowsReport.from_plain(json.loads(json.dumps(asdict(report))))

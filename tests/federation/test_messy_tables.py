@@ -20,6 +20,8 @@ TABLES = st.builds(Messy, cells=st.tuples(KINDS, st.sampled_from(["decimals", "l
 @settings(max_examples=nightly.examples(30), deadline=None)
 @given(TABLES)
 @example(Messy(("a few numbers", "levels"), "true or false", "decimals"))
+@example(Messy(("a word in every eighth row", "levels"), "a word in every eighth row", "decimals"))
+@example(Messy(("decimal commas and ?", "levels"), "decimal commas and ?", "levels", separator=";", missing=["?"]))
 def test_all_readers_say_the_same_about_a_table_that_has_other_cells_at_one_site(case):
     with tempfile.TemporaryDirectory() as folder:
         assert Readers(case, folder).compare() == []

@@ -6,13 +6,13 @@ setting that decides, because a category for each number gives a wrong model in 
 
 import contextlib
 import re
+import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from resolvent.errors import InputError, shorten
 
@@ -29,8 +29,10 @@ Codes: TypeAlias = list[Code]
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
-LEADING_ZERO = re.compile(r"0\d+(\.\d*)?")
-_ANY_NUMBER = r"[+-]?\d[\d.,'\u00a0\u202f ]*"
+LEADING_ZERO = re.compile(r"0\d+([.,]\d*)?")
+GROUPS = r".,'\u2019\u00a0\u2009\u202f"  # signs that separate thousands, beside a blank
+_ANY_NUMBER = rf"[+-]?\d[\d{GROUPS} ]*"
+_START = re.compile(rf"\(?{_ANY_NUMBER}")
 _UNITS = (r"kg|g|mg|µg|μg|ug|ng|lbs?|oz|km|cm|mm|m|in|ft|l|dl|ml|µl|mmol/l|µmol/l|umol/l|mg/dl|g/dl|g/l|mg/l|ng/ml|"
           r"iu/l|u/l|mmhg|kpa|bpm|/min|h|hrs?|hours?|min|minutes?|s|sec|seconds?|d|days?|weeks?|months?|y|yrs?|years?|"
           r"°c|°f|kcal|kj|kg/m2|kg/m²|cells/µl")
@@ -39,7 +41,7 @@ _CURRENCIES = r"[€$£¥]|eur|usd|chf|gbp"
 _ALONE = "write the number alone, and the unit in the name of the column"
 _DECORATED = {
     "numbers with commas or separators of thousands": (
-        re.compile(r"[+-]?(\d{1,3}([.,'\u00a0\u202f ]\d{3})+([.,]\d+)?|\d*,\d+)"),
+        re.compile(rf"[+-]?(\d{{1,3}}([{GROUPS} ]\d{{3}})+([.,]\d+)?|\d*,\d+)([eE][+-]?\d+)?"),
         "write all with a decimal point and nothing else"),
     "numbers with a sign of percent": (re.compile(rf"{_ANY_NUMBER}\s*[%‰]"), _ALONE),
     "numbers with a currency": (re.compile(
@@ -54,8 +56,13 @@ _NOT_KNOWN = frozenset({".", "..", "-", "--", "–", "—", "?", "??", "*", "unk
                         "not known", "not available", "not done", "n.d.", "nd", "n.a.", "k.a.", "unbekannt", "void",
                         "nil", "error", "#value!", "#div/0!", "#ref!"})
 DATE = re.compile(r"(\d{4}-\d\d?-\d\d?([T ].*)?|(19|20)\d\d-(0[1-9]|1[0-2]))")
-LIKE_DATE = re.compile(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}.*")
+_MONTH = (r"(jan(uary|uar)?|feb(ruary|ruar)?|mar(ch)?|m[aä]rz?|apr(il)?|ma[iy]|june?|juni|july?|juli|aug(ust)?|"
+          r"sept?(ember)?|o[ck]t(ober)?|nov(ember)?|de[cz](ember)?)")
+LIKE_DATE = re.compile(rf"\s*(\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}.*|(0?[1-9]|1[0-2])[./-](19|20)\d\d|"
+                       rf"([01]?\d|2[0-3])(:[0-5]\d){{1,2}}(\s*[ap]m)?|(\d\d?[ .-]+)?{_MONTH}[ .,-]+\d{{1,4}}(\W.*)?)",
+                       re.IGNORECASE)
 _TRUTH = {"true": True, "false": False}
+NO_WORDS, YES_WORDS = ("0", "false", "no", "n"), ("1", "true", "yes", "y")
 _MANY = 0.95  # a share of numbers from which a column with a few texts is one of numbers
 _DIFFERENT = 10  # as many different numbers, and fewer texts, are no categories
 _FEW = 2  # more different numbers beside marks of missing values are no categories
@@ -233,10 +240,14 @@ def _read_texts(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Se
                         for text, number in zip(texts, is_number, strict=True)], np.int64 if is_whole else np.float64)
     if not is_code and {text.casefold() for text in present} <= {*_TRUTH}:
         return of_rows([_TRUTH.get(text.casefold()) for text in texts], object if has_gaps else bool)
-    if not is_code:
-        _refuse_numbers_with_texts(name, column, codes, texts, is_number, ~is_missing)
-    if name not in rules.text:
-        check_spellings(_in_column(name), present, f"text: [{yaml_name(name)}]")
+    def row_of(text: str) -> str:
+        return f" in row {column.index[int(np.argmax(np.isin(codes, [i for i, t in enumerate(texts) if t == text])))]}"
+
+    counts = Counter[str]()
+    for text, rows in zip(texts, np.bincount(codes[codes >= 0], minlength=len(texts)).tolist(), strict=True):
+        counts[text] += rows
+    for mistake in level_mistakes(name, {text: counts[text] for text in present}, rules, row_of):
+        raise mistake
     return of_rows(texts, object)
 
 
@@ -245,7 +256,8 @@ def _read_categories(name: str, column: "pd.Series[Any]", rules: CellRules) -> "
     declared = {str(code).strip() for code in rules.codes.get(name, rules.codes.get(ALL_COLUMNS, ()))} | {""}
     column = column.cat.set_categories([c for c in column.cat.categories if str(c).strip() not in declared])
     if name not in rules.text:
-        check_spellings(_in_column(name), map(str, column.dropna().unique()), f"text: [{yaml_name(name)}]")
+        check_spellings(f"in column {shorten(repr(name))}", map(str, column.dropna().unique()),
+                        f"text: [{yaml_name(name)}]")
     return column
 
 
@@ -267,53 +279,82 @@ def spelling_mistakes(title: str, names: Iterable[str], setting: str = "") -> It
     """
     groups: dict[str, set[str]] = defaultdict(set)
     for name in names:
-        groups["".join(name.split()).casefold()].add(name)
+        groups[_plain(name)].add(name)
     for group in (sorted(group) for group in groups.values() if len(group) > 1):
         keep = f", or set {setting} to keep them apart" if setting else ""
-        yield (f"{title}, {' and '.join(map(repr, group))} differ only in upper and lower case or blanks: write them "
-               f"alike{keep}")
+        if len({"".join(name.split()).casefold() for name in group}) == 1:
+            how, shown = "differ only in upper and lower case or blanks", map(repr, group)
+        else:
+            how, shown = "look alike and have different characters", map(ascii, group)
+        yield f"{title}, {' and '.join(shown)} {how}: write them alike{keep}"
 
 
-def _in_column(name: str) -> str:
-    return f"in column {shorten(repr(name))}"
+def _plain(name: str) -> str:
+    """The name in lower case, without blanks and signs that are not seen, and with one kind of hyphen."""
+    if name.isascii():
+        return "".join(name.split()).casefold()
+    kinds = [(sign, unicodedata.category(sign)) for sign in unicodedata.normalize("NFKC", name).casefold()]
+    return "".join("-" if kind == "Pd" else sign for sign, kind in kinds if kind != "Cf" and not sign.isspace())
 
 
-def _refuse_numbers_with_texts(name: str, column: "pd.Series[Any]", codes: NDArray[np.integer], texts: Sequence[str],
-                               is_number: NDArray[np.bool_], present: NDArray[np.bool_]) -> None:
-    """Raise an error if the texts of a column seem to be meant as numbers, or as dates.
+def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
+                   row_of: Callable[[str], str] = lambda _: "") -> Iterator[ColumnError]:
+    """What is wrong with the levels of a column of text, at one site or at all: they are numbers, dates, or one level.
 
     Args:
-        codes: [n] the number of each row's text; -1 if there is none.
-        present: [texts] whether a text is no missing value.
+        counts: level -> number of rows.
+        row_of: where a level is, such as `` in row 5``.
     """
-    counts = np.bincount(codes[codes >= 0], minlength=len(texts)) * present
-    others = np.flatnonzero(present & ~is_number).tolist()
-    words = [texts[i] for i in others]
+    if name in rules.text:
+        return
     title, keep = f"column {shorten(repr(name))}", f"set text: [{yaml_name(name)}] if the column is a category"
-    where = f"{shorten(repr(words[0]))} in row {column.index[int(np.argmax(codes == others[0]))]}"
-    rows, numbers, different = int(counts.sum()), int(counts[is_number].sum()), int((is_number & present).sum())
-    if len(words) + different > 1:
-        for what, (form, advice) in _DECORATED.items():
-            if all(map(form.fullmatch, words)):
-                raise ColumnError("kind", f"{title} holds {what}, such as {where}: {advice}, or {keep}")
-        if not numbers and all(map(LIKE_DATE.fullmatch, words)) and not all(map(DATE.fullmatch, words)):
-            raise ColumnError("dates", f"{title} looks like dates, such as {where}: write them as year-month-day, such "
-                              f"as 2024-12-31, and set dates: days, or {keep}")
-    if _are_numbers(words, rows, numbers, different):
-        listed = ", ".join(shorten(repr(word)) for word in words[:4])
-        also = "" if len(words) == 1 else f" ({listed}{', ...' if len(words) > 4 else ''})"
-        verb = "is" if rows - numbers == 1 else "and others are"
-        raise ColumnError("kind", f"{title}: {numbers} of {rows} values are numbers, and {where} {verb} not{also}: set "
-                          f"missing: [{listed}] if that stands for a missing value, {keep}, or correct it")
+    forms = {level: next((what for what, (form, _) in _DECORATED.items() if form.fullmatch(level)), "")
+             for level in counts if not NUMBER.fullmatch(level)}
+    first = next(iter(forms or counts), "")
+    such = f"such as {shorten(repr(first))}{row_of(first)}"
+    dates = {level for level in counts if DATE.fullmatch(level) or LIKE_DATE.fullmatch(level)}
+    if len(dates) == len(counts) and not all(map(DATE.fullmatch, dates)):
+        yield ColumnError("dates", f"{title} looks like dates or times, {such}: write them as year-month-day, such as "
+                          f"2024-12-31, and set dates: days, or {keep}")
+    elif not any(map(LEADING_ZERO.fullmatch, counts)):
+        ends = {_START.sub("", level, count=1) for level in forms}
+        if len(counts) > 1 and forms and all(forms.values()):
+            yield ColumnError("kind", f"{title} holds {forms[first]}, {such}: {_DECORATED[forms[first]][1]}, or {keep}")
+        elif len({*ends, ""}) == 2 and len(counts) >= _DIFFERENT and all(map(_START.match, counts)):
+            yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(ends.pop()))} after them, {such}: "
+                              f"{_ALONE}, or {keep}")
+        for kind, levels in (("numbers", {level for level in counts if forms.get(level, True)}), ("dates", dates)):
+            words = [level for level in counts if level not in levels]
+            rows, known = sum(counts.values()), sum(counts[level] for level in levels)
+            if words and _are_meant(words, rows, known, len(levels)):
+                listed = ", ".join(shorten(repr(word)) for word in words[:4])
+                also = "" if len(words) == 1 else f" ({listed}{', ...' if len(words) > 4 else ''})"
+                verb = "is" if rows - known == 1 else "and others are"
+                where = f"{shorten(repr(words[0]))}{row_of(words[0])}"
+                yield ColumnError("kind", f"{title}: {known} of {rows} values are {kind}, and {where} {verb} "
+                                  f"not{also}: set missing: [{listed}] if that stands for a missing value, {keep}, or correct it")
+    for sentence in spelling_mistakes(f"in {title}", counts, f"text: [{yaml_name(name)}]"):
+        yield ColumnError("spelling", sentence)
+    if len(counts) > 2 and all(level.casefold() in (*NO_WORDS, *YES_WORDS) for level in counts):
+        yield ColumnError("spelling", f"in {title}, {shorten(', '.join(map(repr, counts)))} are different words for "
+                          f"yes and no: write them alike, or {keep}")
 
 
-def _are_numbers(words: Sequence[str], rows: int, numbers: int, different: int) -> bool:
-    """Whether a column with these texts beside ``different`` numbers in so many rows is meant as one of numbers."""
-    are_odd = all(word.casefold() in _NOT_KNOWN or _LIMIT.fullmatch(word)
-                  or any(form.fullmatch(word) for form, _ in _DECORATED.values()) for word in words)
-    is_most, is_half = numbers >= _MANY * rows, 2 * numbers >= rows
-    return numbers > 0 and (is_most or (are_odd and (is_half or different > _FEW))
-                            or (is_half and len(words) < different and different >= _DIFFERENT))
+def missing_advice(levels: Iterable[str]) -> str:
+    """What else to do with a column of numbers that has these levels at a site: its few texts may be missing values."""
+    words = {level: not NUMBER.fullmatch(level) for level in levels}
+    texts = [level for level, is_word in words.items() if is_word]
+    if not texts or 2 * len(texts) > len(words):
+        return ""
+    return f"set missing: [{', '.join(shorten(repr(text)) for text in texts)}] if that stands for a missing value, "
+
+
+def _are_meant(words: Sequence[str], rows: int, known: int, different: int) -> bool:
+    """Whether a column with these texts beside ``different`` numbers, or dates, in so many rows is meant as such."""
+    are_odd = all(word.casefold() in _NOT_KNOWN or _LIMIT.fullmatch(word) for word in words)
+    is_most, is_half = known >= _MANY * rows, 2 * known >= rows
+    return known > 0 and (is_most or (are_odd and (is_half or different > _FEW))
+                          or (is_half and len(words) < different and different >= _DIFFERENT))
 
 
 def _texts_of(column: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -9,10 +9,10 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from resolvent.errors import InputError, nearest, shorten
-from resolvent.tables.cells import yaml_name
+from resolvent.tables.cells import GROUPS, CellRules, yaml_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ _BYTE_ORDER_MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf
                      (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?")
 _COMMA_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
-_GROUPED_NUMBER = re.compile(r"[+-]?\d{1,3}([.,'\u00a0\u202f]\d{3})+([.,]\d+)?")
+_GROUPED_NUMBER = re.compile(rf"[+-]?\d{{1,3}}([{GROUPS}]\d{{3}})+([.,]\d+)?")
 _PLAIN_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 
 
@@ -108,7 +108,7 @@ def find_separator(data: bytes, usual: str, wanted: Iterable[str], name: str) ->
     if stated := _SEPARATOR_LINE.match(content):
         return content[stated.end():], stated[1].decode("ascii", "replace")
     wanted = set(map(str, wanted))
-    headers = {s: next(iterate_records(data, s), (1, [""]))[1] for s in dict.fromkeys((usual, *_SEPARATORS))}
+    headers = {s: read_header(data, s) for s in dict.fromkeys((usual, *_SEPARATORS))}
     divided = {s: header for s, header in headers.items() if len(header) > 1}
     fitting = [s for s, header in divided.items() if wanted <= set(header)]
     if len(fitting) == 1:
@@ -135,16 +135,22 @@ class NumberFormatError(InputError):
         self.problems = dict(problems or {})
 
 
-def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str]) -> dict[str, str]:
+def with_points(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """A column of texts in which numbers with a decimal comma have a decimal point."""
+    return column.replace({text: text.replace(",", ".") for text in column.dropna().unique()
+                           if isinstance(text, str) and "," in text and _COMMA_NUMBER.fullmatch(text.strip())})
+
+
+def find_comma_columns(frame: "pd.DataFrame", used: Iterable[str], cells: CellRules) -> dict[str, str]:
     """The ``used`` columns in which all values are numbers and some have a comma, each with such a value.
 
-    The table was read with decimal points.
+    The table was read with decimal points; cells that stand for missing values are no values.
     """
     columns, mixed, wanted = {}, {}, set(used)
     for column, dtype in zip(frame.columns, frame.dtypes, strict=True):
         if column not in wanted or getattr(dtype, "kind", "O") in "biuf":
             continue
-        texts = _texts(frame[column])
+        texts = _texts(frame[column]) - cells.words(column)
         if all(map(_COMMA_NUMBER.fullmatch, texts)):
             with_comma = [t for t in texts if "," in t]
             if with_comma:
@@ -203,6 +209,11 @@ def iterate_records(data: bytes, separator: str) -> Iterator[tuple[int, list[str
             line = reader.line_num + 1
     finally:
         csv.field_size_limit(limit)
+
+
+def read_header(data: bytes, separator: str) -> list[str]:
+    """The names of the columns, without blanks around them."""
+    return [name.strip() for name in next(iterate_records(data, separator), (1, [""]))[1]]
 
 
 def _is_number(column: "pd.Series[float]") -> bool:

@@ -4,6 +4,7 @@ import gzip
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ from resolvent.tables.text_formats import (
     find_comma_columns,
     find_separator,
     iterate_records,
+    read_header,
     to_utf8,
+    with_points,
 )
 
 if TYPE_CHECKING:
@@ -37,15 +40,16 @@ def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], cells: 
     data, separator = to_utf8(data, text.encoding, name), text.separator
     if separator == "auto":
         data, separator = find_separator(data, "\t" if ".tsv" in path.name.lower() else ",", wanted, name)
-    header = next(iterate_records(data, separator), (1, [""]))[1]
+    header = read_header(data, separator)
     if wanted and not {*wanted} & {*header} and any(map(NUMBER.fullmatch, header)):
         raise InputError(f"{name} has no line with the names of the columns: its first line is "
                          f"{shorten(', '.join(map(repr, header)))}: write one before it")
-    frame = _read_frame(data, separator, text.decimal, cells, is_used)
-    if not isinstance(frame.index, pd.RangeIndex):
+    first_row = next(islice(iterate_records(data, separator), 1, None), (2, []))[1]
+    if len(first_row) > len(header):  # pandas takes the first values for names of the rows
         hint = ", and put numbers with a decimal comma in quotes" if separator == "," else ""
         raise InputError(f"{name} has rows with more values than the header's {len(header)} names: "
                          f"name every column, or remove the last separator of each row{hint}")
+    frame = _read_frame(data, separator, text.decimal, cells, is_used)
     lines = pd.Index(range(2, len(frame) + 2))
     line_count = data.count(b"\n") + (not data.endswith(b"\n"))
     # Reading the records again is slow. It is needed only if rows and lines differ, or if a row may be cut off.
@@ -94,14 +98,21 @@ def _read_frame(data: bytes, separator: str, decimal: str, cells: CellRules,
     def read(mark: str) -> "pd.DataFrame":
         options: dict[str, Any] = {"sep": separator, "decimal": mark, "low_memory": False, "keep_default_na": False}
         frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), na_values=[*MISSING_WORDS], **options)
+        stripped = pd.Index([str(name).strip() for name in frame.columns], dtype=object)
+        frame.columns = stripped.where(~stripped.duplicated(), frame.columns)
         # Types of single columns would give every column a block of its own, which is slow for 100,000 columns.
         named = [c for c in frame.columns if not cells.has_no_rule(c)]
         numeric = [c for c in frame.columns if c not in named and getattr(frame[c].dtype, "kind", "O") in "if"
                    ] if has_zeros else []
         if named or numeric:
-            texts = pd.read_csv(io.BytesIO(data), usecols=[*named, *numeric], dtype=str, na_values=[""], **options)
+            texts = pd.read_csv(io.BytesIO(data), names=[*frame.columns], header=0, usecols=[*named, *numeric],
+                                dtype=str, na_values=[""], **options)
             named += [c for c in numeric if any(map(LEADING_ZERO.fullmatch, texts[c].dropna().str.strip().unique()))]
             frame[named] = texts[named]
+        if mark == ",":  # pandas leaves numbers beside texts as they are
+            kinds = {c: getattr(dtype, "kind", "O") for c, dtype in zip(frame.columns, frame.dtypes, strict=True)}
+            frame = frame.assign(**{c: with_points(frame[c]) for c, kind in kinds.items()
+                                    if kind not in "biuf" and c not in cells.text})
         return frame.copy()  # with few blocks
 
     has_zeros = re.search(rb"(?:^|[\n\r\"%s])[ \t]*0\d" % re.escape(separator.encode()), data) is not None
@@ -109,7 +120,7 @@ def _read_frame(data: bytes, separator: str, decimal: str, cells: CellRules,
         return read(decimal)
     frame = read(".")
     used = [c for c in frame.columns if is_used(c) and c not in cells.text]
-    columns = find_comma_columns(frame, used)
+    columns = find_comma_columns(frame, used, cells)
     if not columns:
         return frame
     with_commas = read(",")

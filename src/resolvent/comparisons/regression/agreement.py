@@ -5,7 +5,7 @@ A simulation makes the same agreement between its sites, so that a federation ha
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -16,14 +16,22 @@ from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
 from resolvent.errors import InputError, alternatives, count_of, quote, shorten
 from resolvent.regression.families import FAMILIES
-from resolvent.tables.cells import CellRules, Code, check_spellings, yaml_name
+from resolvent.tables.cells import (
+    NO_WORDS,
+    YES_WORDS,
+    CellRules,
+    Code,
+    check_spellings,
+    level_mistakes,
+    missing_advice,
+    yaml_name,
+)
 from resolvent.tables.party_tables import natural_order
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LabelKind = Literal["classes", "integer", "decimal", "time"]
-_NO_EVENT, _EVENT = ("0", "false", "no", "n"), ("1", "true", "yes", "y")
 _CLASS_FAMILIES = ("binomial", "multinomial")
 _FEW_VALUES = 2  # numbers with as many different values can be classes
 
@@ -154,12 +162,13 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
         reports: site -> its report, in the order of the parties.
         cells: what the cells of all tables mean; the levels of columns of text may differ in case only.
     """
-    _refuse_spellings(reports, formula, cells.text)
+    _refuse_levels(reports, formula, cells)
     levels: dict[str, list[str]] = {}
     for name in formula.variables:
         if kind_at_all_sites(name, {
                 site: "categories" if name in report.levels else "true/false" if name in report.booleans else "numbers"
-                for site, report in reports.items()}) == "categories":
+                for site, report in reports.items()}, [
+                    level for report in reports.values() for level in report.levels.get(name, ())]) == "categories":
             levels[name] = _ordered(name, [report.levels[name] for report in reports.values()], settings)
             if len(levels[name]) < 2:
                 raise InputError(f"{quote(name)} is {quote(levels[name][0])} in all rows that have values in every "
@@ -246,8 +255,8 @@ def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSett
     values = sorted(counts, key=natural_order)
     shown = ", ".join(map(quote, values[:4]))
     base = settings.references.get(name)
-    no_event = [value for value in values if (value.casefold() in _NO_EVENT if base is None else value == str(base))]
-    event = [value for value in values if value not in no_event and (base is not None or value.casefold() in _EVENT)]
+    no_event = [value for value in values if (value.casefold() in NO_WORDS if base is None else value == str(base))]
+    event = [value for value in values if value not in no_event and (base is not None or value.casefold() in YES_WORDS)]
     if len(no_event) + len(event) < len(values) or len(no_event) > 1 or len(event) > 1:
         ask = (f"reference={{{quote(name)}: {quote(values[0])}}} says that {quote(values[0])} means no event "
                f"(--set regression.reference.{name}={values[0]})" if len(values) == 2 else "make a column with 0 and 1")
@@ -259,11 +268,12 @@ def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSett
     return no_event[0] if no_event else "no event", event[0]
 
 
-def kind_at_all_sites(name: str, kinds: Mapping[str, str]) -> str:
+def kind_at_all_sites(name: str, kinds: Mapping[str, str], levels: Sequence[str] = ()) -> str:
     """The kind of a column's values.
 
     Args:
         kinds: site -> what it has in this column, such as ``numbers``.
+        levels: those of the sites that have categories.
 
     Raises:
         InputError: sites have different kinds.
@@ -273,20 +283,21 @@ def kind_at_all_sites(name: str, kinds: Mapping[str, str]) -> str:
         sites_of.setdefault(kind, []).append(site)
     if len(sites_of) > 1:
         listed = " and ".join(f"{kind} at {', '.join(sites)}" for kind, sites in sites_of.items())
-        raise InputError(f"{quote(name)} has {listed}: set text: [{yaml_name(name)}] in the data of the file "
-                         "if it is a category, or convert it")
+        raise InputError(f"{quote(name)} has {listed}: {missing_advice(levels)}set text: [{yaml_name(name)}] in "
+                         "the data of the file if it is a category, or convert it")
     return next(iter(sites_of))
 
 
-def _refuse_spellings(reports: Mapping[str, RowsReport], formula: Formula, text: Collection[str]) -> None:
-    """Refuse names that differ only in upper and lower case or blanks, except in columns that ``text`` names."""
-    names = {"among the sites": dict.fromkeys(reports)}
+def _refuse_levels(reports: Mapping[str, RowsReport], formula: Formula, cells: CellRules) -> None:
+    """Refuse sites and levels that differ only in how they are written, and levels that are meant as numbers."""
+    check_spellings("among the sites", reports)
+    counts: dict[str, Counter[str]] = {}
     for report in reports.values():
         for column, levels in {**report.levels, formula.response.columns[-1]: report.classes}.items():
-            if column not in text:
-                names.setdefault(f"in column {quote(column)}", {}).update(dict.fromkeys(levels))
-    for title, of_kind in names.items():
-        check_spellings(title, of_kind)
+            counts.setdefault(column, Counter()).update(levels)
+    for name, levels in counts.items():
+        for mistake in level_mistakes(name, levels, cells):
+            raise mistake
 
 
 def _without(reports: Mapping[str, RowsReport]) -> str:

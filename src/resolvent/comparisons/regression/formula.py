@@ -135,6 +135,10 @@ def parse_formula(text: str) -> Formula:
                          "outcome ~ age + C(ward)")
     if len(text) > _MAX_LENGTH:
         raise InputError(f"the formula has {len(text)} characters: it may have {_MAX_LENGTH}")
+    # formulaic takes these for numbers
+    if taken := re.search(r"`\s*[\d.]+\s*`|(?<![\w`])Intercept(?![\w`])|`Intercept`", right):
+        raise InputError(f"the formula {quote(text)} names the column {quote(taken[0].strip('` '))}, which in a "
+                         "formula is the constant term: give the column another name")
     _check_terms(right, text)
     try:
         parsed = formulaic.Formula(right.strip())
@@ -142,7 +146,8 @@ def parse_formula(text: str) -> Formula:
     except formulaic.errors.FormulaicError as error:
         raise InputError(f"the formula {quote(text)} cannot be read: {_one_line(error)}") from error
     except (TypeError, SyntaxError, AttributeError, RecursionError, MemoryError) as error:
-        raise InputError(f"the formula {quote(text)} cannot be read: use + : * ( ) and C(column)") from error
+        raise InputError(f"the formula {quote(text)} cannot be read: use + : * ( ) and C(column), and "
+                         "backticks around other names") from error
     factors = [factor for term in terms for factor in term.factors]
     variables: dict[str, None] = {}
     categories, numbers = set[str](), set[str]()  # in C(), and in other calls and arithmetic
@@ -243,7 +248,8 @@ def _check_terms(right: str, text: str) -> None:
     try:
         count = _count_terms(ast.parse(rest.strip(), mode="eval").body, text)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise InputError(f"the formula {quote(text)} cannot be read: use + : * ( ) and C(column)") from error
+        raise InputError(f"the formula {quote(text)} cannot be read: use + : * ( ) and C(column), and "
+                         "backticks around other names") from error
     if count > MAX_COLUMNS:
         raise InputError(f"the formula {quote(text)} has more than {MAX_COLUMNS} terms: leave some out")
 

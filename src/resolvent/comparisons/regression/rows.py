@@ -1,6 +1,5 @@
 """From a table and a formula to the regression of every site."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -124,7 +123,8 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
     complete, owners = complete.iloc[order].reset_index(drop=True), owners.iloc[order].reset_index(drop=True)
     reports = {name: describe_rows(rows, formula, settings, counts[name] - len(rows))
                for name, rows in complete.groupby(owners, sort=False)}
-    agreement = agree_on_rows(reports, formula, settings, cells)
+    are_checked = CellRules(cells.codes, frozenset(complete))  # the levels of all sites are read together
+    agreement = agree_on_rows(reports, formula, settings, are_checked)
     return encode_rows(complete, formula, settings, agreement, [*agreement.sites.values()])
 
 
@@ -137,10 +137,6 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
         cells: what the cells of the table mean.
     """
     frame = with_unique_names(frame)
-    taken = re.findall(r"`\s*([\d.]+)\s*`", formula.text) + [name for name in formula.variables if name == "Intercept"]
-    if taken:  # formulaic reads them as the constant term
-        raise InputError(f"the formula {quote(formula.text)} names the column {quote(taken[0])}, which in a formula is "
-                         "the constant term: give the column another name")
     check_columns(formula, frame.columns, others)
     for name in settings.columns:
         check_named(frame, name, "offset, exposure or weights")

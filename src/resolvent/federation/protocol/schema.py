@@ -12,7 +12,7 @@ Missing numbers are imputed by the pooled mean; a simulation imputes the median,
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.protocol.table_sums import pooled
-from resolvent.tables.cells import spelling_mistakes, yaml_name
+from resolvent.tables.cells import level_mistakes, missing_advice, spelling_mistakes, yaml_name
 from resolvent.tables.column_encodings import (
     CategoryColumn,
     LabelEncoding,
@@ -62,7 +62,8 @@ def agree(reports: Mapping[str, TableReport], settings: TableOptions, total: Tab
                               strict=True):
         label, label_conflicts = _agree_label(name, dict(zip(reports, reported, strict=True)), settings.task)
         conflicts += label_conflicts
-        conflicts += _spelling_conflicts(name, {c for report in reported for c in report.classes}, settings)
+        counts = sum((Counter(report.classes) for report in reported if report.kind == "text"), Counter[str]())
+        conflicts += map(str, level_mistakes(name, counts, settings.cells))
         labels += [] if label is None else [label]
     if not conflicts:
         try:
@@ -124,14 +125,17 @@ def conflicts_of_names(reports: Mapping[str, TableReport]) -> list[str]:
                          "site's column in columns, or exclude it")
             continue
         usual = Counter(by_site.values()).most_common(1)[0][0]
-        advice = f"set text: [{yaml_name(name)}] for all sites if it is a category, convert it, or exclude it"
+        few = missing_advice(level for report in reports.values() for column in report.columns
+                             if column.name == name for level in column.levels or ())
+        advice = f"{few}set text: [{yaml_name(name)}] for all sites if it is a category, convert it, or exclude it"
         lines += [f"{site}: {title} holds {kind} values, and {usual} values at most sites: {advice}"
                   for site, kind in by_site.items() if kind != usual]
     return lines
 
 
 def _column_conflicts(column: ColumnReport, min_rows: int, settings: TableOptions) -> list[str]:
-    title, conflicts = f"column {shorten(repr(column.name))}", _spelling_conflicts(column.name, column.levels, settings)
+    title = f"column {shorten(repr(column.name))}"
+    conflicts = [str(mistake) for mistake in level_mistakes(column.name, column.levels or {}, settings.cells)]
     if not (column.count or column.levels):
         conflicts.append(f"{title} has at no site as many values in the training rows as the site's min_cell: exclude "
                          "it")
@@ -143,13 +147,6 @@ def _column_conflicts(column: ColumnReport, min_rows: int, settings: TableOption
     if not conflicts and column.kind == "text" and not levels:
         conflicts.append(f"{title} has no level that a site may name: exclude it, or lower min_cell in site.yaml")
     return conflicts
-
-
-def _spelling_conflicts(name: str, levels: Iterable[str] | None, settings: TableOptions) -> list[str]:
-    """A sentence if levels of different sites differ only in upper and lower case or in blanks."""
-    if name in settings.cells.text:
-        return []
-    return [*spelling_mistakes(f"in column {shorten(repr(name))}", levels or (), f"text: [{yaml_name(name)}]")]
 
 
 def _agree_label(name: str, labels: Mapping[str, LabelReport], task: str) -> tuple[LabelEncoding | None, list[str]]:

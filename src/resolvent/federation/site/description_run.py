@@ -42,7 +42,7 @@ class DescriptionRun(PlanRun[FederatedDescription]):
             self.version, self._journal.rows = rows.version, rows.account
         check_present([*plan.table.labels, *(plan.table.features or [])], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
-            self._all = read_values(frame.reset_index(drop=True), plan.settings, site_cells(self._site, plan.table))
+            self._all = read_values(frame, plan.settings, site_cells(self._site, plan.table))
         listed = self._limits.levels or {}
         shown = {name: np.where(np.isin(values, [*listed[name], MISSING]), values, _UNLISTED) if name in listed
                  else values for name, values in self._all.items()}

@@ -11,7 +11,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
 from resolvent.federation.site.table_versions import TableRows, TableVersions
-from resolvent.tables.cells import ALL_COLUMNS, CellRules
+from resolvent.tables.cells import CellRules
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import TableOptions
 from resolvent.tables.text_formats import NumberFormatError, TextFormat
@@ -60,8 +60,7 @@ def read_site_rows(site: SiteFile, settings: TableOptions, *, folder: Path | Non
     """
     # A version of the table does not depend on the plan, whose columns of text have the texts of the file, and which
     # may leave a column out whose decimal mark is not clear.
-    named, whole = {*settings.cells.text, *settings.cells.codes} - {settings.party, ALL_COLUMNS}, TableOptions(
-        "", settings.label)
+    named, whole = {*settings.cells.text, *settings.cells.codes} - {settings.party}, TableOptions("", settings.label)
     try:
         frame = read_frame(site, whole)
         texts = read_frame(site, settings) if named else frame

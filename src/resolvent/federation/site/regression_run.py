@@ -37,15 +37,17 @@ class RegressionRun(PlanRun[FederatedRegression]):
         if rows is not None:
             frame = frame.iloc[np.concatenate([*rows.splits.values()])]
             self.version, self._journal.rows = rows.version, rows.account
+        if not frame.index.is_unique:  # such as that of a Parquet file
+            frame = frame.reset_index(drop=True)
         check_present([*self._formula.response.columns, *self._formula.variables], [*map(str, frame.columns)])
         with refusing(RefusalCode.VALUES):
             try:
-                self._frame = complete_rows(frame.reset_index(drop=True), self._formula, plan.settings,
+                self._frame = complete_rows(frame, self._formula, plan.settings,
                                             cells=site_cells(self._site, plan.table))
             except NoCompleteRowError as error:
                 raise Refusal(RefusalCode.EMPTY, str(error), column=error.column) from error
             self._report = describe_rows(self._frame, self._formula, plan.settings, len(frame) - len(self._frame))
-        self._used = np.isin(np.arange(len(frame)), self._frame.index)
+        self._used = frame.index.isin(self._frame.index)
 
     @override
     def _algorithm(self, label: str) -> Algorithm:
