@@ -332,7 +332,8 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
                 verb = "is" if rows - known == 1 else "and others are"
                 where = f"{shorten(repr(words[0]))}{row_of(words[0])}"
                 yield ColumnError("kind", f"{title}: {known} of {rows} values are {kind}, and {where} {verb} "
-                                  f"not{also}: set missing: [{listed}] if that stands for a missing value, {keep}, or correct it")
+                                  f"not{also}: set missing: [{listed}] if that stands for a missing value, {keep}, or "
+                                  "correct it")
     for sentence in spelling_mistakes(f"in {title}", counts, f"text: [{yaml_name(name)}]"):
         yield ColumnError("spelling", sentence)
     if len(counts) > 2 and all(level.casefold() in (*NO_WORDS, *YES_WORDS) for level in counts):
