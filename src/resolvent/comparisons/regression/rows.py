@@ -123,7 +123,7 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
     complete, owners = complete.iloc[order].reset_index(drop=True), owners.iloc[order].reset_index(drop=True)
     reports = {name: describe_rows(rows, formula, settings, counts[name] - len(rows))
                for name, rows in complete.groupby(owners, sort=False)}
-    are_checked = CellRules(cells.codes, frozenset(complete))  # the levels of all sites are read together
+    are_checked = CellRules(cells.codes, frozenset(map(str, complete)))  # the levels of all sites are read together
     agreement = agree_on_rows(reports, formula, settings, are_checked)
     return encode_rows(complete, formula, settings, agreement, [*agreement.sites.values()])
 
