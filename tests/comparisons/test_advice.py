@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegressionCV
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.preprocessing import StandardScaler
 
 import resolvent as rv
 from resolvent.comparisons.judgement.advice import Candidate, SiteEvidence, advise, base_loss, site_evidence
 from resolvent.comparisons.judgement.calibration_slope import calibration_slope
+from resolvent.comparisons.judgement.column_tests import column_sums, opposite_columns
 from resolvent.errors import InputError
 
 GOOD = SiteEvidence(0.10, 0.02**2, 200, 1.0, 0.2**2)
@@ -216,6 +219,25 @@ def test_a_reversed_feature_and_a_reversed_site_are_named():
     assert "At party 1, the order of the risks is reversed: slope \N{MINUS SIGN}" in comparison.finding
     assert "At party 4, the coefficient of age is \N{MINUS SIGN}" in comparison.finding
     assert comparison.recommend().set_index("site").loc["party 1", "use"] == "alone"
+
+
+def test_no_column_is_named_where_sites_are_equal_and_columns_nearly_depend_on_each_other():
+    """Patients divided at random over six sites. The maximum of the likelihood is far from every regularised model."""
+    frame = load_breast_cancer(as_frame=True).frame
+    x = StandardScaler().fit_transform(frame.filter(regex="texture|smoothness|compactness|symmetry|fractal dimension"))
+    y, rng, names = frame["target"].to_numpy(float), np.random.default_rng(0), [*map(str, range(x.shape[1]))]
+    for _ in range(8):
+        sites = np.split(rng.permutation(len(y)), np.cumsum([180, 126, 90, 64, 45]))
+        sums = {}
+        for fold in range(5):
+            trained = np.concatenate([rows[np.arange(len(rows)) % 5 != fold] for rows in sites])
+            shared = LogisticRegression(C=3, max_iter=300).fit(x[trained], y[trained])
+            for site, rows in enumerate(sites):
+                held = rows[np.arange(len(rows)) % 5 == fold]
+                found = column_sums(x[held], y[held], shared.decision_function(x[held]), shared.coef_[0],
+                                    is_binary=True)
+                sums[site] = sums[site] + found if site in sums else found
+        assert not any(opposite_columns(found, names, len(names) * len(sites)) for found in sums.values())
 
 
 @pytest.mark.when_changed

@@ -202,7 +202,7 @@ def test_a_file_searches_inside_each_fold(tmp_path, call):
     assert outcome.code == 0, outcome.err
     assert "2 folds x 2 methods = 4 runs of 2 rounds, after a search inside each of 2 folds" in " ".join(
         outcome.err.split())
-    assert "rows, each tested once" in " ".join(outcome.out.split())
+    assert ", each tested once" in " ".join(outcome.out.split())
     summary = json.loads((tmp_path / "runs/mine/summary.json").read_text())
     assert summary["data"]["test"] == [40, 21]
     points = summary["methods"]["FedProx"]["tuned"]

@@ -1,21 +1,25 @@
 r"""Whether a site's coefficient of a column has the opposite sign of the shared model's.
 
 With the shared linear predictor eta_i of a held-out row, its residual r_i = y_i - p(eta_i) and its inputs x_i (with a 1
-for the intercept), the site's own coefficients w + d are estimated by one step of Newton's method from the shared
-ones, w:
+for the intercept), the site's own coefficients are estimated by one step of Newton's method from the shared ones, w: of
+all columns together, and of each column with the others as in the shared model:
 
 .. code-block:: text
 
-    U = sum_i x_i r_i,   I = sum_i v_i x_i x_i^T,   d = I^-1 U,   covariance of d = s^2 I^-1
+    U = sum_i x_i r_i,   I = sum_i v_i x_i x_i^T
+    together   w + I^-1 U             covariance s^2 I^-1
+    alone      w_j + U_j / I_jj       variance   s^2 / I_jj
 
 with v_i = p_i (1 - p_i) and s^2 = 1 for two classes; v_i = 1 and s^2 = sum_i r_i^2 / (n - columns) for numbers. U and I
-are sums over rows, so that those of folds add up. Where d is large, one step is shorter than the maximum is far: a
+are sums over rows, so that those of folds add up. A column is named if both intervals lie on the other side of zero.
+The first would name columns that nearly depend on others: there the maximum of the likelihood is far from any model
+that was regularised or not trained to the end, at every site. The second would name columns that correlate with the one
+that is reversed. What is shown is the second. Where the change is large, one step is shorter than the maximum is far: a
 column that is named differs by more than is said. Half widths hold for all columns and sites together (Bonferroni).
 
 Source: Rao, *Large Sample Tests of Statistical Hypotheses Concerning Several Parameters*, 1948 (score tests).
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,7 +62,7 @@ class OppositeColumn(NamedTuple):
 
     Attributes:
         shared: the coefficient of the shared model, of a column as it is encoded.
-        own: the coefficient at the site.
+        own: the coefficient at the site, with the other columns as in the shared model.
         low: lower end of its interval.
         high: upper end.
     """
@@ -109,10 +113,12 @@ def opposite_columns(sums: ColumnSums, names: Sequence[str], comparisons: int) -
         return ()
     inverse = np.linalg.pinv(sums.information, hermitian=True)
     scale = 1.0 if sums.is_binary else sums.squares / (sums.rows - p - 1)
-    shared = sums.weights / sums.rows
-    own = shared + (inverse @ sums.score)[:p]
-    reach = float(-ndtri(0.025 / comparisons)) * np.sqrt(scale * np.diag(inverse)[:p])
-    excess = -np.sign(shared) * own - reach
-    found = [(float(excess[j] / reach[j]), OppositeColumn(names[j], float(shared[j]), float(own[j]), float(
-        own[j] - reach[j]), float(own[j] + reach[j]))) for j in range(p) if excess[j] > 0 and math.isfinite(reach[j])]
+    shared, alone = sums.weights / sums.rows, np.diag(sums.information)[:p]
+    level = float(-ndtri(0.025 / comparisons))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a column of zeros has no coefficient: nan is never opposite
+        own = np.stack([shared + sums.score[:p] / alone, shared + (inverse @ sums.score)[:p]])
+        reach = level * np.sqrt(scale * np.stack([1 / alone, np.diag(inverse)[:p]]))
+        excess = (-np.sign(shared) * own / reach - 1).min(axis=0)
+    found = [(float(excess[j]), OppositeColumn(names[j], *map(float, (
+        shared[j], own[0, j], own[0, j] - reach[0, j], own[0, j] + reach[0, j])))) for j in range(p) if excess[j] > 0]
     return tuple(column for _, column in sorted(found, key=lambda pair: -pair[0]))

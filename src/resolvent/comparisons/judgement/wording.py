@@ -129,7 +129,7 @@ def columns_text(columns: Sequence[Sequence[Any]]) -> str:
     for name, *numbers in columns[:_MAX_COLUMNS]:
         shared, own, low, high = (f"{number:+.2g}".replace("-", "−") for number in numbers)
         parts.append(f"the coefficient of {name} is {own} [{low}, {high}], in the shared model {shared}")
-    more = f" ({len(columns) - _MAX_COLUMNS} more columns)" if len(columns) > _MAX_COLUMNS else ""
+    more = f" ({count_of(len(columns) - _MAX_COLUMNS, 'more column')})" if len(columns) > _MAX_COLUMNS else ""
     return f"{enumerate_names(parts)}{more}"
 
 

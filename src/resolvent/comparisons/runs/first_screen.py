@@ -74,11 +74,12 @@ def first_screen(record: RunRecord) -> FirstScreen:
 
 def _facts(record: RunRecord) -> str:
     data, score = record.data, "optimality gap" if record.score == GAP else title_of(record.score)
-    rows = f"{sum(data.train):,} rows"
+    of = f" of {data.name}" if data.name else ""
+    rows = f"{sum(data.train):,} rows{of}"
     if data.test is not None:
-        rows = (f"{sum(data.test):,} rows, each tested once" if record.folds > 1 else
-                f"{sum(data.train):,} training and {sum(data.test):,} test rows")
-    parts = [f"{score} at {count_of(len(data.parties), 'site')}", f"{rows}{f' of {data.name}' if data.name else ''}"]
+        rows = (f"{sum(data.test):,} rows{of}, each tested once" if record.folds > 1 else
+                f"{sum(data.train):,} training and {sum(data.test):,} test rows{of}")
+    parts = [f"{score} at {count_of(len(data.parties), 'site')}", rows]
     if record.baseline is not None:
         mean = record.score_rows().get(record.baseline, {}).get("mean")
         parts += [] if mean is None else [f"{record.baseline}: {format_value(mean, record.score)}"]
