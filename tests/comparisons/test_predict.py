@@ -283,5 +283,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_quoted_unless_it_is_kept(tmp
         assert table["prediction"].tolist() == [f"{sign}{text}" for text in texts[:5]] + texts[5:]
         assert [*table] == ["row", "prediction", f"{sign}@p"]
         assert table[f"{sign}@p"].tolist() == frame["@p"].tolist()
+    write_predictions(tmp_path / "numbers.csv", pd.DataFrame({"p": np.float32([0.1])}), {})
+    assert (tmp_path / "numbers.csv").read_text() == "p\n0.1\n"  # not the digits of the same number as a float64
     write_predictions(tmp_path / "out.parquet", frame, {})
     assert pd.read_parquet(tmp_path / "out.parquet").equals(frame)

@@ -92,7 +92,8 @@ def write_predictions(out: Path, table: "pd.DataFrame", facts: Mapping[str, Any]
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     if quote_formulas and out.suffix.lower() == ".csv":
-        table = table.rename(columns=_quoted).map(_quoted)
+        table = table.rename(columns=_quoted).apply(  # a mapped number would be written with the digits of float64
+            lambda column: column if column.dtype.kind in "biuf" else column.map(_quoted))
     if out.suffix.lower() == ".csv":
         write_atomically(out, lambda path: table.to_csv(path, index=False))
     else:
