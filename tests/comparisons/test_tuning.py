@@ -1,6 +1,6 @@
 """Searches of hyperparameters: closed forms, budgets in rounds, one program for all trials, resumption."""
 
-import itertools
+import contextlib
 import math
 import re
 from collections import Counter
@@ -15,8 +15,7 @@ import resolvent as rv
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.tuning import searching
 from resolvent.comparisons.tuning.files import TUNED_FILE, party_table, tune_file
-from resolvent.comparisons.tuning.space import Choices, combinations, draw_combinations, draw_points, read_space
-from resolvent.comparisons.tuning.strategies import halving_rungs
+from resolvent.comparisons.tuning.space import Choices, beyond, combinations, draw_combinations, draw_points, read_space
 from resolvent.comparisons.tuning.trials import Reading, TrialFiles
 from resolvent.data.files.digests import read_sealed
 from resolvent.errors import InputError
@@ -98,27 +97,35 @@ def test_mu_is_that_of_brute_force(problem):
     assert tuned.point["mu"] == values[int(np.argmin(gaps))]
 
 
-def test_halving_spends_its_budget_and_keeps_the_best(problem, simulated):
-    tuned = rv.tune(fedavg, RATE, problem, rounds=9, strategy="halving", trials=4)
-    rungs = halving_rungs(9, 4 * 9, 3)
-    assert rounds_run(simulated) == tuned.rounds_spent["run"] <= 4 * 9
-    table = tuned.table.set_index("rate")
-    assert sorted(table["rounds"].value_counts().to_dict().items()) == sorted(
-        {rungs[0].rounds: rungs[0].trials - rungs[1].trials, rungs[1].rounds: rungs[1].trials - rungs[2].trials,
-         rungs[2].rounds: rungs[2].trials}.items())
-    distance = np.abs(table.index.to_numpy() - 1 / CURVATURE)
-    assert tuned.point["rate"] == table.index[np.argmin(distance)]  # the gap is smaller for nearer rates at any round
-    assert distance[table["rounds"] == rungs[0].rounds].min() >= distance[table["rounds"] > rungs[0].rounds].max()
+def test_halving_is_refused_with_what_to_write(problem, tmp_path):
+    sentence = "a pruner of Optuna: write strategy: optuna and pruner: halving, with .*pip install"
+    with pytest.raises(InputError, match=sentence):
+        rv.tune(fedavg, RATE, problem, rounds=1, strategy="halving")
+    with pytest.raises(InputError, match=f"mine.yaml:7 .*: search: strategy: .*{sentence}"):
+        tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine", ["search.strategy=halving"]), tmp_path / "out")
+    with pytest.raises(InputError, match=r"there is no strategy 'gird'.*'grid'"):
+        rv.tune(fedavg, RATE, problem, rounds=1, strategy="gird")
 
 
-@pytest.mark.parametrize(("rounds", "trials", "reduction"), [(100, 16, 3), (50, 8, 2), (5, 3, 3), (1, 4, 2)])
-def test_rungs_fit_the_budget(rounds, trials, reduction):
-    rungs = halving_rungs(rounds, trials * rounds, reduction)
-    starts = [0, *(rung.rounds for rung in rungs)]
-    cost = sum(rung.trials * (rung.rounds - start) for rung, start in zip(rungs, starts, strict=False))
-    assert trials * rounds * 0.7 <= cost <= trials * rounds
-    assert rungs[-1].rounds == rounds
-    assert all(a.trials >= b.trials and a.rounds < b.rounds for a, b in itertools.pairwise(rungs))
+@pytest.mark.parametrize(("rates", "warning"), [
+    ([0.01, 0.05, 0.2], "the chosen rate = 0.2 is the largest that was tried: .* such as up to 2$"),
+    ([0.9, 0.95, 0.97], "the chosen rate = 0.9 is the smallest that was tried: .* such as down to 0.45$"),
+    ([0.2, 0.5, 1e30], None), ([0.5], None)])
+def test_a_choice_at_the_edge_of_its_values_is_a_warning(problem, rates, warning):
+    """The best rate is 1/2. A rate with which the training diverges bounds the others as well."""
+    with pytest.warns(UserWarning, match=warning) if warning else contextlib.nullcontext():
+        rv.tune(fedavg, {"rate": rates}, problem, rounds=ROUNDS, strategy="grid")
+
+
+@pytest.mark.parametrize(("values", "chosen", "where"), [
+    ([0.0, 0.1, 1.0], 0.0, ""), ([1, 2, 3], 1, ""), ([1, 2, 3], 3, "up to 5"), (["a", "b"], "a", ""),
+    ([True, False], True, ""), ([2, 4], 2, "down to 1"), ([-1.0, 0.0, 1.0], -1.0, "down to -3"),
+    ({"low": 0.01, "high": 1, "scale": "log"}, 0.02, "down to 0.001")])
+def test_only_numbers_that_can_be_exceeded_have_an_edge(values, chosen, where):
+    space = read_space(values, "x")
+    tried = space.values if isinstance(space, Choices) else [0.02, 0.3, 0.9]
+    assert beyond(space, chosen, tried).endswith(where) is True
+    assert bool(beyond(space, chosen, tried)) is bool(where)
 
 
 def test_interrupted_search_continues_from_its_finished_trials(problem, tmp_path, simulated, monkeypatch):
@@ -184,13 +191,13 @@ def test_a_reading_is_the_one_that_was_written(tmp_path):
     assert TrialFiles(tmp_path, "a search").read("run", 1, {"rate": 0.1}, 4) is None
 
 
-@nightly.parametrize("strategy", ["halving", "random"], per_commit=0)
-def test_trials_side_by_side_have_the_results_of_single_ones(problem, simulated, strategy):
+@pytest.mark.nightly
+def test_trials_side_by_side_have_the_results_of_single_ones(problem, simulated):
     """Two structures, as the number of steps is static: trials of each run together."""
     def make(rate, steps):
         return rv.fedavg(rv.solvers.GD(rate, steps=steps))
 
-    over, settings = RATE | {"steps": [1, 2]}, {"rounds": 9, "strategy": strategy, "trials": 4, "seeds": 2}
+    over, settings = RATE | {"steps": [1, 2]}, {"rounds": 9, "trials": 4, "seeds": 2}
     single = rv.tune(make, over, problem, **settings)
     simulated.clear()
     done = []
@@ -207,13 +214,12 @@ def test_trials_side_by_side_have_the_results_of_single_ones(problem, simulated,
 
 @pytest.mark.nightly
 def test_runs_side_by_side_measure_what_single_runs_measure():
-    """Parties' models, metrics at every evaluation, bytes and states; a run continues from an earlier result."""
+    """Parties' models, metrics at every evaluation, bytes and states."""
     data, model = rv.datasets.digits(parties=3, classes_per_party=4, seed=0), rv.models.logistic(64, 10)
     algorithms = [rv.fedavg_plus(rv.SGD(rate, batch_size=20), sigma=0.1) for rate in (0.01, 0.1)]
     options = {"participation": rv.participation.Uniform(cohort=2), "evaluate_every": 2, "seed": 5,
                "metrics": [rv.metrics.ROCAUC()]}
-    half = simulate_together(algorithms, model, data, rounds=2, **options)
-    together = simulate_together(algorithms, model, data, rounds=4, earlier=half, **options)
+    together = simulate_together(algorithms, model, data, rounds=4, **options)
     for algorithm, result in zip(algorithms, together, strict=True):
         single = rv.simulate(algorithm, model, data, rounds=4, progress=False, **options)
         columns = [column for column in single.metrics if column != "value"]
@@ -279,7 +285,9 @@ def test_every_method_has_the_same_budget(problem):
     over = {"*": {"rate": [0.1, 0.4]}, "FedProx": {"mu": [0.0, 0.1]}}
     with pytest.raises(InputError, match=r"FedAvg 2, FedProx 4 trials.*set trials: 2"):
         rv.tune(makes, over, problem, rounds=1, strategy="grid")
-    tuned = rv.tune(makes, over, problem, rounds=1, strategy="grid", trials=2)
+    with pytest.warns(UserWarning, match="FedAvg: the chosen rate = 0.4 is the largest") as warned:
+        tuned = rv.tune(makes, over, problem, rounds=1, strategy="grid", trials=2)
+    assert any("FedProx: the chosen rate = 0.4" in str(warning.message) for warning in warned)
     assert tuned.rounds_spent == {"FedAvg": 2, "FedProx": 2}
     assert set(tuned.algorithms) == {"FedAvg", "FedProx"}
 

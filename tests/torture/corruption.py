@@ -227,7 +227,7 @@ def _tuned(folder):
     import resolvent as rv
 
     problem = rv.problems.least_squares(parties=2, features=2)
-    return rv.tune(lambda rate: rv.fedavg(rv.solvers.GD(rate, steps=1)), {"rate": [0.01, 0.1, 0.5]}, problem,
+    return rv.tune(lambda rate: rv.fedavg(rv.solvers.GD(rate, steps=1)), {"rate": [1e-5, 1e-4, 1e-3]}, problem,
                    folder=folder, **TUNING).table.to_csv()
 
 

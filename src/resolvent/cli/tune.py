@@ -15,7 +15,7 @@ def tune(
     """Choose the hyperparameters of an experiment's methods on validation samples; writes a folder with a page.
 
     resolvent tune mine.yaml
-    resolvent tune mine.yaml --set search.strategy=halving search.trials=30
+    resolvent tune mine.yaml --set search.trials=30 search.seeds=3
 
     The file has a line such as:
 
@@ -28,8 +28,8 @@ def tune(
     Args:
         experiment: name of an experiment or a YAML file; `search:` may also be set with --set.
         set: change settings, such as 'search.over.FedAvg={solver.learning_rate: [0.01, 0.1]}' or search.rounds=20.
-            search.strategy: grid: every combination; random: drawn, spread evenly; halving: many candidates run a few
-            rounds, and the best of them run on; optuna: proposed by Optuna from earlier trials.
+            search.strategy: grid: every combination; random: drawn, spread evenly; optuna: proposed by Optuna from
+            earlier trials.
         out: the folder; default: runs/NAME-tuning.
         resume: continue an interrupted search: finished trials are kept.
         overwrite: replace the content of the folder.
@@ -48,5 +48,7 @@ def tune(
         terminal.print_line(f"{label}: {values} ({tuned.criterion.split} {title_of(name)} "
                             f"{format_value(trial.reading.score, name)}, best of {len(tuned.trials[label])} trials in "
                             f"{tuned.rounds_spent[label]} rounds)")
+    for sentence in tuned.edges:
+        terminal.print_note(f"warning: {sentence}")
     terminal.print_path("Compare the methods with these values", folder / TUNED_FILE)
     terminal.print_path("What was tried", folder / "tuning.html")

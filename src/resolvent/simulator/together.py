@@ -60,7 +60,6 @@ def simulate_together(
     participation: Participation | None = None,
     evaluate_every: int | None = None,
     metrics: Sequence[Metric] | Mapping[str, Metric] = (),
-    earlier: Sequence[Result] | None = None,
     name: str = "run",
 ) -> list[Result]:
     """Run several algorithms of one structure side by side, on one device.
@@ -74,8 +73,6 @@ def simulate_together(
         participation: which parties take part in a round, as for ``simulate``.
         evaluate_every: number of rounds between evaluations, as for ``simulate``.
         metrics: the metrics, as for ``simulate``.
-        earlier: the results of the same algorithms after fewer rounds, from which the runs continue; default: the runs
-            start from the beginning.
         name: name of the method, in the metrics.
 
     Returns:
@@ -93,14 +90,9 @@ def simulate_together(
     free_programs_sometimes(model)
     runs = [_Run(plan) for plan in _plans(algorithms, model, data, rounds, seed, participation, evaluate_every,
                                           plan_metrics(metrics, Task.from_arguments(model, data)), name)]
-    done = 0
-    for run, result in zip(runs, earlier or (), strict=bool(earlier)):
-        run.restore(result)
-        done = result.rounds
-    if done == 0:
-        for run in runs:
-            run.measurements.evaluate(0)
-    _run_rounds(runs, done)
+    for run in runs:
+        run.measurements.evaluate(0)
+    _run_rounds(runs)
     return [run.result() for run in runs]
 
 
@@ -133,11 +125,6 @@ class _Run:
         self.storage = cast("DeviceStorage", placement.storage)  # that of a plan for one device
         self.measurements = Measurements(plan, self.storage, placement.message)
 
-    def restore(self, result: Result) -> None:
-        """Continue after the rounds of an earlier result."""
-        self.storage.restore(result.state, {}, result.rounds)
-        self.measurements.restore(result.metrics, result.facts, result.rounds)
-
     def add(self, chunk: Chunk, start: int, rounds: int, watch: Stopwatch) -> None:
         """Add a chunk of rounds, and evaluate if one is due."""
         end = start + rounds
@@ -154,12 +141,12 @@ class _Run:
                       self.storage.digest())
 
 
-def _run_rounds(runs: Sequence[_Run], done: int) -> None:
+def _run_rounds(runs: Sequence[_Run]) -> None:
     plan, runner = runs[0].plan, runs[0].runner
     inputs = [run.storage.first_inputs() for run in runs]
     states = _stack([of_run.state for of_run in inputs])
     algorithms = _stack([run.runner.algorithm for run in runs])
-    every, seed = plan.evaluation.every, jnp.array(plan.seed)
+    done, every, seed = 0, plan.evaluation.every, jnp.array(plan.seed)
     while done < plan.rounds:
         count = min(done - done % every + every, plan.rounds, done + runs[0].storage.capacity) - done
         with stopwatch() as watch:

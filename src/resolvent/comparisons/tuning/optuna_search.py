@@ -18,7 +18,7 @@ def run_optuna(search: Search, candidates: Candidates, run: RunTrials) -> list[T
         import optuna
     except ImportError as error:
         raise InputError("strategy: optuna needs the package optuna: install it with pip install 'resolvent[optuna]', "
-                         "or use the strategy random or halving") from error
+                         "or use the strategy random") from error
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(pruner=_pruner(optuna, search, candidates.rounds))  # minimizes

@@ -8,7 +8,7 @@ from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.tuning.searching import Tuned
 
 _STRATEGIES = {"grid": "every combination of the values", "random": "candidates spread evenly over the values",
-               "halving": "successive halving of evenly spread candidates", "optuna": "candidates of Optuna"}
+               "optuna": "candidates of Optuna"}
 
 
 def write_tuning_page(path: Path, tuned: Tuned, title: str) -> None:
@@ -20,7 +20,7 @@ def write_tuning_page(path: Path, tuned: Tuned, title: str) -> None:
     write_page(
         path, "tuning", title=title, metric=title_of(name), split=tuned.criterion.split, search=tuned.search,
         strategy=_STRATEGIES[tuned.search.strategy], higher=tuned.criterion.higher_is_better,
-        spent=tuned.rounds_spent, number=lambda value: format_value(value, name), setting=_setting,
+        spent=tuned.rounds_spent, edges=tuned.edges, number=lambda value: format_value(value, name), setting=_setting,
         methods=[{"label": label, "best": best[label], "trials": _sorted(tuned, label),
                   "picture": pictures[label], "parameters": list(tuned.methods[label].space)}
                  for label in tuned.trials],

@@ -14,8 +14,8 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Participation
 from resolvent.comparisons.judgement.metrics import GAP, title_of
 from resolvent.comparisons.tuning.settings import Search
-from resolvent.comparisons.tuning.space import Point, Space
-from resolvent.comparisons.tuning.strategies import check_budgets, halving_rungs, run_strategy
+from resolvent.comparisons.tuning.space import Point, Space, beyond
+from resolvent.comparisons.tuning.strategies import check_budgets, run_strategy
 from resolvent.comparisons.tuning.trials import Candidates, Reading, Trial, TrialFiles, segments
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.atomic_files import remove_folder
@@ -141,6 +141,13 @@ class Tuned:
         return {label: sum(trial.spent for trial in trials) for label, trials in self.trials.items()}
 
     @property
+    def edges(self) -> list[str]:
+        """A sentence for each chosen number beyond which no number was tried, so that a better one may lie there."""
+        return [f"{label}: the chosen {name} = {trial.point[name]} is {where}"
+                for label, trial in self.best.items() for name, values in self.methods[label].space.items()
+                if (where := beyond(values, trial.point[name], [t.point[name] for t in self.trials[label]]))]
+
+    @property
     def table(self) -> "pd.DataFrame":
         """A row per trial: method, trial, its parameters, rounds, the score, and whether it was chosen."""
         import pandas as pd
@@ -219,7 +226,7 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
 
 def _continues(search: Search) -> bool:
     """Whether trials run in several parts."""
-    return search.strategy == "halving" or (search.strategy == "optuna" and search.pruner != "none")
+    return search.strategy == "optuna" and search.pruner != "none"
 
 
 class _Runner:
@@ -232,13 +239,8 @@ class _Runner:
         self._rounds, self._files, self._progress, self._checkpoints = rounds, files, progress, checkpoints
         self._budget = search.trials_of_a_method * rounds * search.seeds
         self._reached: dict[int, int] = {}  # trial -> rounds
-        self._results: dict[tuple[int, int], Result] = {}  # (trial, seed) -> the run side by side that can continue
         # All trials have the same number of rounds between evaluations, so that they share a compiled program.
-        self._every = rounds
-        if search.strategy == "halving":
-            self._every = halving_rungs(rounds, search.trials_of_a_method * rounds, search.reduction)[0].rounds
-        elif _continues(search):
-            self._every = segments(rounds)[0]
+        self._every = segments(rounds)[0] if _continues(search) else rounds
 
     def run(self, trials: Mapping[int, Point], rounds: int) -> list[Reading]:
         """The reading of each trial after a number of rounds, as ``RunTrials``."""
@@ -266,14 +268,10 @@ class _Runner:
     def _run(self, algorithms: Mapping[int, Algorithm], seed: int, rounds: int) -> list[Result]:
         if self._search.trials_at_once == 1:
             return [self._run_alone(algorithm, number, seed, rounds) for number, algorithm in algorithms.items()]
-        earlier = [self._results[number, seed] for number in algorithms if (number, seed) in self._results]
-        results = simulate_together(
+        return simulate_together(
             list(algorithms.values()), self._subject.model, self._subject.data, rounds=rounds, seed=_FIRST_SEED + seed,
             participation=self._subject.participation, evaluate_every=self._every, metrics=self._criterion.metrics,
-            earlier=earlier if len(earlier) == len(algorithms) else None, name=self._label)
-        if _continues(self._search):
-            self._results |= {(number, seed): result for number, result in zip(algorithms, results, strict=True)}
-        return results
+            name=self._label)
 
     def _run_alone(self, algorithm: Algorithm, number: int, seed: int, rounds: int) -> Result:
         folder = None if self._checkpoints is None else self._checkpoints / f"{number:04d}-{seed}"

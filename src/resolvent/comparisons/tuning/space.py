@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -80,6 +80,30 @@ def read_space(values: Any, path: str) -> Choices | Range:
     if scale == "log" and not low > 0:  # type: ignore[operator]
         raise InputError(f"{path}: low={low} must be positive with scale: log")
     return Range(float(low), float(high), scale == "log", bool(whole))  # type: ignore[arg-type]
+
+
+def beyond(values: Choices | Range, chosen: Any, tried: Sequence[Any]) -> str:
+    """Where a chosen number lies if it is the first or the last of those that were tried, and what to do; else "".
+
+    Nothing is below 0, nor below the whole number 1, for rates, weights and counts.
+
+    >>> beyond(Choices((0.1, 0.5, 1.0)), 1.0, [0.1, 0.5, 1.0])
+    'the largest that was tried: search larger values too, such as up to 10'
+    >>> beyond(Choices((0.0, 0.5, 1.0)), 0.0, [0.0, 0.5, 1.0])
+    ''
+    """
+    numbers = {v for v in tried if isinstance(v, int | float) and not isinstance(v, bool)}
+    if chosen not in numbers or len(numbers) == 1:
+        return ""
+    low, high = (values.low, values.high) if isinstance(values, Range) else (min(numbers), max(numbers))
+    is_log = values.is_log if isinstance(values, Range) else 0 < low <= high / 10
+    if chosen == max(numbers):
+        higher = 10 * high if is_log else 2 * high - low
+        return f"the largest that was tried: search larger values too, such as up to {higher:g}"
+    if chosen == min(numbers) and (low < 0 or low > all(isinstance(v, int) for v in numbers)):
+        lower = low / 10 if is_log else low / 2 if low > 0 else 2 * low - high
+        return f"the smallest that was tried: search smaller values too, such as down to {lower:g}"
+    return ""
 
 
 def combinations(space: Space, path: str) -> list[Point]:

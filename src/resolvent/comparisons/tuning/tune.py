@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from resolvent.comparisons.tuning.searching import (
     Tuned,
     run_search,
 )
-from resolvent.comparisons.tuning.settings import Search, Strategy
+from resolvent.comparisons.tuning.settings import Search
 from resolvent.comparisons.tuning.space import space_of
 from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
@@ -40,16 +41,16 @@ def tune(
     data: FederatedData | None = None,
     *,
     rounds: int,
-    strategy: Strategy = "random",
+    strategy: Literal["grid", "random", "optuna"] = "random",
     trials: int | None = None,
     seeds: int = 1,
     seed: int = 0,
     by: str | None = None,
     per_site: bool = False,
     participation: Participation | None = None,
-    reduction: int = 3,
     sampler: Literal["tpe", "gp", "cmaes", "random"] = "tpe",
     pruner: Literal["none", "median", "halving", "hyperband"] = "none",
+    reduction: int = 3,
     equal_budget: bool = True,
     trials_at_once: int = 1,
     folder: Path | str | None = None,
@@ -60,7 +61,8 @@ def tune(
     Every candidate is run for the same number of rounds, unless the strategy stops it early. Its score is the mean over
     the parties of the metric on their validation samples, weighted by their numbers of validation samples. Every method
     has the same budget, trials x rounds x seeds. Learning rates and other floating-point numbers are traced: trials
-    that differ only in them share a compiled program. Test samples have no influence.
+    that differ only in them share a compiled program. Test samples have no influence. A warning names each chosen value
+    that lies at the edge of the values that were tried.
 
     Args:
         make: function from the parameters, by name, to the algorithm; or a mapping from labels to such functions.
@@ -69,7 +71,7 @@ def tune(
         model: a model for ``data``, or a problem.
         data: the parties' samples.
         rounds: rounds of a full trial.
-        strategy: ``grid``, ``random``, ``halving`` (successive halving over rounds) or ``optuna``.
+        strategy: ``grid``, ``random`` or ``optuna``.
         trials: number of trials of each method; default: 16, or all combinations of a grid.
         seeds: number of runs of each trial with different minibatches and cohorts.
         seed: seed of the drawn candidates.
@@ -78,10 +80,11 @@ def tune(
         per_site: whether each party also chooses a trial by its own validation samples; ``Tuned.best_of_parties`` has
             the choices.
         participation: which parties take part in a round; default: all.
-        reduction: for halving: the best 1/reduction of the trials continue, to reduction times as many rounds.
         sampler: for optuna: ``tpe``, ``gp`` (Gaussian process), ``cmaes`` or ``random``.
         pruner: for optuna: ``none``, ``median``, ``halving`` or ``hyperband``; stops a trial that is worse than others
             at the same round.
+        reduction: for the pruners halving and hyperband: the best 1/reduction of the trials continue, to reduction
+            times as many rounds.
         equal_budget: refuse a grid that has more combinations for one method than for another.
         trials_at_once: number of trials that run side by side in one compiled call, see ``Search``; for accelerators.
         folder: stores finished trials; the same call with the same folder resumes an interrupted search.
@@ -96,7 +99,7 @@ def tune(
 
     Example:
         >>> problem = rv.problems.least_squares(parties=3, features=2)
-        >>> tuned = rv.tune(lambda rate: rv.fedavg(rv.solvers.GD(rate, steps=1)), {"rate": [0.01, 0.1, 0.5]}, problem,
+        >>> tuned = rv.tune(lambda rate: rv.fedavg(rv.solvers.GD(rate, steps=1)), {"rate": [1e-5, 1e-4, 1e-3]}, problem,
         ...                 rounds=5, strategy="grid")
         >>> len(tuned.table), sorted(tuned.point)
         (3, ['rate'])
@@ -117,9 +120,12 @@ def tune(
     identity = hashlib.sha256("".join(describe(subject)).encode()).hexdigest()
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
     with bars as report:
-        return run_search(search, methods, Subject(model, data, participation, parties), criterion_of(model, data, by),
-                          rounds=rounds, folder=None if folder is None else Path(folder), identity=identity,
-                          progress=report)
+        tuned = run_search(search, methods, Subject(model, data, participation, parties), criterion_of(model, data, by),
+                           rounds=rounds, folder=None if folder is None else Path(folder), identity=identity,
+                           progress=report)
+    for sentence in tuned.edges:
+        warnings.warn(sentence, stacklevel=2)
+    return tuned
 
 
 def criterion_of(model: Model | Problem, data: FederatedData | None, by: str | None,
