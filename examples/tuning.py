@@ -13,7 +13,7 @@ import resolvent as rv
 data, model = rv.datasets.digits(parties=10, classes_per_party=4, seed=0), rv.models.logistic(64, 10)
 makers = {"FedAvg": lambda learning_rate: rv.fedavg(rv.SGD(learning_rate, batch_size=20)),
           "FedProx, mu = 1": lambda learning_rate: rv.fedprox(rv.SGD(learning_rate, batch_size=20), mu=1.0)}
-rates = {"learning_rate": [0.01, 0.03, 0.1, 0.3, 1.0, 3.0]}
+rates = {"learning_rate": [0.1, 0.3, 1.0, 3.0, 10.0, 30.0]}
 tuned = rv.tune(makers, dict.fromkeys(makers, rates), model, data, rounds=30, strategy="grid")
 
 figure, axes = plt.subplots(figsize=(5.5, 3.2), layout="constrained")
