@@ -33,7 +33,8 @@ algorithms: {{alone: local, FedAvg: fedavg}}
 rounds: 3
 evaluate_every: 3
 """
-LIMITS = Limits(min_rows=10, min_sites=2, min_cell=2, max_leverage=0.8)  # the tables are small
+# The tables are small.
+LIMITS = Limits(min_rows=10, min_sites=2, min_cell=2, max_leverage=0.8, max_scores=None)
 
 
 def limits(**changes):

@@ -438,9 +438,8 @@ def test_the_lead_on_the_servers_machine_is_informed_for_whom_it_waits(federatio
     texts = [*dict.fromkeys(map(wait_text, waits))]
     assert texts == [f"waiting for berlin: {text} (1 of 2 have answered)" for text in (
         "the description of its table", "the encoding of its rows", "the start of Scaffold",
-        "its scores of Scaffold after round 0", "its reply of Scaffold, round 1 of 2, phase 1",
-        "its reply of Scaffold, round 2 of 2, phase 1", "its scores of Scaffold after round 2",
-        "storing its models of Scaffold", "its models and its judgement")]
+        "its reply of Scaffold, round 1 of 2, phase 1", "its reply of Scaffold, round 2 of 2, phase 1",
+        "its scores of Scaffold after round 2", "storing its models of Scaffold", "its models and its judgement")]
 
 
 @pytest.mark.when_changed

@@ -251,9 +251,9 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
     assert consortium.serve() == {"status": "complete"}
     ledger = tmp_path / "berlin" / JOURNAL
     kinds = [entry["kind"] for entry in Journal(ledger).entries if entry["kind"] != "answer"]
-    assert kinds == ["plan", "decision", "describe", "columns", "prepare", "scores", *["reply"] * 3, "scores", "finish"]
+    assert kinds == ["plan", "decision", "describe", "columns", "prepare", *["reply"] * 3, "scores", "finish"]
     summary = [*Journal(ledger).summary()]
-    answered = "3 rounds, 3 replies, 1 jobs, 2 evaluations, epsilon without a bound"
+    answered = "3 rounds, 3 replies, 1 jobs, 1 evaluations, epsilon without a bound"
     assert summary[0].endswith(f"berlin.csv: {answered} in all experiments")
     assert summary[1] == f"  lead@example.org: {answered}"
     assert Journal(ledger).csv_text().count("\n") == len(Journal(ledger).entries) + 1
@@ -267,7 +267,7 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
 
 @nightly.parametrize(("name", "allowed"), [
     ("max_total_replies", 5), ("max_lead_jobs", 1), ("max_total_epsilon", 100.0), ("max_lead_rounds", 5),
-    ("max_total_jobs", 1), ("max_total_scores", 3), ("max_lead_replies", 5), ("max_lead_scores", 3)],
+    ("max_total_jobs", 1), ("max_scores", 0.2), ("max_lead_replies", 5), ("max_lead_scores", 1)],
     per_commit=2, others=nightly.WHEN_CHANGED)
 def test_budgets_of_a_table_and_of_a_lead(name, allowed, tmp_path):
     """A second run of the same lead is beyond the budget; one of another lead is within that of a lead."""
@@ -282,8 +282,9 @@ def test_budgets_of_a_table_and_of_a_lead(name, allowed, tmp_path):
     assert (log["kind"], log["lead"], log["run"]) == ("refusal", "lead@example.org", "mine-2")
     file = consortium.files["berlin"]
     ledger = used(tmp_path / "berlin" / JOURNAL)
-    other = reasons_to_refuse(file.limits, Asked(needed=Usage(3, 3, 1, 2, 1), used=ledger.used("other@example.org")))
-    assert [*other] == ([name] if name.startswith("max_total") else [])
+    other = reasons_to_refuse(file.limits, Asked(needed=Usage(3, 3, 1, 1, 1), scored_rows=8,
+                                                  used=ledger.used("other@example.org")))
+    assert [*other] == ([name] if name.startswith(("max_total", "max_scores")) else [])
 
 
 @pytest.mark.when_changed

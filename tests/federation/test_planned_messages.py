@@ -40,7 +40,7 @@ def other_model(message):
                                     for name, array in message.arrays.items()})
 
 
-PLAN, OLD = "not in the plan", "old"
+PLAN, OLD, LOST = "not in the plan", "old", "lost state"
 # Before the server's own message: kind, message -> another message, code of the refusal.
 BEFORE = {
     "another key of the first state": ("start", lambda m: with_arrays(m, key=m.arrays["key"] + 1), PLAN),
@@ -56,6 +56,7 @@ BEFORE = {
     "a little effort": ("work", lambda m: with_arrays(m, effort=m.arrays["effort"] / 2), PLAN),
     "an effort beyond all work": ("work", lambda m: with_arrays(m, effort=m.arrays["effort"] * 0 + 2), "conflict"),
     "scores after a round between two evaluations": ("evaluate", lambda m: replace(m, round=m.round + 1), PLAN),
+    "scores before the first round": ("evaluate", lambda m: replace(m, round=0), PLAN),
     "the end before the last round": ("finish", lambda m: replace(m, round=2), PLAN),
 }
 AFTER = {
@@ -182,9 +183,9 @@ def test_a_site_that_has_lost_its_folder_does_not_use_a_key_twice(rounds, tmp_pa
     for request in messages[:2]:
         assert "refused" not in answer_of(site.handle(request))
     assert decode(site.handle(start)).kind == "ready"
-    for old in (evaluate, *([work] if rounds > 1 else [])):  # later ones are answered
+    for old, code in ((evaluate, LOST), *([(work, OLD)] if rounds > 1 else [])):  # later ones are answered
         for message in (old, encode(other_model(decode(old)))):
-            assert decode(site.handle(message)).facts["code"] == OLD
+            assert decode(site.handle(message)).facts["code"] == code
     if rounds == 1:
         assert decode(site.handle(encode(other_model(decode(work))))).facts["code"] == PLAN
         assert decode(site.handle(work)).kind == "reply"

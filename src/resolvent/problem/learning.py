@@ -189,10 +189,14 @@ class LearningProblem(Problem):
         has_rows, ends = length > 0, np.cumsum(length, dtype=np.int64)
         if has_rows.any():
             rows = np.arange(ends[-1]) + np.repeat(offset - (ends - length), length)
-            of_rows = np.stack(_evaluate_rows(self, w, rows.astype(np.int32)), dtype=np.float64)
+            of_rows = self.evaluate_rows(w, rows)
             means[:, has_rows] = np.add.reduceat(of_rows, (ends - length)[has_rows], axis=1) / length[has_rows]
         loss, score = means.reshape(2, len(self.splits), len(index)).transpose(0, 2, 1).astype(tree.dtype(w))
         return {"loss": loss, self.score_name: score}
+
+    def evaluate_rows(self, w: Vector, rows: NDArray[np.integer]) -> NDArray[np.float64]:
+        """[2, R] the loss and the score of each of these rows of the samples. Not traceable."""
+        return np.stack(_evaluate_rows(self, w, rows.astype(np.int32)), dtype=np.float64)
 
     def _split_oracle(self, k: Int[Array, ""], split: Int[Array, ""]) -> SampleOracle:
         return SampleOracle(samples=entry(self.length, split, k), model=self.weighted_model, x=self.x, y=self.y,

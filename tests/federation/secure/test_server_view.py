@@ -87,8 +87,8 @@ def test_no_message_that_the_server_receives_depends_on_the_rows_of_a_site(tmp_p
     kinds = [kind for kind, _, _ in first]
     # A sum of two sites has both of them: nothing is revealed after the replies.
     assert {*kinds} == {"describe", "accepted", "reply", "prepare", "ready", "scores", "stored", "finish"}
-    # One sum of the table; for the methods alone and FedAvg three evaluations; for FedAvg two rounds.
-    assert sum(len(masked) for _, _, masked in first) == 1 + 2 * 3 + 2
+    # One sum of the table; for the methods alone and FedAvg two evaluations; for FedAvg two rounds.
+    assert sum(len(masked) for _, _, masked in first) == 1 + 2 * 2 + 2
 
 
 @pytest.mark.when_changed

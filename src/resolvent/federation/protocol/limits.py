@@ -74,6 +74,7 @@ class Asked:
         labels: the columns that are predicted.
         in_a_sum: whether replies leave in secure sums only.
         needed: what the plan needs of each budget.
+        scored_rows: number of rows of the site's smallest scored split.
         used: (whose budget, ``total`` or ``lead``; who has used it, for the reason) -> what is used of it.
         method: the name of an algorithm in the plan, such as ``fedprox``.
         rounds: number of rounds of the method.
@@ -88,6 +89,7 @@ class Asked:
     labels: tuple[str, ...] = ()
     in_a_sum: bool | None = None
     needed: Usage = _NOTHING
+    scored_rows: int | None = None
     used: Mapping[tuple[str, str], Usage] = field(default_factory=dict)
     method: str | None = None
     algorithm: Algorithm | None = None
@@ -185,6 +187,15 @@ def _solvers(allowed: Sequence[str], asked: Asked) -> str:
 def _labels(allowed: Sequence[str], asked: Asked) -> str:
     others = ", ".join(map(repr, sorted({*asked.labels} - {*allowed})))
     return f"{shorten(others)} may not be the label; allowed: {', '.join(allowed)}" if others else ""
+
+
+def _scores(of_row: float, asked: Asked) -> str:
+    used = max((usage.scores for (scope, _), usage in asked.used.items() if scope == "total"), default=0)
+    if asked.scored_rows is None or not asked.needed.scores:
+        return ""
+    allowed = math.floor(of_row * asked.scored_rows * ((asked.sites or 1) if asked.in_a_sum else 1))
+    return (f"{asked.needed.scores} evaluations needed, and {used} of the {allowed} for {asked.scored_rows} rows have "
+            "been used" if used + asked.needed.scores > allowed else "")
 
 
 def _rounds(allowed: int, asked: Asked) -> str:
@@ -297,8 +308,12 @@ class Limits:
         "total", "replies", "a round of several phases has several answers about the same rows")
     max_total_jobs: int | None = _budget(
         "total", "jobs", "each run can ask about other columns, and leaves a model of the same rows")
-    max_total_scores: int | None = _budget(
-        "total", "scores", "each evaluation is a further answer about the validation and test rows")
+    max_scores: float | None = _limit(
+        1 / 3, "largest number of evaluations of models, over all plans, divided by the number of rows of the smallest "
+        "split that is scored; in secure sums times the number of sites. null: any",
+        "each score is an equation about the validation and test rows; as many as there are rows can be solved",
+        "the site allows {} evaluations of models for each scored row in all experiments, and too few are left: "
+        "use a larger evaluate_every, fewer methods, or secure sums", _scores, "(0, inf)")
     max_total_epsilon: float | None = _budget(
         "total", "epsilon", "the privacy losses of all runs add up, whoever asks for them")
     max_lead_rounds: int | None = _budget(
@@ -318,7 +333,8 @@ class Limits:
         "the site has fewer training rows than the {} with which it takes part", _rows, "[1, inf)")
     min_cell: int = _limit(
         5, "no name of a level with fewer rows leaves this site, and no mean, sum or score over fewer rows; the level "
-        "is not used in training. A table with a class of fewer training rows does not take part, nor does an update "
+        "is not used in training. Scores leave as multiples of this many rows, at random the one above or below. A "
+        "table with a class of fewer training rows does not take part, nor does an update "
         "read all training rows except fewer. A new version of the table is used when at least as many rows differ",
         "a number about fewer rows describes single persons; the difference of two numbers does, too",
         "the site lets out no sum, and no difference of sums, to which fewer rows than {} contribute: join levels, "
@@ -355,7 +371,7 @@ class Limits:
         "the columns of this plan and of all earlier ones, together, come nearer to single rows than the leverage {}: "
         "leave the column out, or let the site have more rows", interval="(0, 1]")
     score_digits: int | None = _limit(
-        3, "number of significant digits of the scores that leave the site; null: all",
+        3, "number of significant digits of the judgement of the methods that leaves the site at the end; null: all",
         "a score with all digits tells how a change of the model changes the prediction of a single row",
         interval="[1, inf)")
     scores: bool = _limit(
@@ -405,15 +421,15 @@ LIMITS: Mapping[str, Limit] = {
 
 NO_LIMITS = Limits(max_levels=None, max_level_density=None, identifiers=True, min_rows=1, min_cell=1, min_batch=1,
                    min_sites=1, max_parameters_per_row=None, networks=True, max_leverage=None,
-                   max_leverage_in_sums=None, score_digits=None)
+                   max_leverage_in_sums=None, max_scores=None, score_digits=None)
 """What a rehearsal allows: a simulation has no limits."""
 
 PROFILES: Mapping[str, Limits] = {
     "open": NO_LIMITS,
     "clinic": Limits(),
-    "strict": Limits(min_rows=50, min_cell=10, min_batch=10, secure_sums=True, score_digits=2, training_scores=False,
-                     max_leverage=1 / 3, max_leverage_in_sums=1 / 3, max_total_rounds=5000, max_lead_rounds=1000,
-                     max_total_jobs=100, max_lead_jobs=20, refit_with_test_rows=False),
+    "strict": Limits(min_rows=50, min_cell=10, min_batch=10, secure_sums=True, max_scores=1 / 10, score_digits=2,
+                     training_scores=False, max_leverage=1 / 3, max_leverage_in_sums=1 / 3, max_total_rounds=5000,
+                     max_lead_rounds=1000, max_total_jobs=100, max_lead_jobs=20, refit_with_test_rows=False),
 }
 """*open*: rows that are public, or a rehearsal. *clinic*: rows of patients, among sites that have agreed to work
 together. *strict*: the same where replies must stay secret and every lead has a budget."""

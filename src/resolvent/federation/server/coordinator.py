@@ -105,6 +105,7 @@ class Coordinator:
         secure: of how many sites a secure sum must consist; None: the server sees replies, sizes and scores of a site.
         samples: for secure sums of replies that sites weigh by their samples, the number of training samples of all.
         metrics: for secure sums, names of the metrics that the sites add to the loss and the score.
+        scores_first: whether the first model is evaluated, before any round; not in a plan, see ``PlannedWork``.
         has_ended: (the server's state) -> whether the run ends before ``rounds``; such a run has no evaluations.
 
     Raises:
@@ -116,6 +117,7 @@ class Coordinator:
                  evaluate_every: int | None = None, rules: RoundRules | None = None, method: str = "algorithm",
                  lost_state: Literal["refuse", "restart"] = "refuse", rehearsal: bool = False, run: str | None = None,
                  secure: SumRules | None = None, samples: int | None = None, metrics: Sequence[str] = (),
+                 scores_first: bool = True,
                  has_ended: Callable[[ServerState], bool] | None = None) -> None:
         check_parts(algorithm, rehearsal=rehearsal)
         if rounds < 1:
@@ -131,7 +133,7 @@ class Coordinator:
         self._sums_replies = self._secure is not None and bool(jax.tree.leaves(self._description.replies))
         if self._sums_replies:
             samples = check_summed(algorithm, samples)
-        self._samples, self._metrics = samples, tuple(metrics)
+        self._samples, self._metrics, self._scores_first = samples, tuple(metrics), scores_first
         init = source.init if isinstance(source, Problem) else source
         self._init: Callable[[Array], Vector] = jax.jit(lambda key: init(key))  # methods have no hash
         self._every = plan_evaluation(
@@ -347,7 +349,7 @@ class Coordinator:
     def _evaluate_if_due(self, record: ServerRecord) -> ServerRecord:
         t = record.round
         is_due = record.phase == 0 and (t % self._every == 0 or t == self._rounds) and record.evaluated < t
-        if not is_due or self._has_ended is not None:
+        if not is_due or (t == 0 and not self._scores_first) or self._has_ended is not None:
             return record
         report, answers = evaluate(record, self._model_messages("evaluate", record), self._transport, self._rules,
                                    self._secure, self._metrics, has_shared=self._description.shared is not None)

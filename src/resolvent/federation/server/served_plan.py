@@ -235,6 +235,7 @@ class ServedPlan(ABC, Generic[_Plan]):
                 participation=plan.participation(), evaluate_every=plan.evaluate_every, rules=job.rules, method=label,
                 lost_state=job.lost_state,  # type: ignore[arg-type]
                 rehearsal=plan.is_rehearsal, run=run, samples=samples, metrics=metrics, has_ended=has_ended,
+                scores_first=plan.is_rehearsal,
                 secure=SumRules.of_plan(plan.privacy, min_sites=max(2, noise_parties(algorithm))))
             result = coordinator.run(report_event)
         self._note_losses(title, result)

@@ -66,7 +66,7 @@ from resolvent.federation.site.departures import Departure, list_departures
 from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.own_batches import with_own_batches
 from resolvent.federation.site.planned_work import PlannedWork
-from resolvent.federation.site.scores import round_scores, scores_of_model
+from resolvent.federation.site.scores import scores_of_model, smallest_split
 from resolvent.federation.site.steps import first_state, party_step, personal_model, position_in, state_after
 from resolvent.federation.site.stored_answers import StoredAnswers
 from resolvent.math.system_keys import system_key
@@ -209,7 +209,7 @@ class Party:
             self._write(PartyRecord(message.run, identity, first, *position, number=number), b"")
         elif record.start != identity:
             raise Refusal(RefusalCode.CONFLICT, "the run has started with another first model or key")
-        sizes = [int(self._problem.split_sizes(i)[0]) for i in range(len(self._problem.splits))]
+        sizes = [*self._split_sizes.values()]
         samples = int(self._problem.sizes[0])
         if self._sums is not None:  # the server knows the sums
             samples, sizes = 0, [0] * len(sizes)
@@ -272,7 +272,10 @@ class Party:
                  "payload": digest(dict(message.arrays))}
         if journal.has(kind, **facts):
             return
-        if reasons := reasons_to_refuse(limits, Asked(needed=needed, used=journal.used(self._lead))):
+        if reasons := reasons_to_refuse(limits, Asked(
+                sites=None if self._planned is None else len(self._planned.membership.sites), needed=needed,
+                scored_rows=smallest_split(self._split_sizes, limits.min_cell), in_a_sum=self._sums is not None,
+                used=journal.used(self._lead))):
             raise refusal_of_limits(reasons, limits)
         journal.append(kind, **facts)
 
@@ -286,7 +289,7 @@ class Party:
         choose, shared = self._models(message)
         if self._sums is not None:
             self._sums.check(message, None if self._planned is None else self._planned.membership.sites)
-        self._count(Usage(scores=1), "scores", message, identity)
+        self._count_scores(message)
         scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._limits.min_cell,
                                  self._scored, choose if self._description.uses_held_out else None)
         facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
@@ -294,7 +297,7 @@ class Party:
             facts["shared"] = (scores if self._description.uses_shared_model
                                else scores_of_model(self._problem, shared, self._metrics, self._limits.min_cell,
                                                     self._scored))
-        facts, arrays = round_scores(facts, self._limits.score_digits), dict[str, Any]()
+        arrays = dict[str, Any]()
         if self._sums is not None:
             names = names_of_scores(self._problem.score_name, self._metric_names)
             models = [facts[name] for name in ("personal", "shared") if facts[name] is not None]
@@ -307,6 +310,8 @@ class Party:
             return self._logged("stored again", message, stored)
         if self._planned is not None:
             self._planned.check_finish(message.round)
+        if self._scored:  # the judgement at the end is of these models, and no others
+            self._count_scores(message)
         choose, shared = self._models(message)
         personal, record = choose(self._problem), self._record_of(message)
         self._write(record._replace(committed=state_after(record, message), pending=None), self._store.read_reply())
@@ -316,6 +321,14 @@ class Party:
         sent = encode_answer("stored", self.name, message, identity, {})
         return self._logged("stored", message, self._answers.write("stored", message.round, identity, sent))
 
+    def _count_scores(self, message: Message) -> None:
+        """Count the scores of a state, once: those during the run and the judgement at its end are of the same state.
+
+        Raises:
+            Refusal: another state after these rounds has been scored, or the budget is used up.
+        """
+        self._count(Usage(scores=1), "scores", message, digest(dict(message.arrays)))
+
     def _models(self, message: Message) -> tuple[Callable[[Problem], Vector], Vector | None]:
         """After the replies that counted: problem with the party's samples -> personal model; and the shared model."""
         record = self._record_of(message)
@@ -323,6 +336,10 @@ class Party:
         content = self._restored(message, like)
         payload = with_weak_scalars(content["payload"], like["payload"])
         return partial(personal_model, self._algorithm, state_after(record, message), payload), content["shared"]
+
+    @property
+    def _split_sizes(self) -> dict[str, int]:
+        return {split: int(self._problem.split_sizes(i)[0]) for i, split in enumerate(self._problem.splits)}
 
     @property
     def _scored(self) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.leverage import LeverageError, Span
 from resolvent.federation.site.party import Party
 from resolvent.federation.site.planned_work import Membership, PlannedWork
+from resolvent.federation.site.scores import smallest_split
 from resolvent.federation.site.sum_party import SumParty, secure_site
 from resolvent.problem.problem import Problem
 from resolvent.simulator.record.party_metrics import PartyMetrics
@@ -252,6 +253,7 @@ class PlanRun(ABC, Generic[_Plan]):
         """What the plan asks of the site, whichever its methods are."""
         return Asked(sites=len(self._membership.sites), labels=tuple(self.plan.table.labels),
                      in_a_sum=self.plan.privacy is not None, needed=needed,
+                     scored_rows=smallest_split(self.row_counts, self._limits.min_cell) if needed.scores else None,
                      used=self._journal.used(self._lead, without=self._digest))
 
     def _planned(self, label: str, algorithm: Algorithm, seed: int) -> PlannedWork:

@@ -75,12 +75,16 @@ class PlannedWork:
 
     @cached_property
     def evaluations(self) -> frozenset[int]:
-        """The numbers of rounds after which the models are evaluated: once each."""
+        """The numbers of rounds after which the models are evaluated: once each, and not before the first round.
+
+        In a rehearsal the first model is evaluated, too, as in a simulation: it is no result of training, so that its
+        scores would be answers to a question of the server's own.
+        """
         parties = len(self.membership.sites)
         every = plan_evaluation(
             self.algorithm, rounds=self.rounds, cohort=self.participation.capacity(parties), every=self.evaluate_every,
             parties=np.arange(parties, dtype=np.int32), diagnostics=(), clock=None).every
-        return frozenset((*range(0, self.rounds, every), self.rounds))
+        return frozenset((*range(0 if self.rehearsal else every, self.rounds, every), self.rounds))
 
     def number_of(self, key: NDArray[np.uint32]) -> int:
         """The number of the party to which the data of the key of the first state belong.
