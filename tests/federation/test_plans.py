@@ -138,7 +138,7 @@ def test_the_commands_show_plans_and_decide(tmp_path, monkeypatch, capsys):
     assert f"{plan[:12]}: waiting; mine-1 of lead@example.org" in shown
     words = " ".join(shown.split())
     assert "It waits, because approval.leads does not have lead@example.org" in words
-    assert "validation 0.2, test 0.3, profile clinic, min_rows 10, min_cell 2, min_sites 2" in words
+    assert "validation 0.2, test 0.3, profile clinic, max_scores None, min_rows 10, min_cell 2, min_sites 2" in words
     assert "label: ill" in shown
     commands.reject(kit, plan[:4], reason="not our question")
     assert f"{plan[:12]} of lead@example.org is rejected" in capsys.readouterr().out
