@@ -48,6 +48,14 @@ def test_a_low_slope_that_all_sites_have_is_no_other_relation():
     assert answers(*[overfitted] * 8)[0] == ["join"] * 8
 
 
+def test_where_strangers_weaken_the_shared_model_half_of_the_common_slope_is_another_relation():
+    strong, half = (SiteEvidence(0.10, 0.02**2, 200, slope, 0.1**2) for slope in (1.6, 0.45))  # 0.45 + 0.2 is above 1/2
+    said, reasons = answers(*[strong] * 8, half)
+    assert said == ["join"] * 8 + ["unclear"]
+    assert reasons[-1] == "another relation"
+    assert answers(*[GOOD] * 8, half)[0] == ["join"] * 9  # half of 1 is within its interval
+
+
 def test_two_of_five_reversed_do_not_move_the_common_slope():
     strange = SiteEvidence(-0.5, 0.1**2, 100, -1.0, 0.3**2)
     assert answers(GOOD, strange, GOOD, strange, GOOD)[0] == ["join", "stay alone", "join", "stay alone", "join"]
@@ -278,7 +286,7 @@ def test_alone_of_the_worlds_is_the_cross_validated_regression_of_scikit_learn(w
     x = rng.normal(0, 1, (100, 8))
     y = (rng.random(100) < 1 / (1 + np.exp(-x[:, 0] + 0.7 * x[:, 1] - 0.4))).astype(float)
     inner = np.arange(100) % worlds.INNER
-    found = worlds.tuned(x, y, np.arange(100) % worlds.FOLDS, inner, is_number=False)[-1]
+    found = worlds.tuned(x, y, np.arange(100) % worlds.FOLDS, inner, labels="binary")[-1, 0]
     folds = [(np.flatnonzero(inner != i), np.flatnonzero(inner == i)) for i in range(worlds.INNER)]
     expected = LogisticRegressionCV(Cs=1 / worlds.PATH, cv=folds, scoring="neg_log_loss", l1_ratios=(0,), tol=1e-10,
                                     max_iter=5000, use_legacy_attributes=False).fit(x, y)

@@ -36,7 +36,7 @@ stranger, and then only its own rows speak for it. See ``population_posterior``.
 
 - its own estimate is below zero, and P(theta > 0) by its own rows alone (Student with n - 1 degrees of freedom; the
   variance with the luck of training) is below 0.2, where n counts at most twice the rows of the rarer class; or
-- it shows *another relation*: the slope's interval of 95 % lies below 1/2, and the slope is below the other sites' by
+- it shows *another relation*: the slope's interval of 95 % lies below u/2, and the slope is below the other sites' by
   more than 1.96 standard deviations of the difference.
 
 **Answer.** With E the expectation over the posterior, the value of a model is E[theta] - 2 E[loss beyond the margin of
@@ -427,7 +427,7 @@ def _common_slope(slope: Array, variance: Array) -> tuple[float, float]:
 
 
 def _has_another_relation(slope: Array, variance: Array) -> NDArray[np.bool_]:
-    """[K] whether the slope is below 1/2 and below the other sites', by intervals of 95 %."""
+    """[K] whether the slope is below u/2 and below the other sites', by intervals of 95 %."""
     answers = []
     for k in range(len(slope)):
         if not (np.isfinite(slope[k]) and np.isfinite(variance[k])):
@@ -435,7 +435,7 @@ def _has_another_relation(slope: Array, variance: Array) -> NDArray[np.bool_]:
             continue
         others, unit = _common_slope(np.delete(slope, k), np.delete(variance, k))
         deviation = math.sqrt(variance[k])
-        answers.append(bool(slope[k] + _Z * deviation < _OTHER_RELATION
+        answers.append(bool(slope[k] + _Z * deviation < _OTHER_RELATION * unit
                             and slope[k] - others < -_Z * math.hypot(deviation, unit * _SLOPE_SPREAD)))
     return np.array(answers, dtype=bool)
 
