@@ -67,7 +67,8 @@ TERMS = " + ".join(f"x{i}" for i in range(22))
     (f"({TERMS})**11", "exponent is not a number from 1 to 3"), (f"({TERMS})**2", "more than 200 terms"),
     (TERMS.replace("+", "*"), "more than 200 terms"), ("(a + b)**c", "exponent"),
     ("I(" + "-" * 3000 + "x)", "cannot be read"), ("(" * 500 + "x" + ")" * 500, "cannot be read"),
-    ("x" * 20_000, "20004 characters")], ids=range(26))
+    ("x" * 20_000, "20004 characters"), ("~" * 200_000, "200004 characters"), ("~" * 9000 + "x", "one right side"),
+    ("x + " + "(" * 4000, "cannot be read"), ("a.a" * 3000 + "(x)", "")], ids=range(30))
 def test_a_formula_is_judged_before_anything_is_computed(right, found):
     """What would compute without end, mark single rows or hide a comparison is refused by name, from its text."""
     with pytest.raises(rv.InputError) as refused:
@@ -75,7 +76,16 @@ def test_a_formula_is_judged_before_anything_is_computed(right, found):
     assert found in str(refused.value)
 
 
+@pytest.mark.parametrize("left", ["Surv(" + " " * 9000 + "x", "Surv(" + "x " * 4000 + ")", "`" * 9001])
+def test_a_long_left_side_is_read_in_one_pass(left):
+    """A pattern that matches blanks in several ways would take hours."""
+    with pytest.raises(rv.InputError, match="left side of a formula is a column"):
+        parse_formula(f"{left} ~ age")
+    assert parse_formula("Surv( `the days` ,  died  ) ~ age").response.columns == ["the days", "died"]
+
+
 def test_numbers_and_columns_of_a_formula_are_counted():
+    assert parse_formula(f"y ~ I(x * {10**400})").constants == 1
     formula = parse_formula("y ~ log(x + 1) + I((x - 3)**2) + I((x - 3) * z) + exp(-0.5 * z) + C(`ward no`):sex + "
                             "I(x**-2):z")
     assert formula.constants == 3  # 1, 3, 0.5; an exponent is none

@@ -17,6 +17,7 @@ The numbers in a formula are parameters that somebody has chosen: a site counts 
 import ast
 import math
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,9 +53,9 @@ _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to
     r"\bpoly\s*\(": "write the powers, such as age + I(age**2): the polynomials of poly() need the rows of all sites",
 }
 _QUOTED = re.compile(r"`[^`]*`")
-_SIDES = re.compile(r"~(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # not between backticks
 _NAME_WITH_DOTS = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)+(?![\w.]|\s*\()")  # such as crp.mg
-_SURVIVAL = re.compile(r"Surv\(\s*(`[^`]+`|[^(),`]+?)\s*,\s*(`[^`]+`|[^(),`]+?)\s*\)")
+_COLUMN = r"\s*(`[^`]+`\s*|[^\s(),`][^(),`]*)"  # one way to match a text: blanks would take cubic time otherwise
+_SURVIVAL = re.compile(rf"Surv\({_COLUMN},{_COLUMN}\)")
 
 
 @dataclass(frozen=True)
@@ -128,13 +129,14 @@ def parse_formula(text: str) -> Formula:
         ('age', 'income')
     """
     formulaic = _formulaic()
-    left, *others = _SIDES.split(_in_our_words(text))
-    right = "".join(others)
-    if len(others) != 1 or not left.strip() or not right.strip():
-        raise InputError(f"the formula {quote(text)} needs a label and one right side: write such as "
-                         "outcome ~ age + C(ward)")
     if len(text) > _MAX_LENGTH:
         raise InputError(f"the formula has {len(text)} characters: it may have {_MAX_LENGTH}")
+    written = _in_our_words(text)
+    outside = _QUOTED.sub(lambda name: " " * len(name[0]), written)  # a ~ between backticks is part of a name
+    left, right = written[:outside.find("~")], written[outside.find("~") + 1:]
+    if outside.count("~") != 1 or not left.strip() or not right.strip():
+        raise InputError(f"the formula {quote(text)} needs a label and one right side: write such as "
+                         "outcome ~ age + C(ward)")
     # formulaic takes these for numbers
     if taken := re.search(r"`\s*[\d.]+\s*`|(?<![\w`])Intercept(?![\w`])|`Intercept`", right):
         raise InputError(f"the formula {quote(text)} names the column {quote(taken[0].strip('` '))}, which in a "
@@ -279,19 +281,19 @@ def _count_terms(node: ast.expr, text: str) -> int:
 
 def _without_calls(text: str) -> str:
     """The text with a name instead of every call of a function, whatever is between its parentheses."""
-    kept, inside = "", list[bool]()  # for each open parenthesis, whether it is of a call
+    kept, inside = "", [False]  # for each open parenthesis, whether it is of a call or in one
     for sign in text:
         if sign == "(":
-            inside.append(any(inside) or bool(re.search(r"\w$", kept)))
-        kept += "" if any(inside) else sign
-        if sign == ")" and inside:
+            inside.append(inside[-1] or bool(re.match(r"\w", kept[-1:])))
+        kept += "" if inside[-1] else sign
+        if sign == ")" and len(inside) > 1:
             inside.pop()
     return kept
 
 
 def _response(left: str) -> Response:
     if survival := _SURVIVAL.fullmatch(left):
-        return Response(*(name.strip("`") for name in survival.groups()))
+        return Response(*(name.strip().strip("`") for name in survival.groups()))
     if not re.fullmatch(r"`[^`]+`|\w+", left):
         raise InputError(f"the left side of a formula is a column or Surv(time, event), got {quote(left)}: transform "
                          "the label in the table")
@@ -377,7 +379,8 @@ def _number(node: ast.expr) -> float | None:
     value = node.operand if isinstance(node, ast.UnaryOp) else node
     if not isinstance(value, ast.Constant) or isinstance(value.value, bool) or not isinstance(value.value, int | float):
         return None
-    return -float(value.value) if is_negative else float(value.value)
+    size = float(value.value) if value.value < sys.float_info.max else math.inf  # of an integer of any length
+    return -size if is_negative else size
 
 
 def _is_plain_category(node: ast.expr) -> bool:
