@@ -189,6 +189,32 @@ def test_names_are_read_without_blanks_and_decimal_commas_beside_missing_codes(t
     np.testing.assert_array_equal(np.unique(data.x), np.unique(x))
 
 
+@pytest.mark.parametrize(("changed", "options", "message"), [
+    ({}, {"text": ["icd"]}, "icd"), ({}, {"missing": {"icd": ["?"], "*": ["impute"]}}, "icd"),
+    ({"y": ["2024-01-01", "2024-02-01"] * (N // 2)}, {}, "holds dates, which are no classes"),
+    ({"y": [np.inf, *Y[1:]]}, {}, "in"), ({"site": ["NA", *"ab" * (N // 2 - 1), "a"]}, {}, "is missing"),
+    ({"site": ["?", *"ab" * (N // 2 - 1), "a"]}, {"missing": ["impute", "?"]}, "is missing"),
+    ({"site": ["a", "b", "a "] * (N // 3) + ["\u00a0a"]}, {}, None)])
+def test_check_run_and_regress_agree_on_sites_labels_and_columns_that_there_are_not(changed, options, message):
+    frame = pd.DataFrame({"site": ["a", "b"] * (N // 2), "x": [*map(str, Y)], "y": Y, **changed})
+    cells = cell_rules(options.get("missing"), options.get("text", ()))
+    read = {"run": lambda: from_frame(frame, "site", "y", **options).parties,
+            "check": lambda: [f.line for f in check(frame, party="site", label="y", **options).findings
+                              if f.severity == "error"],
+            "regress": lambda: read_rows(frame, RegressionSettings(formula="y ~ x", family="auto" if "y" in changed else
+                                                                   "gaussian"), party="site", cells=cells).sizes.size}
+    said = {}
+    for name, of_reader in read.items():
+        try:
+            said[name] = of_reader()
+        except InputError as error:
+            said[name] = [str(error)]
+    if message is None:
+        assert said == {"run": ("a", "b"), "check": [], "regress": 2}
+    else:
+        assert all(isinstance(lines, list) and message in " ".join(lines) for lines in said.values()), said
+
+
 def test_a_level_that_is_alone_and_a_site_without_rows_are_named():
     frame = pd.DataFrame({"site": ["A", "B", "C"] * 10, "x": np.arange(30.0), "y": np.arange(30.0) % 7, "sex": "f"})
     settings = RegressionSettings(formula="y ~ x", family="gaussian")

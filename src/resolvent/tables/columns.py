@@ -203,6 +203,9 @@ def label_kind(name: str, column: "pd.Series[Any]") -> LabelKind:
     if kind not in _LABEL_KINDS:
         raise InputError(f"the label {shorten(repr(name))} holds {kind} values ({shorten(column.dtype)}): it must be "
                          "all numbers, all true/false or all text; convert it, or name another label")
+    if kind == "string" and is_date(column):
+        raise InputError(f"the label {shorten(repr(name))} holds dates, which are no classes: replace it by a number, "
+                         "such as the days since a first day, or name another label")
     return _LABEL_KINDS[kind]
 
 

@@ -143,7 +143,7 @@ def _data_from(frame: "pd.DataFrame", options: TableOptions, name: str) -> Feder
     listed = options.levels or {}
     encodings = tuple(label_encoding(label, target, listed.get(label))
                       for label, target in zip(labels, targets, strict=True))
-    parties, members = _group_rows(owners)
+    parties, members = group_rows(owners)
     if len(labels) == 1 and targets[0].task == "regression":
         refuse_other_units(labels[0], {party: spread_of(targets[0].values[rows])
                                        for party, rows in zip(parties, members, strict=True)})
@@ -183,7 +183,7 @@ def _encoded(frame: "pd.DataFrame", options: FrameOptions, encoding: TableEncodi
     encoding = replace(encoding, party=options.party, labels=tuple(
         replace(old, name=name) for old, name in zip(encoding.labels, labels, strict=True)))
     encoded, y = encoding.encode(frame), encoding.encode_labels(frame)
-    parties, members = _group_rows(owners)
+    parties, members = group_rows(owners)
     order, splits = split_rows(members, validation=options.validation, test=options.test, seed=options.seed)
     data = FederatedData(encoded.x[order], y[order], splits, parties, encoding.task, encoding.classes,
                          encoding.features, options.name, encoding=encoding)
@@ -217,7 +217,8 @@ def column_mistakes(columns: Sequence[str], options: TableOptions, *, is_of_site
     for c in columns:
         check_name(c, "the name of a column")
     uses_of = {"party": [] if is_of_site else [options.party], "label": labels, "features": options.features or [],
-               "exclude": options.exclude or [], "weight": [] if weight is None else [weight]}
+               "exclude": options.exclude or [], "weight": [] if weight is None else [weight],
+               "text": options.text or [], "missing": options.missing_columns}
     known = set(columns)
     for option, names in uses_of.items():
         for c in names:
@@ -266,7 +267,7 @@ def read_owners(frame: "pd.DataFrame", party: str) -> NDArray[np.object_]:
     return owners
 
 
-def _group_rows(owners: NDArray[np.object_]) -> tuple[tuple[str, ...], Sequence[NDArray[np.intp]]]:
+def group_rows(owners: NDArray[np.object_]) -> tuple[tuple[str, ...], Sequence[NDArray[np.intp]]]:
     """The parties' names in natural order, and the rows of each party, from the name of each row's party."""
     import pandas as pd
 

@@ -123,6 +123,11 @@ class TableOptions:
         """What the cells of the table mean; the names of parties are texts."""
         return cell_rules(self.missing, [self.party, *(self.text or [])])
 
+    @property
+    def missing_columns(self) -> list[str]:
+        """The columns whose own cells stand for a missing value."""
+        return [name for name in self.missing if name != ALL_COLUMNS] if isinstance(self.missing, dict) else []
+
     def uses(self, column: str) -> bool:
         """Whether a column is a label, the weight or a feature, if the table has it."""
         is_feature = column in self.features if self.features else column not in (self.party, *(self.exclude or []))

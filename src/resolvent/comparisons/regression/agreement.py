@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from resolvent.comparisons.regression.formula import Formula
-from resolvent.comparisons.regression.label_numbers import offsets_of
+from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
 from resolvent.errors import InputError, alternatives, count_of, quote, shorten
 from resolvent.regression.families import FAMILIES
@@ -148,10 +148,10 @@ def _describe_label(frame: "pd.DataFrame", formula: Formula,
         return "time", _count_levels(frame[formula.response.event]), 0.0
     if is_category(label) or label.dtype == bool or settings.family in _CLASS_FAMILIES:
         return "classes", _count_levels(label), 0.0
-    values = np.asarray(label, np.float64)
-    total = float(values.sum()) if np.isfinite(values).all() else 0.0
+    values = numbers_of(label, "any")
     could_be_classes = settings.family == "auto" and label.nunique() <= _FEW_VALUES
-    return "decimal" if np.any(values % 1) else "integer", _count_levels(label) if could_be_classes else {}, total
+    classes = _count_levels(label) if could_be_classes else {}
+    return "decimal" if np.any(values % 1) else "integer", classes, float(values.sum())
 
 
 def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings: RegressionSettings,

@@ -30,7 +30,7 @@ from resolvent.errors import InputError, alternatives, quote
 from resolvent.regression.cox import CoxRegression
 from resolvent.regression.objective import RegressionProblem, RowRegression
 from resolvent.regression.site_intercepts import SiteIntercepts
-from resolvent.tables.cells import CellRules, ColumnError, read_cells, with_unique_names
+from resolvent.tables.cells import ALL_COLUMNS, CellRules, ColumnError, read_cells, with_unique_names
 from resolvent.tables.columns import label_kind, read_feature
 from resolvent.tables.party_tables import natural_order, read_owners
 from resolvent.tables.table_files import read_table_file
@@ -112,6 +112,8 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
     formula, cells = parse_formula(settings.formula), cells | CellRules(text=frozenset([party]))
     frame = _frame(data, formula, party, settings.columns, format, cells)
     check_named(frame, party, "party")
+    for name in {*cells.text, *cells.codes} - {ALL_COLUMNS}:
+        check_named(frame, name, "text or missing")
     complete = complete_rows(frame, formula, settings, [party], cells)
     all_owners, owners = read_owners(read_cells(frame, [party], cells), party), pd.Series(read_owners(complete, party))
     counts = Counter(all_owners.tolist())

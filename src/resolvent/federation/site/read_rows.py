@@ -69,6 +69,7 @@ def read_site_rows(site: SiteFile, settings: TableOptions, *, folder: Path | Non
             raise
         frame, texts = read_frame(replace(site, decimal="."), whole), read_frame(site, settings)
     common_names = texts.rename(columns={local: common for common, local in (site.columns or {}).items()})
+    check_present([*(settings.text or []), *settings.missing_columns], [*map(str, common_names.columns)])
     rows = None
     if folder is not None:
         choose_columns([str(c) for c in common_names.columns], settings, site.limits)  # before there is a version

@@ -16,9 +16,9 @@ from resolvent.tables.checks.finding import Finding, examples, text_of
 from resolvent.tables.checks.label_checks import check_base_rates, check_classes, check_leaks
 from resolvent.tables.checks.row_checks import check_duplicates, check_persons
 from resolvent.tables.checks.table_view import TableColumn, TableView, read_column
-from resolvent.tables.columns import is_empty, read_label
+from resolvent.tables.columns import is_empty, read_label, read_parties
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
-from resolvent.tables.party_tables import column_mistakes, natural_order, remaining_columns
+from resolvent.tables.party_tables import column_mistakes, group_rows, remaining_columns
 from resolvent.tables.table_options import TableOptions
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def check_frame(frame: "pd.DataFrame", settings: TableOptions, site: str | None 
     frame = frame.loc[:, ~frame.columns.duplicated()]
     if not len(frame):
         return None, [*findings, Finding("rows", "error", "the table has no rows", "give one row per sample")]
-    owners = _read_sites(frame, settings.party, site, findings)
     labels = [name for name in settings.labels if name in frame.columns]
     cells = settings.cells if cells is None else cells
-    frame = _read_cells(frame, labels, cells, findings)
+    frame = _read_cells(frame, [*({settings.party} & {*names} if site is None else ()), *labels], cells, findings)
+    owners = _read_sites(frame, settings.party, site, findings)
     read = [_read_label(frame, name, settings, findings) for name in settings.labels]
     label, is_classification = read[0] if len(read) == 1 else (None, False)
     features, dates = _read_features(frame, [name for name in dict.fromkeys(chosen) if name in frame.columns
@@ -105,14 +105,13 @@ def _read_sites(frame: "pd.DataFrame", party: str, site: str | None, findings: l
     empty = is_empty(column)
     if empty.any():
         findings.append(_missing("party", party, frame, empty, "every sample needs a site"))
-    codes, values = column.astype(str).factorize()
-    used = np.unique(codes[~empty])
-    if not len(used):
+    if empty.all():
         return None
-    order = sorted(used, key=lambda code: natural_order(str(values[code])))
-    number = np.full(len(values) + 1, -1)
-    number[order] = np.arange(len(order))
-    return tuple(str(values[code]) for code in order), np.where(empty, -1, number[codes])
+    number = np.full(len(frame), -1)
+    names, members = group_rows(read_parties(column[~empty]))
+    for k, rows in enumerate(members):
+        number[np.flatnonzero(~empty)[rows]] = k
+    return names, number
 
 
 def _missing(kind: str, name: str, frame: "pd.DataFrame", empty: NDArray[np.bool_], reason: str) -> Finding:
