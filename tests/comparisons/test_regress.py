@@ -320,7 +320,7 @@ def test_separation_and_few_events_are_named(patients):
     frame = patients.assign(marker=np.where(patients["ill"] == "yes", patients["years"] > 1, 0))
     separated = rv.regress(frame, "ill ~ age + marker", party="site")
     assert separated.table["estimate"].isna().tolist() == [False, False, True]
-    assert "'marker' divide the rows perfectly" in separated.findings[0]
+    assert "'marker' divides the rows perfectly" in separated.findings[0]
     few = rv.regress(frame.head(30), "ill ~ age + C(ward) + sex + years", party="site")
     assert any("Few events" in sentence for sentence in few.findings)
 

@@ -43,6 +43,8 @@ def visits():
     ("Surv(t, e) ~ x + strata(site)", "'strata()'", "for each site"),
     ("y ~ x + cluster(site)", "'cluster()'", "errors='clustered'"),
     ("y ~ np.log(x)", "'np.log()'", "the function alone"), ("y ~ Q('crp mg')", "'Q()'", "backticks"),
+    ("y ~ age %in% ward", "'%in%'", "the product"),
+    ("Surv(t, status == 2) ~ x", "'Surv(t, status == 2)'", "reference: {status: alive}"),
     ("y ~ poly(age, 2)", "'poly()'", "I(age**2)"), ("y ~ age + age**2", "outside I()", "I(age**2)"),
     ("y ~ log(age)**2", "outside I()", "I(age**2)"), ("y ~ x ~ z", "one right side", "outcome ~")])
 def test_what_only_other_programs_write_is_answered_with_what_to_write(formula, found, advice):
@@ -98,6 +100,8 @@ def test_numbers_and_columns_of_a_formula_are_counted():
 
 def test_products_of_categories_and_quoted_marks_are_formulas():
     assert parse_formula("y ~ (a + b)**2 + I((a + b)**2) + `a^b|c`").variables == ("a", "b", "a^b|c")
+    pasted = parse_formula("y \u223c a \u2212\u00a01\n + b:c")  # from a text program, over two lines
+    assert (pasted.variables, str(pasted.right)) == (("a", "b", "c"), "a + b:c")
     assert parse_formula("Surv(t.days, `died ~`) ~ 1.5:crp.mg").response.columns == ["t.days", "died ~"]
 
 

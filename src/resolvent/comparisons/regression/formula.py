@@ -50,11 +50,13 @@ _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to
     r"\bcluster\s*\(": "leave cluster() out, and write errors='clustered' for errors clustered by site",
     r"\b(np|numpy|math)\.\w+\s*\(": "write the function alone, such as log(age)",
     r"\bQ\s*\(": "write the name of a column between backticks: `crp (mg)`",
+    r"%in%": "write the product, such as ward:age",
     r"\bpoly\s*\(": "write the powers, such as age + I(age**2): the polynomials of poly() need the rows of all sites",
 }
+_SIGNS = str.maketrans("\u223c\uff5e\u2212\u2013\u00a0\n\r\t", "~~--    ")  # of a text program, and between lines
 _QUOTED = re.compile(r"`[^`]*`")
 _NAME_WITH_DOTS = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)+(?![\w.]|\s*\()")  # such as crp.mg
-_COLUMN = r"\s*(`[^`]+`\s*|[^\s(),`][^(),`]*)"  # one way to match a text: blanks would take cubic time otherwise
+_COLUMN = r"\s*(`[^`]+`\s*|[^\s(),`=<>][^(),`=<>]*)"  # one way to match a text: blanks would take cubic time otherwise
 _SURVIVAL = re.compile(rf"Surv\({_COLUMN},{_COLUMN}\)")
 
 
@@ -234,7 +236,8 @@ def _in_our_words(text: str) -> str:
             if found := re.search(pattern, part):
                 written = found[0].rstrip("( ") + "()" * found[0].endswith("(")
                 raise InputError(f"{quote(written)} in the formula {quote(text)}: {advice}")
-    return "".join(part if i % 2 else _NAME_WITH_DOTS.sub(r"`\g<0>`", part) for i, part in enumerate(between))
+    return "".join(part if i % 2 else _NAME_WITH_DOTS.sub(r"`\g<0>`", part.translate(_SIGNS))
+                   for i, part in enumerate(between))
 
 
 def _check_terms(right: str, text: str) -> None:
@@ -295,8 +298,10 @@ def _response(left: str) -> Response:
     if survival := _SURVIVAL.fullmatch(left):
         return Response(*(name.strip().strip("`") for name in survival.groups()))
     if not re.fullmatch(r"`[^`]+`|\w+", left):
+        coded = (", or name the column of the event alone, and its value of no event in a setting, such as "
+                 "reference: {status: alive}" if "Surv" in left else "")
         raise InputError(f"the left side of a formula is a column or Surv(time, event), got {quote(left)}: transform "
-                         "the label in the table")
+                         f"the label in the table{coded}")
     return Response(left.strip("`"))
 
 

@@ -195,7 +195,8 @@ def _collinear(names: list[str]) -> str:
 
 def _separated(names: list[str]) -> str:
     shown = [name for name in names if not name.endswith("Intercept")] or names
-    return (f"Separation: {_list(shown)} divide the rows perfectly, so that the estimates are infinite. Join levels, "
+    verb = "divides" if len(shown) == 1 else "divide"
+    return (f"Separation: {_list(shown)} {verb} the rows perfectly, so that the estimates are infinite. Join levels, "
             "leave columns out, or set l2.")
 
 
