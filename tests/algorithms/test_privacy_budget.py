@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import resolvent as rv
-from resolvent.differential_privacy import budget as budgets
+from resolvent.differential_privacy import ledger as budgets
 from resolvent.math import accounting
 from resolvent.math.accounting import Releases
 

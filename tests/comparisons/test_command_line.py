@@ -11,7 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from resolvent.cli.commands import COMMANDS, GROUPS
-from resolvent.cli.terminal import print_outcome, print_record
+from resolvent.cli.outcomes import print_outcome, print_record
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.comparisons.experiment.registry import listings
 from resolvent.comparisons.judgement.wording import advice_of

@@ -63,7 +63,7 @@ def run(
             parallel, and a lane that is done takes the next party; auto: sequential on a CPU, otherwise lanes;
             measured: time one round of each, and take the fastest.
     """
-    from resolvent.cli import terminal
+    from resolvent.cli import outcomes, terminal
     from resolvent.comparisons.experiment.data_check import first_lines
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.comparisons.runs.runner import run_experiment
@@ -101,7 +101,7 @@ def run(
                                          notify=terminal.print_note, scheduler=scheduler)
     if record is None:  # another process writes it
         return
-    terminal.print_outcome(record, folder / "report.html", next_command=f"resolvent show {shlex.quote(str(folder))}")
+    outcomes.print_outcome(record, folder / "report.html", next_command=f"resolvent show {shlex.quote(str(folder))}")
 
 
 def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIND]")] = "all", *,

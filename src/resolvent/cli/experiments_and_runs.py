@@ -91,7 +91,7 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
                              f"folder {experiment}")
         sys.stdout.write(ExperimentFile.load(experiment, flat(set)).to_yaml())
         return
-    from resolvent.cli import terminal
+    from resolvent.cli import outcomes, terminal
     from resolvent.comparisons.runs.record import read_record
 
     if set:
@@ -105,7 +105,7 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
     if format == "json":
         print_json(record.plain())
     else:
-        terminal.print_record(record)
+        outcomes.print_record(record)
 
 
 def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(
@@ -129,7 +129,7 @@ def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg
         reference: for --paper: the method that gains are over; default: training alone, or the first method.
         format: text or json.
     """
-    from resolvent.cli import terminal
+    from resolvent.cli import outcomes, terminal
     from resolvent.errors import InputError
 
     if not runs:
@@ -143,7 +143,7 @@ def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg
         if format == "json":
             print_json(record.plain())
         else:
-            terminal.print_outcome(record, next_command=f"resolvent compare {shlex.quote(','.join(runs))} "
+            outcomes.print_outcome(record, next_command=f"resolvent compare {shlex.quote(','.join(runs))} "
                                                         "--paper figures")
         return
     from resolvent.comparisons.study.study_file import study_of_folders

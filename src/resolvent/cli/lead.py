@@ -281,14 +281,14 @@ def _federate(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 
 def _print_result(result: Any) -> None:
     """Print what a plan has found: of an experiment the scores and the finding, otherwise the table."""
-    from resolvent.cli import terminal
+    from resolvent.cli import outcomes
     from resolvent.cli.describe import print_description
     from resolvent.cli.regress import print_fit
     from resolvent.comparisons.description.description import Description
     from resolvent.comparisons.runs.record import RunRecord
 
     if isinstance(result, RunRecord):
-        terminal.print_outcome(result)
+        outcomes.print_outcome(result)
     else:
         (print_description if isinstance(result, Description) else print_fit)(result)
 

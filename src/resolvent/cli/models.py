@@ -157,7 +157,7 @@ def evaluate(
         set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
         format: text or json.
     """
-    from resolvent.cli import terminal
+    from resolvent.cli import outcomes, terminal
     from resolvent.comparisons.after.evaluations import evaluate_file
 
     evaluated = evaluate_file(run, method, site, rows, text_format(set), metrics=metrics,
@@ -169,7 +169,7 @@ def evaluate(
     if format == "json":
         print_json(evaluated.evaluation.record())
     else:
-        terminal.print_table(terminal.evaluation_table(evaluated.evaluation))
+        terminal.print_table(outcomes.evaluation_table(evaluated.evaluation))
         if evaluated.provenance:
             terminal.print_line(f"The model: {evaluated.provenance}")
 
@@ -211,7 +211,7 @@ def calibrate(
         set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
         format: text or json.
     """
-    from resolvent.cli import terminal
+    from resolvent.cli import outcomes, terminal
     from resolvent.comparisons.after.calibrations import calibrate as calibrate_rows
     from resolvent.comparisons.after.held_out_rows import SHARED
     from resolvent.comparisons.runs.report import redraw_report
@@ -227,7 +227,7 @@ def calibrate(
     if format == "json":
         _print_records(made.method, records)
         return
-    for table in terminal.calibration_tables(records):
+    for table in outcomes.calibration_tables(records):
         terminal.print_table(table)
     sentences: dict[str, list[str]] = {}
     for name, record in records.items():
@@ -268,7 +268,7 @@ def explain(
         set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
         format: text or json.
     """
-    from resolvent.cli import terminal
+    from resolvent.cli import outcomes, terminal
     from resolvent.comparisons.after.explanations import explain_models
     from resolvent.comparisons.runs.report import redraw_report
     from resolvent.data.files.atomic_files import write_atomically
@@ -286,7 +286,7 @@ def explain(
     if format == "json":
         _print_records(made.method, records)
         return
-    terminal.print_table(terminal.explanation_table(records), is_wide=True)
+    terminal.print_table(outcomes.explanation_table(records), is_wide=True)
     if made.coefficients is not None:
         terminal.print_line(f"The coefficients are in the report{'' if out is None else f' and in {out}'}")
     terminal.print_path(f"Explanation of {made.method}", path)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from resolvent.comparisons.experiment.binding import bind
 from resolvent.comparisons.experiment.changes import Locations, apply_changes
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml, write_yaml
-from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.tables.cells import CellRules, Codes
 from resolvent.tables.table_options import cell_rules

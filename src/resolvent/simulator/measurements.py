@@ -11,7 +11,7 @@ import numpy as np
 
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import check_ids
-from resolvent.differential_privacy import PrivacyLedger
+from resolvent.differential_privacy.ledger import PrivacyLedger
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector

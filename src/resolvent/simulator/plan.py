@@ -13,7 +13,8 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.combinator import innermost
 from resolvent.algorithms.description import Description
 from resolvent.algorithms.participation import Arrivals, Full, Participation
-from resolvent.differential_privacy import PrivacyAccount, PrivacyBudget
+from resolvent.differential_privacy.account import PrivacyAccount
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, nearest, quote
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.problem import SolvedProblem

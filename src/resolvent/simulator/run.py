@@ -21,7 +21,8 @@ from resolvent.algorithms.participation import Full, Participation
 from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.folder_lock import locked
-from resolvent.differential_privacy import PrivacyAccount, PrivacyBudget
+from resolvent.differential_privacy.account import PrivacyAccount
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import DivergedError, InputError, UnusedRepliesWarning
 from resolvent.math.tree import Vector
 from resolvent.predict.fitted import Fitted

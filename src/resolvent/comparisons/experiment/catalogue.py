@@ -10,7 +10,8 @@ from functools import cache
 from typing import Any
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators import CentreFromSums, FixedPointSums
+from resolvent.algorithms.combinators.centre_from_sums import CentreFromSums
+from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.traits import Amount, is_personal, is_robust, traffic_of
 from resolvent.comparisons.experiment.binding import bind, parameters
 from resolvent.comparisons.experiment.docstrings import first_line, references

@@ -28,7 +28,7 @@ from resolvent.comparisons.tuning.settings import Search
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import default_folds
-from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.problem.metrics import Metric
 from resolvent.problem.models import Model

@@ -19,7 +19,7 @@ from resolvent.comparisons.runs.comparison import Comparison
 from resolvent.comparisons.runs.comparison_runs import Execution, ignore, run_comparison
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import default_folds
-from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, quote, shorten
 from resolvent.problem.metrics.metric import Metric, name_metrics
 from resolvent.problem.models.model import Model

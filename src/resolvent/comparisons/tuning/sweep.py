@@ -14,7 +14,7 @@ from resolvent.arguments import checked
 from resolvent.comparisons.judgement.metrics import GAP
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
-from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model

@@ -24,7 +24,7 @@ from resolvent.comparisons.experiment.own_parts import limit_own_parts
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.data.weights import ClassWeights
-from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.federation.protocol.plan import Plan
 from resolvent.problem.metrics import Metric

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError
 from resolvent.tables.table_options import TableOptions
 

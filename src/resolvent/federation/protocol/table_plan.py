@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.comparisons.plan_file import PlanFile
-from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.federation.protocol.plan import Plan
 
 # Columns have any units: with 5 integers for a number, sums over 1024 sites have the range 2^120 and steps of 2^-145.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from resolvent.differential_privacy import PrivacyBudget
+from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, shorten
 
 __all__ = ["Position", "Sent", "SumRules", "card_content", "context_of", "list_content", "names_of"]

@@ -8,8 +8,8 @@ from resolvent.algorithms.combinators.combinator import contains, innermost
 from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.methods.local import LocalTraining
-from resolvent.differential_privacy import PrivacyBudget, party_epsilons
-from resolvent.differential_privacy.parties import noise_parties
+from resolvent.differential_privacy.budget import PrivacyBudget
+from resolvent.differential_privacy.parties import noise_parties, party_epsilons
 from resolvent.errors import InputError
 from resolvent.federation.secure.rules import SumRules
 

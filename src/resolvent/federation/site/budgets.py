@@ -6,7 +6,7 @@ import jax
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.method import local_solvers
-from resolvent.differential_privacy import record_epsilons
+from resolvent.differential_privacy.composition import record_epsilons
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.solvers.dpsgd import DPSGD
