@@ -12,7 +12,7 @@ import resolvent
 INDEPENDENT = "xla"  # a part that imports nothing of the library, so that it could be a package of its own
 CORE = ["math", "data", "tables", "problem", "torch", "algorithms", "differential_privacy", "predict", "simulator",
         "testing", "regression", "comparisons"]
-ROOMS = [INDEPENDENT, *CORE, "federation", "cli"]
+ROOMS = [INDEPENDENT, *CORE, "federation", "red_team", "cli"]
 # Of federation: sites do not import the server, and nothing but the lead knows an engine.
 FLOORS = [{"protocol"}, {"secure"}, {"server", "site"}, {"engines"}, {"lead"}]
 # Of the simulator: what is moved to a device knows no run, and a plan is read by those who check, measure and run it.
@@ -66,7 +66,7 @@ def test_the_check_sees_a_wrong_arrow(own_room, room, expected):
 def test_the_core_names_no_module_of_another_part():
     """Strings count too."""
     wrong = [f"{path.relative_to(ROOT)} names {module}" for room in CORE for path in (ROOT / room).rglob("*.py")
-             for module in re.findall(r"resolvent\.(?:federation|cli)\b", path.read_text("utf-8"))]
+             for module in re.findall(r"resolvent\.(?:federation|red_team|cli)\b", path.read_text("utf-8"))]
     assert wrong == []
 
 

@@ -200,6 +200,15 @@ def test_the_card_of_a_run_without_a_plan(card, tmp_path, capsys):
     assert json.loads((tmp_path / "run" / "model-card.json").read_text("utf-8"))["plan"] == {}
 
 
+def test_the_report_has_the_share_of_each_site(card):
+    """As that of a simulation: it is the weight that a site's number of rows gives it."""
+    train = read_record(card.folder).data.train
+    page = (card.folder / "report.html").read_text("utf-8")
+    assert [text for text in Page(page).cells if re.fullmatch(r"[\d.]+ %", text)][-len(SITES):] == [
+        f"{100 * rows / sum(train):.1f} %" for rows in train]
+    assert "The numbers are what the sites say." in page
+
+
 def test_a_site_that_outweighs_all_others_is_in_the_warnings(card, monkeypatch):
     """Of two sites one always has half; with secure sums no number of rows is known."""
     sites = ("aachen", "berlin", "celle")

@@ -23,20 +23,21 @@ from resolvent.federation.lead.rehearsal import prepare_rehearsal, shipped_chang
 from resolvent.federation.protocol import kits
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.protocol.limits import Limits, read_refusal
+from resolvent.federation.protocol.limits import NO_LIMITS, Limits, read_refusal
+from resolvent.federation.protocol.plan_files import plan_of_file
 from resolvent.federation.protocol.refusals import Refusal, outgoing
 from resolvent.federation.site.dry_run import dry_run
 from resolvent.federation.site.own_batches import OwnBatches
-from resolvent.federation.site.red_team.answers import attack_answers, difference
-from resolvent.federation.site.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units
-from resolvent.federation.site.red_team.differencing import small_sums
-from resolvent.federation.site.red_team.gradient_matching import Target, match_update, unrolled
-from resolvent.federation.site.red_team.membership import attack_membership, judge_flags
-from resolvent.federation.site.red_team.recovery import InputScale, recovered_rows
-from resolvent.federation.site.red_team.red_team import _closed_form_guesses, attack_site
-from resolvent.federation.site.red_team.releases import released_replies, trained_model
 from resolvent.federation.site.steps import first_state
 from resolvent.federation.site.table_versions import AnsweredVersion
+from resolvent.red_team.answers import attack_answers, difference
+from resolvent.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units
+from resolvent.red_team.differencing import small_sums
+from resolvent.red_team.gradient_matching import Target, match_update, unrolled
+from resolvent.red_team.membership import attack_membership, judge_flags
+from resolvent.red_team.recovery import InputScale, recovered_rows
+from resolvent.red_team.red_team import _closed_form_guesses, attack_site
+from resolvent.red_team.releases import released_replies, trained_model
 
 pytestmark = pytest.mark.when_changed  # attacks of a plan, which no run uses
 EXPERIMENT = """
@@ -397,6 +398,27 @@ def test_the_command_prints_counts_and_changes_nothing(tmp_path, monkeypatch, ca
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
     with pytest.raises(rv.errors.InputError, match="needs the lead's experiment file"):
         commands.check(tmp_path, tmp_path / "site.yaml", attack=True)
+
+
+@pytest.mark.parametrize("privacy", [pytest.param({}, id="plain"), pytest.param(
+    {"privacy": {"secure_sums": True}}, marks=pytest.mark.nightly, id="secure")])
+def test_combined_questions_and_made_up_coefficients_bring_back_rows_of_an_open_site_only(privacy, tmp_path):
+    """One plan has six poles; a round with steep coefficients is one row, and in secure sums no sum at all."""
+    table(120).to_csv(tmp_path / "patients.csv", index=False)
+    (tmp_path / "plan.yaml").write_text(write_yaml({"regression": {"formula": "ill ~ lab0 + ward", "rounds": 6},
+                                                    **privacy}))
+    plan = plan_of_file(str(tmp_path / "plan.yaml"))
+    reports = [attack_site(SiteFile(table=str(tmp_path / "patients.csv"), limits=limits), "aachen", plan, None,
+                           seconds=1e-3) for limits in (NO_LIMITS, Limits())]
+    opened, clinic = reports
+    assert opened.combined.questions == opened.combined.answered >= 1
+    assert opened.combined.rows >= 5
+    assert opened.made_up.rounds == (0 if privacy else 7)
+    assert (opened.made_up.rows > 4) == (not privacy)
+    assert clinic.combined.answered < clinic.combined.questions
+    assert clinic.rows == 0
+    assert f"together they give {opened.combined.rows} rows" in "\n".join(opened.lines())
+    assert clinic.plain()["made_up"] == {"rounds": 0, "rows": 0}
 
 
 # The experiments of the documentation and of the package

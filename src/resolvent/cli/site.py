@@ -73,13 +73,13 @@ def check(kit: Kit, site: SiteFile,
         for line in check_site(file, note.name, experiment, runs_of(note.kit)):
             terminal.print_line(line)
         return
-    from resolvent.federation.site.dry_run import read_experiment
-    from resolvent.federation.site.red_team.red_team import attack_site
+    from resolvent.federation.site.dry_run import read_plan
+    from resolvent.red_team.red_team import attack_site
 
     if experiment is None:
         raise InputError("site check --attack needs the lead's experiment file: write it after the site's file")
     check_range("site check --attack", "(0, inf)", seconds=seconds)
-    report = attack_site(file, note.name, read_experiment(file, experiment), runs_of(note.kit), seconds=seconds,
+    report = attack_site(file, note.name, read_plan(file, experiment), runs_of(note.kit), seconds=seconds,
                          progress=terminal.print_note)
     if format == "json":
         print_json(report.plain())

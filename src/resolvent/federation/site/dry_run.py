@@ -10,7 +10,6 @@ from typing import Any
 
 from resolvent.comparisons.experiment.own_parts import limit_own_parts
 from resolvent.errors import InputError
-from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
 from resolvent.federation.protocol.plan import Plan
@@ -93,12 +92,3 @@ def read_plan(file: SiteFile, path: Path) -> Plan:
     """The lead's plan. The site allows its own models only, as in the federation."""
     with limit_own_parts(file.models, file.folder):
         return plan_of_file(str(path))
-
-
-def read_experiment(file: SiteFile, path: Path) -> FederatedExperiment:
-    """The lead's experiment, whose models can be attacked."""
-    plan = read_plan(file, path)
-    if not isinstance(plan, FederatedExperiment):
-        raise InputError(f"{path} is a {plan.title}, which trains no model that could be attacked: leave out --attack. "
-                         "The site's limits count the rows behind every sum, see docs/regression.md")
-    return plan

@@ -25,7 +25,13 @@ from resolvent.regression.newton import FederatedNewton
 
 
 class RegressionRun(PlanRun[FederatedRegression]):
-    """One regression at a site."""
+    """One regression at a site.
+
+    Attributes:
+        rows: the complete rows of the site, after ``prepare``.
+    """
+
+    rows: RegressionRows
 
     @override
     def _read_table(self) -> None:
@@ -155,7 +161,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
             raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
         with refusing(RefusalCode.ENCODING):
             settings = self.plan.settings
-            rows = encode_rows(self._frame, self._formula, settings, agreement, [self._report.rows])
+            self.rows = rows = encode_rows(self._frame, self._formula, settings, agreement, [self._report.rows])
             problem = rows.problem(l2=settings.l2)
             total, sites = sum(agreement.sites.values()), len(self._membership.sites)
             # The sizes are claims of the others, through the server: they do not lower the share below that of equals.

@@ -1,4 +1,7 @@
-"""The red team: every attack of this folder on what a plan would release at a site, within a budget of time."""
+"""The red team: every attack of this folder on what a plan would release at a site, within a budget of time.
+
+It is above the federation, whose public interface and messages it uses.
+"""
 
 import time
 from collections.abc import Callable
@@ -18,21 +21,24 @@ from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.names import VERSIONS
+from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.protection import adds_private_noise
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
 from resolvent.federation.protocol.wire import WireError
 from resolvent.federation.site.dry_run import DryRun, dry_run
-from resolvent.federation.site.red_team.answers import attack_answers
-from resolvent.federation.site.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units
-from resolvent.federation.site.red_team.gradient_matching import Target, match_update
-from resolvent.federation.site.red_team.membership import Membership, attack_membership
-from resolvent.federation.site.red_team.recovery import InputScale, recovered_rows
-from resolvent.federation.site.red_team.releases import Release, model_of, released_replies, trained_model
-from resolvent.federation.site.red_team.report import AttackReport, MethodAttack
+from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 from resolvent.federation.site.steps import first_state
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.solvers import GD, SGD
+from resolvent.red_team.answers import attack_answers
+from resolvent.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units
+from resolvent.red_team.combined import Insiders, attack_coefficients, attack_combined
+from resolvent.red_team.gradient_matching import Target, match_update
+from resolvent.red_team.membership import Membership, attack_membership
+from resolvent.red_team.recovery import InputScale, recovered_rows
+from resolvent.red_team.releases import Release, model_of, released_replies, trained_model
+from resolvent.red_team.report import AttackReport, MethodAttack
 
 Progress = Callable[[str], None]
 _SITES = 5  # of the run that is attacked, at least: some algorithms need as many
@@ -56,26 +62,33 @@ class _Budget:
         return self.left() > 0
 
 
-def attack_site(file: SiteFile, name: str, experiment: FederatedExperiment, runs: Path | None, *,
+def attack_site(file: SiteFile, name: str, plan: Plan, runs: Path | None, *,
                 seconds: float = 120.0, progress: Progress = lambda line: None) -> AttackReport:
     """Attack what a plan would release at a site. Nothing leaves the site, and nothing of it is written.
 
     Args:
         runs: the folder of the site's runs, with the answers about its table; None: there are none.
-        seconds: the time that the attacks on replies and models may take, apart from compilation. The methods and their
-            attacks have equal shares; each attack makes its first step in any case.
+        seconds: the time that the attacks on replies and models may take, apart from compilation. The methods of an
+            experiment and their attacks have equal shares, and so have questions beside the plan; each attack makes its
+            first step in any case.
     """
     try:
-        with dry_run(file, name, experiment, runs) as dry:
+        with dry_run(file, name, plan, runs) as dry:
             progress("differencing over all answers about the table")
             differencing = attack_answers(dry.folder / VERSIONS, file)
             if conflicts := dry.prepare():
                 raise InputError(f"the rounds cannot be attacked: {'; '.join(conflicts)}")
-            with experiment.file.precision():
-                share = seconds / (_ATTACKS * len(experiment.labels))
-                methods = [_attack_method(dry, file, number, share, progress)
-                           for number in range(len(experiment.labels))]
-            return AttackReport(name, "", int(_run_of(dry).problem.sizes[0]), differencing, tuple(methods))
+            methods, made_up, insiders = list[MethodAttack](), None, Insiders(dry.folder, file, name)
+            if isinstance(plan, FederatedExperiment):
+                share = seconds / (_ATTACKS * len(plan.labels) + 1)
+                with plan.precision():
+                    methods = [_attack_method(dry, file, number, share, progress) for number in range(len(plan.labels))]
+            if isinstance(dry.run, RegressionRun):
+                progress("coefficients that the server makes up")
+                made_up = attack_coefficients(insiders, dry.run)
+            progress("several regressions, each a plan of its own")
+            combined = attack_combined(insiders, file, plan, _Budget(seconds / (_ATTACKS * len(methods) + 1)).has_time)
+            return AttackReport(name, "", dry.run.training_rows, differencing, tuple(methods), combined, made_up)
     except Refusal as refusal:
         if refusal.code != RefusalCode.LIMITS:
             raise

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from resolvent.federation.protocol.files import SiteFile
-from resolvent.federation.site.red_team.differencing import small_sums
 from resolvent.federation.site.table_versions import AnsweredVersion, TableVersions
+from resolvent.red_team.differencing import small_sums
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.text_formats import TextFormat
 
