@@ -15,6 +15,7 @@ a page can be read without a build; a test compares it with the files. The build
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -487,7 +488,8 @@ def advice_worlds() -> str:
     def row(cell: Row) -> Iterator[Any]:
         yield from (cell["cell"], cell["draws"], f"{cell['lose_joined']} of {cell['lose']}", rate(cell["gain_stay"]))
         yield from (rate(cell[key]) for key in ("unclear", "large_right", "covered"))
-        yield from (f"{cell[key]:.2f}" for key in ("regret", "regret_fedavg", "regret_alone", "regret_mixed"))
+        yield from ("\N{EN DASH}" if cell[key] is None else f"{cell[key]:.2f}" for key in (
+            "regret", "regret_fedavg", "regret_alone", "regret_mixed"))
         yield ", ".join(cell["missed"]) or "none"
 
     return table(("world", "draws", "told to join, of sites that lose over 5 points", "told to stay alone, of those "
@@ -496,9 +498,32 @@ def advice_worlds() -> str:
                  map(row, read("advice")["cells"]))
 
 
-def advice_not_run() -> str:
-    """The worlds without figures, and why."""
-    return "; ".join(f"{cell}: {why}" for cell, why in read("advice")["not_run"].items())
+def advice_missed() -> str:
+    """Each aim with the number of worlds that miss it."""
+    cells = read("advice")["cells"]
+    missed = Counter(aim for cell in cells for aim in cell["missed"])
+    return table(("aim that is missed", f"worlds, of {len(cells)}"), missed.most_common())
+
+
+def advice_stated() -> str:
+    """The stated probabilities of all sites of all worlds beside the shares that gain."""
+    bins = [(0.0, 0.05), (0.05, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 0.95), (0.95, 1.0)]
+    parts = [part for cell in read("advice")["cells"] for part in cell["stated"]]  # sites, mean of the stated, share
+
+    def row(low: float, high: float) -> Iterator[Any]:
+        inside = [part for part in parts if low <= part[1] < high or part[1] == high == 1]
+        sites = sum(part[0] for part in inside)
+        yield from (f"{percent(low, 0)} to {percent(high, 0)}", f"{sites:,}")
+        yield from (percent(sum(part[0] * part[i] for part in inside) / sites) for i in (1, 2))
+
+    return table(("stated", "sites", "mean of the stated", "share that gains"), (row(*ends) for ends in bins))
+
+
+def advice_unclear() -> str:
+    """The part of the regret of all sites that is at those whose advice is unclear."""
+    unclear, regret = (sum(cell[key] * cell["sites"] for cell in read("advice")["cells"])
+                       for key in ("regret_unclear", "regret"))
+    return percent(unclear / regret, 0)
 
 
 def advice_draws() -> str:
