@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from resolvent.cli.commands import COMMANDS, GROUPS
 from resolvent.cli.outcomes import print_outcome, print_record
+from resolvent.cli.parsing import COMMANDS, GROUPS
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
 from resolvent.comparisons.experiment.registry import listings
 from resolvent.comparisons.judgement.wording import advice_of

@@ -12,8 +12,8 @@ import pytest
 import tyro
 from ruamel.yaml import YAML
 
-from resolvent.cli.commands import GROUPS
 from resolvent.cli.former_words import present_words
+from resolvent.cli.parsing import GROUPS, command_of
 from resolvent.errors import InputError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "federation-operations.md").read_text("utf-8").split("\n## Services\n")[1]
@@ -33,7 +33,7 @@ def units():
 def parsed(arguments):
     """Check that the arguments are those of a command, without running it."""
     calls, (group, name, *others) = [], arguments
-    command = GROUPS[group][1][name]
+    command = command_of(GROUPS[group][1][name])
     tyro.cli(wraps(command)(lambda *args, **values: calls.append((args, values))), args=others)
     assert len(calls) == 1
 

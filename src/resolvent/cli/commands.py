@@ -1,4 +1,4 @@
-"""The commands and their arguments, which ``tyro`` parses from the signatures and the docstrings.
+"""The commands run, list and data.
 
 What a command needs is imported when it runs: help is printed without it.
 """
@@ -6,21 +6,13 @@ What a command needs is imported when it runs: help is printed without it.
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
-from resolvent.cli.describe import describe
-from resolvent.cli.experiments_and_runs import check, compare, show
-from resolvent.cli.lead import LEAD_COMMANDS
-from resolvent.cli.models import MODEL_COMMANDS
-from resolvent.cli.new import new
 from resolvent.cli.options import LABEL_WIDTH, Changes, Format, Names, OptionalInt, OptionalPath, Source, flat
 from resolvent.cli.output import print_json
 from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
-from resolvent.cli.regress import regress
-from resolvent.cli.site import SITE_COMMANDS
-from resolvent.cli.tune import tune
 from resolvent.simulator.record.progress import progress_bars
 
 
@@ -192,15 +184,3 @@ def _set_cpu_devices(devices: int) -> None:
     except RuntimeError as error:
         raise InputError(f"--devices {devices}: JAX has already computed in this process, so that the number of "
                          "devices cannot change") from error
-
-
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "run": run, "check": check, "tune": tune, "compare": compare, "regress": regress, "describe": describe,
-    "show": show, "list": list_, "new": new, "data": data,
-}
-# A word, what it is for, and the verbs that follow it.
-GROUPS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
-    "model": ("Use trained models on rows", MODEL_COMMANDS),
-    "site": ("At a site of a federation", SITE_COMMANDS),
-    "lead": ("Organise a federation", LEAD_COMMANDS),
-}

@@ -14,8 +14,6 @@ from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalTe
 if TYPE_CHECKING:
     from resolvent.federation.protocol.kits import Engine
 
-__all__ = ["LEAD_COMMANDS"]
-
 ConsortiumFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONSORTIUM.yaml")]
 Participant = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
 
@@ -342,9 +340,3 @@ def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, An
                             "...")
     terminal.print_path("Kits, tables and runs of the sites", participants)
     return result, all(parity.is_equal for parity in parities)
-
-
-LEAD_COMMANDS: dict[str, Callable[..., Any]] = {
-    "kits": kits, "serve": serve, "start": start, "status": status, "card": card, "revoke": revoke, "rotate": rotate,
-    "clean": clean,
-}

@@ -1,6 +1,6 @@
 """``resolvent model``: trained models on rows: predict, evaluate, calibrate, explain and refit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +19,6 @@ from resolvent.cli.options import (
     text_format,
 )
 from resolvent.cli.output import print_json
-from resolvent.cli.refit import refit
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -328,8 +327,3 @@ def _goal(text: str | None) -> "Goal | None":
     if name in ("sensitivity", "specificity") and len(numbers) == 1:
         return Goal(**{name: numbers[0]})
     raise InputError(f"--goal {quote(text)}: write cost=5:1, sensitivity=0.9 or specificity=0.9")
-
-
-MODEL_COMMANDS: dict[str, Callable[..., Any]] = {
-    "predict": predict, "evaluate": evaluate, "calibrate": calibrate, "explain": explain, "refit": refit,
-}

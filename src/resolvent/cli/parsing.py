@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from inspect import cleandoc
 from shutil import get_terminal_size
 from textwrap import fill
@@ -10,7 +11,6 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from resolvent.cli.commands import COMMANDS, GROUPS
 from resolvent.cli.exit_codes import EXIT_CODES
 from resolvent.cli.former_words import present_words
 from resolvent.cli.output import print_note
@@ -20,6 +20,30 @@ _DESCRIPTION = """Federated optimization: train and compare federations on real 
   resolvent run digits
   resolvent COMMAND --help
 """
+
+# A word -> module and name of its command: only that of the word that is typed is imported.
+COMMANDS = {
+    "run": "commands.run", "check": "experiments_and_runs.check", "tune": "tune.tune",
+    "compare": "experiments_and_runs.compare", "regress": "regress.regress", "describe": "describe.describe",
+    "show": "experiments_and_runs.show", "list": "commands.list_", "new": "new.new", "data": "commands.data",
+}
+# A word, what it is for, and the verbs that follow it.
+GROUPS = {
+    "model": ("Use trained models on rows", {
+        "predict": "models.predict", "evaluate": "models.evaluate", "calibrate": "models.calibrate",
+        "explain": "models.explain", "refit": "refit.refit"}),
+    "site": ("At a site of a federation", {
+        verb: f"site.{verb}" for verb in ("new", "check", "start", "plans", "approve", "reject", "ledger")}),
+    "lead": ("Organise a federation", {
+        verb: f"lead.{verb}" for verb in ("kits", "serve", "start", "status", "card", "revoke", "rotate", "clean")}),
+}
+
+
+def command_of(path: str) -> Callable[..., Any]:
+    """The command of a module and a name."""
+    module, _, name = path.partition(".")
+    command: Callable[..., Any] = getattr(import_module(f"resolvent.cli.{module}"), name)
+    return command
 
 
 def parse_and_run() -> None:
@@ -39,17 +63,25 @@ def parse_and_run() -> None:
     _run("resolvent", _DESCRIPTION, {**COMMANDS, **groups}, sys.argv[1:], end=f"\nExit codes:\n{codes}\n")
 
 
-def _run(program: str, description: str, commands: Mapping[str, Callable[..., Any]], arguments: list[str], *,
+def _run(program: str, description: str, commands: Mapping[str, str | Callable[..., Any]], arguments: list[str], *,
          end: str = "") -> None:
     """Run the command that the arguments name."""
-    is_named = arguments[:1] != [] and arguments[0] in commands
-    subcommands = tuple(_subcommand(name, command, is_brief=not is_named) for name, command in commands.items())
     parse: Callable[..., Any] = tyro.cli
+    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
+    word = arguments[0] if arguments else ""
+    if word in commands:
+        command, text = _described(commands[word], is_brief=False)
+        parse(command, prog=f"{program} {word}", description=text, args=arguments[1:], config=config)
+        return
+    subcommands = []
+    for name, path in commands.items():
+        command, text = _described(path, is_brief=True)
+        subcommands.append(Annotated[Any, tyro.conf.subcommand(name=name, constructor=command, description=text)])
     try:
-        parse(Union[subcommands], prog=program, description=description, args=arguments,  # noqa: UP007 - a computed union
-              config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone))
+        parse(Union[tuple(subcommands)],  # noqa: UP007 - a computed union
+              prog=program, description=description, args=arguments, config=config)
     except SystemExit as stop:
-        if end and not is_named and {"-h", "--help"} & {*arguments} and not stop.code:
+        if end and {"-h", "--help"} & {*arguments} and not stop.code:
             sys.stdout.write(end)
         raise
 
@@ -62,14 +94,13 @@ def _group(description: str) -> Callable[..., Any]:
     return group
 
 
-def _subcommand(name: str, command: Callable[..., Any], *, is_brief: bool) -> Any:
-    """The command as tyro knows it; among all commands it is described by one sentence."""
-    doc = cleandoc(command.__doc__ or "")
+def _described(path: str | Callable[..., Any], *, is_brief: bool) -> tuple[Callable[..., Any], str]:
+    """A command, and its description; among all commands it is one sentence."""
+    command = command_of(path) if isinstance(path, str) else path
     # tyro ends a line of help where the line of the docstring ends.
-    command.__doc__ = re.sub(r"\n {8,}(?=\S)", " ", doc)
-    paragraphs = doc.partition("\nArgs:")[0].strip().split("\n\n")
-    description = paragraphs[0] if is_brief else "\n".join([f"{paragraphs[0]}\n", *map(_paragraph, paragraphs[1:])])
-    return Annotated[Any, tyro.conf.subcommand(name=name, constructor=command, description=description)]
+    command.__doc__ = re.sub(r"\n {8,}(?=\S)", " ", cleandoc(command.__doc__ or ""))
+    paragraphs = command.__doc__.partition("\nArgs:")[0].strip().split("\n\n")
+    return command, paragraphs[0] if is_brief else "\n".join([f"{paragraphs[0]}\n", *map(_paragraph, paragraphs[1:])])
 
 
 def _paragraph(text: str) -> str:

@@ -1,9 +1,8 @@
 """``resolvent site``: what the person at a site of a federation types."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -11,8 +10,6 @@ from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalTe
 
 if TYPE_CHECKING:
     from resolvent.federation.site.plans import Plans
-
-__all__ = ["SITE_COMMANDS"]
 
 Plan = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
 
@@ -230,8 +227,3 @@ def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalText = None) 
             raise InputError("the journal does not continue the copy: entries of the copy are missing, or another "
                              "journal has replaced it: put the newest copy back")
         terminal.print_line("the journal continues the copy")
-
-
-SITE_COMMANDS: dict[str, Callable[..., Any]] = {
-    "new": new, "check": check, "start": start, "plans": plans, "approve": approve, "reject": reject, "ledger": ledger,
-}
