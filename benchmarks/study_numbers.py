@@ -125,9 +125,10 @@ def check_differences(runs, frame, pairs_of, title):
 def check_marks(runs, scores, pairs):
     """The best method, and those that Holm's test does not distinguish from it, are marked; and so the second best."""
     for data, run in runs.items():
-        rows, marks = pairs[pairs["data"] == data], {}
+        rows, marks = pairs[pairs["data"] == data], dict.fromkeys(run.summary["collapsed"], "collapsed")
         p_of = {frozenset((row.method, row.reference)): row.p for row in rows.itertuples()}
         remaining = dict(zip(run.methods, run.sign * run.last.mean(axis=(1, 2)), strict=True))
+        remaining = {m: v for m, v in remaining.items() if m not in marks}
         for mark in ("best", "second"):
             if remaining:
                 top = max(remaining, key=remaining.get)

@@ -12,6 +12,8 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.aggregation import ModelAggregation
+from resolvent.algorithms.methods.prototypes import ClassSums
+from resolvent.math import tree
 from resolvent.testing import example_solver
 
 RATE, STEPS, ROUNDS = 0.3, 2, 2
@@ -169,6 +171,23 @@ def test_fedproto_by_a_plain_loop():
         means = np.array([np.mean(by_class[c], axis=0) if by_class[c] else means[c] for c in range(3)])
         equal(state.server.means, means, 1e-7)
         equal(state.parties, jax.tree.map(lambda *leaves: np.stack(leaves), *models), 1e-7)
+
+
+@pytest.mark.parametrize(("weights", "expected"), [([20.0, 80.0], 8.4), ([1.0, 1.0], 6.0)], ids=["size", "equal"])
+def test_fedprotos_weights_of_a_class_are_numbers_of_samples_if_parties_are_weighted_by_size(weights, expected):
+    """Party 0 has 10 of 20 samples of the class, with the mean 2; party 1 has 40 of 80, with the mean 10."""
+    algorithm = rv.fedproto(GD, classes=1, features=1)
+    sums = ClassSums(jnp.array([[[1.0]], [[5.0]]]), jnp.array([[0.5], [0.5]]))
+    replies = rv.Replies(sums, jnp.array(weights), jnp.arange(2), jnp.ones(2, bool), jnp.array(weights))
+    after, _ = algorithm.server(algorithm.init(jnp.zeros(1), jnp.ones(2) / 2), replies, jax.random.key(0))
+    assert after.means.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("path", "is_own"), [
+    ("BatchNorm_0.scale", True), ("LayerNorm_1.bias", True), ("bn1.weight", True), ("layer1.0.bn2.bias", True),
+    ("encoder.norm.weight", True), ("conv_bn.scale", True), ("Dense_0.kernel", False), ("conv1.weight", False)])
+def test_fedbn_keeps_layers_with_the_usual_names_of_normalisation(path, is_own):
+    assert tree.is_selected(rv.fedbn(SGD).layers, path) == is_own
 
 
 @pytest.mark.when_changed

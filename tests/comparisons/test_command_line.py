@@ -92,6 +92,9 @@ def test_an_untuned_reference_is_marked_in_the_tables_and_by_a_warning(finished,
     tuned = {"alone": replace(record.methods["alone"], is_untuned=False)}
     print_record(replace(record, warnings=[], methods={**record.methods, **tuned}))
     assert "untuned" not in capsys.readouterr().out
+    label = next(m for m in record.methods if m != "alone")
+    print_record(replace(record, collapsed={label: "with seed 0 its accuracy is worse"}))
+    assert f"{label} (collapsed)" in flat(capsys.readouterr().out)
 
 
 def test_show_prints_the_tables_with_the_numbers_of_the_summary(finished, call):

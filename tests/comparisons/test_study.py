@@ -4,6 +4,7 @@ import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -166,6 +167,55 @@ def evidence_of(curves, *, score="accuracy", higher=True, parties=1):
     return Evidence(score=score, split="test", higher_is_better=higher, methods=tuple(curves), alone=None,
                     parties=[f"site {k}" for k in range(parties)], metrics=metrics, seeds=(0,),
                     traffic=dict.fromkeys(curves, 300.0))
+
+
+def evidence_of_seeds(scores, **facts):
+    """The last scores of {method: score of each seed} at one site, and with ``rows`` twenty test rows of each seed."""
+    metrics = pd.DataFrame([(m, seed, 1, 0, "test", "accuracy", v) for m, values in scores.items()
+                            for seed, v in enumerate(values)],
+                           columns=["method", "seed", "round", "party", "split", "metric", "value"])
+    return Evidence(score="accuracy", split="test", higher_is_better=True, alone=None, parties=["site"],
+                    methods=tuple(m for m in scores if m != "majority"), metrics=metrics, seeds=(0, 1, 2), **facts)
+
+
+@pytest.mark.parametrize(("scores", "has_rows", "reason"), [
+    ({"A": [1.0, 1.0, 0.4], "B": [0.75, 0.8, 0.7], "C": [0.7, 0.7, 0.75], "majority": [0.6] * 3}, True,
+     "with seed 2 its accuracy is worse than that of the majority"),
+    ({"A": [0.99, 0.99, 0.61], "B": [0.8, 0.801, 0.8], "C": [0.7, 0.701, 0.703]}, False,
+     "the standard deviation of its accuracy over the seeds is 21.9%, and that of the others 0.1%"),
+    ({"A": [1.0, 1.0, 0.55], "B": [0.75, 0.8, 0.7], "C": [0.7, 0.7, 0.75], "majority": [0.6] * 3}, True, None),
+    ({"A": [0.9, 0.9, 0.89], "B": [0.8, 0.8001, 0.8], "C": [0.7, 0.7, 0.7]}, False, None),
+], ids=["below the majority", "spread", "one row below it", "a small spread"])
+def test_a_method_that_collapsed_is_marked_and_never_the_best(scores, has_rows, reason):
+    """A has the best mean of all in each case."""
+    from resolvent.comparisons.judgement.row_values import RowValues
+
+    keys = np.repeat(np.arange(3), 20), np.zeros(60, int), np.tile(np.arange(20), 3)
+    values = {m: np.concatenate([np.arange(20) < round(20 * v) for v in of_seeds]).astype(float)
+              for m, of_seeds in scores.items()}
+    facts = {"rows": RowValues(*keys, values), "baseline": "majority"} if has_rows else {}
+    part = SimpleNamespace(evidence=evidence_of_seeds(scores, **facts))
+    study = _Parts({"digits": part})
+    marks = study.table(by="seeds").set_index("method")["mark"]
+    markdown, paragraph = str(study.table("markdown", by="seeds")), study.paragraph(by="seeds")
+    if reason is None:
+        assert marks["A"] == "best"
+        assert "(collapsed)" not in markdown
+        assert "A has the best mean" in paragraph
+        return
+    assert marks.tolist()[:2] == ["collapsed", "best"]
+    assert re.search(r"\| A \| \d\d.\d ± \d\d.\d \(collapsed\) \|", markdown)
+    assert "B has the best mean" in paragraph
+    assert paragraph.count("collapsed") == 1
+    assert f"A collapsed: {reason}" in paragraph
+
+
+def test_a_score_that_is_defined_at_no_site_is_named():
+    evidence = replace(evidence_of({"A": [1.0], "B": [0.5]}), score="roc_auc")
+    study = _Parts({"digits": SimpleNamespace(evidence=evidence)})
+    for read in (study.table, study.costs, study.fairness):
+        with pytest.raises(InputError, match=r"no site has a roc auc of its test rows.*decide_by"):
+            read()
 
 
 def test_costs_to_a_target():

@@ -219,10 +219,31 @@ def test_a_model_with_one_output_for_a_batch_is_refused(model, message):
     (lambda: rv.models.mlp(4, 3, depth=0), r"depth=0\) must lie in \[1, inf\)"),
     (lambda: rv.models.from_functions(lambda k: 0, lambda p, x: x, loss="crossentropy"),
      "loss='crossentropy'"),
+    (lambda: rv.models.from_functions(lambda k: 0, lambda p, x, key: x), r"requires key.*key=None.*random_layers=True"),
+    (lambda: rv.models.from_functions(lambda k: 0, lambda p, x, *, key: x), r"requires key.*apply\(params, x\)"),
+    (lambda: rv.models.from_equinox(NeedsKey), r"__call__ of NeedsKey requires key.*key=None"),
 ])
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+class NeedsKey(eqx.Module):
+    """A module that cannot be called without a key."""
+
+    linear: eqx.nn.Linear
+
+    def __init__(self, key):
+        self.linear = eqx.nn.Linear(2, 2, key=key)
+
+    def __call__(self, x, key):
+        return self.linear(x)
+
+
+def test_data_with_one_class_are_refused():
+    data = rv.FederatedData.from_arrays([np.eye(4)], [["well"] * 4])
+    with pytest.raises(rv.InputError, match=r"every label of the data 'data' is 'well'.*classes="):
+        rv.problems.LearningProblem(rv.models.logistic(4, 2), data)
 
 
 class ScaledLinear(eqx.Module):

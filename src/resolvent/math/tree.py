@@ -161,5 +161,8 @@ def is_selected(layers: tuple[str, ...], path: str) -> bool:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a pattern with the wildcards of ``fnmatch`` matches a path, or a prefix of it that ends at a dot."""
-    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
+    """Whether a pattern with the wildcards of ``fnmatch`` matches a path, or a prefix of it that ends at a dot.
+
+    A pattern can have alternatives, such as ``norm*|bn*``.
+    """
+    return any(fnmatchcase(path, one) or fnmatchcase(path, f"{one}.*") for one in pattern.split("|"))

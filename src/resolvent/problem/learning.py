@@ -251,6 +251,9 @@ def _model_for(model: Model, data: FederatedData, x: PyTree[Array], y: PyTree[Ar
         raise InputError(f"{type(model.loss).__name__} needs labels, and the data {quote(data.name)} have none: use a "
                          "loss that needs none, such as reconstruction or nt_xent, or one of your own with "
                          "needs_labels = False")
+    if data.task == "classification" and len(data.classes) == 1:
+        raise InputError(f"every label of the data {quote(data.name)} is {quote(data.classes[0])}, so that there is "
+                         "nothing to learn: look at the labels, or name the other classes with classes=")
     try:
         params = shapes_of(model.init, jax.eval_shape(jax.random.key, 0))
         logits: Any = shapes_of(model.apply, params, inputs)

@@ -56,7 +56,7 @@ class PersonalLayers(Combinator):
         inner: an algorithm of one phase whose message and replies are models.
         layers: patterns of the paths of the personal leaves, such as ``head*``, with the wildcards of ``fnmatch``. A
             path joins the keys by dots, such as ``layer 1.weight``; a pattern that matches a prefix which ends at a
-            dot selects all leaves below it.
+            dot selects all leaves below it. Alternatives are joined by ``|``, such as ``norm*|bn*``.
         personal_solver: trains the personal leaves before the inner algorithm trains the shared ones; default: the
             inner algorithm trains all leaves together.
         trained: whether the personal leaves are trained.

@@ -54,11 +54,13 @@ class FedProto(OnePhaseMethod):
 
         party:   w_k <- solve (1/n_k) sum_i [loss_i(w) + lam/d |z_i(w) - C[y_i]|^2] from w_k
                  reply, for each class, sum of z_i(w_k) over its samples / n_k, and their number / n_k
-        server:  C[c] <- mean over the samples of class c of the parties that reply; classes without samples keep theirs
+        server:  C[c] <- weighted sum of the first / weighted sum of the second; classes without samples keep theirs
 
     z_i are the features of sample i. In the first round no prototype is known, and w_k is trained on the loss alone.
-    As in the authors' code the distance is the mean over the d coordinates. The weights of classes are their numbers of
-    samples, without the paper's factor 1/|N_c|, which would shrink the means.
+    As in the authors' code the distance is the mean over the d coordinates. With replies weighted by size, C[c] is the
+    mean over all samples of class c of the parties that reply: the paper's weights without its factor 1/|N_c|, which
+    would shrink the means. With equal weights a party counts by the share of its samples that are of class c. A party
+    predicts with its last layer, where the paper predicts the class of the nearest prototype.
     """
 
     solver: LocalSolver

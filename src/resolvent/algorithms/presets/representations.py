@@ -17,7 +17,6 @@ from resolvent.problem.solvers import LocalSolver
 
 __all__ = ["fedbabu", "fedbn", "feddecorr", "fedlc", "fedntd", "fedproto", "moon"]
 
-
 @checked
 def moon(solver: LocalSolver, *, mu: float = 1.0, temperature: float = 0.5) -> Algorithm:
     """MOON: FedAvg whose local features stay near those of the shared model and away from the party's previous ones.
@@ -139,11 +138,13 @@ def fedproto(solver: LocalSolver, *, classes: int = 10, features: int = 64, lam:
 
     Problem: min over w_1, ..., w_N of the average of f_k(w_k) + lam/d |z(w_k) - C[y]|^2, with the features z and the
     mean features C[c] of all samples of class c.
-    Update: w_k <- solve it from w_k; C[c] <- mean of z(w_k) over the samples of class c of the parties that reply.
+    Update: w_k <- solve it from w_k; C[c] <- mean of z(w_k) over the samples of class c of the parties that reply, if
+    they are weighted by size.
     Communication: down and up ``classes`` times ``features`` numbers; a party stores its model.
-    Defaults: a party's weight in C[c] is its number of samples of the class if the cohort is weighted by size; the
-    paper's factor 1/|N_c| would shrink the means. lam = 1, the authors' value for most experiments; 10 classes and 64
-    features, those of ``rv.models.mlp(inputs, 10)``.
+    Defaults: with equal weights of the parties, a party counts in C[c] by the share of its samples that are of class
+    c. The paper's factor 1/|N_c| is left out, because it would shrink the means; a party predicts with its last layer,
+    where the paper predicts the class of the nearest C[c]. lam = 1, the authors' value for most experiments; 10 classes
+    and 64 features, those of ``rv.models.mlp(inputs, 10)``.
     Use when: parties have different labels and want models of their own, or models are large.
 
     Args:
@@ -197,14 +198,15 @@ def fedbabu(solver: LocalSolver, *, layers: tuple[str, ...] = ("head",),
 
 
 @checked
-def fedbn(solver: LocalSolver, *, layers: tuple[str, ...] = ("*norm*",)) -> Algorithm:
+def fedbn(solver: LocalSolver, *, layers: tuple[str, ...] = ("*[Nn]orm*|bn*|*.bn*|*_bn*",)) -> Algorithm:
     """FedBN: every party keeps its own normalisation layers, parameters and statistics; all other layers are averaged.
 
     Problem: min over the other layers b of the average of min over p_k of f_k(b, p_k), up to FedAvg's bias.
     Update: (b_k, p_k) = solve f_k from (b~, p_k); b~ <- mean of b_k. The statistics of batch normalisation are those of
     the party's own minibatches (``ModelState`` with the policy ``private``).
     Communication: down and up the model without the normalisation layers; a party stores these layers.
-    Defaults: the layers with ``norm`` in their path.
+    Defaults: the layers with ``norm`` or ``Norm`` in their path, and those with a name that begins with ``bn`` or has
+    ``_bn`` in it: the usual names in Flax, Equinox and PyTorch. Layers of a ``Sequential`` have numbers: name them.
     Use when: the inputs of the parties differ, such as images of different scanners, and the labels do not.
 
     Args:

@@ -1,4 +1,4 @@
-"""Methods whose training diverged: at which sites, since which round, and what to try."""
+"""Methods whose training diverged or collapsed: where, and what to try."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +7,14 @@ import jax
 import numpy as np
 
 from resolvent.comparisons.judgement.evidence import Evidence
-from resolvent.comparisons.judgement.metrics import run_columns
+from resolvent.comparisons.judgement.metrics import format_value, run_columns, title_of
 from resolvent.comparisons.judgement.wording import enumerate_names
 from resolvent.simulator.record.run_readings import diverged_parties
 
 ALL_DIVERGED = "no method has a mean over the sites, because each diverged at a site"
 _MAX_NAMED = 10  # sites that a warning names
+_SPREAD = 10  # times the spread of the others
+_SMALLEST_SPREAD = 0.02  # of a share
 
 
 def no_reference(alone: str) -> str:
@@ -37,6 +39,42 @@ def diverged_sites(evidence: Evidence) -> dict[str, dict[str, int]]:
         if rounds:
             sites[method] = {evidence.parties[party]: rounds[party] for party in sorted(rounds)}
     return sites
+
+
+def collapses(evidence: Evidence) -> dict[str, str]:
+    """Method -> why its training counts as collapsed; such a method is marked everywhere, and best nowhere.
+
+    It collapsed if the test rows of a seed have, by more than two standard errors, worse values than the predictions
+    that need no training, and the training of this seed lost at least half of what it had gained at its best
+    evaluation, so that a method which is still learning is none; or if the standard deviation over the seeds of its
+    mean over the sites is ten times the median of the other methods', and at least 0.02 where the score is a share.
+    """
+    reasons: dict[str, str] = {}
+    unit, rows, sign = title_of(evidence.score), evidence.rows, 1 if evidence.higher_is_better else -1
+    metrics = evidence.metrics
+    scores = metrics[(metrics["metric"] == evidence.score) & (metrics["split"] == evidence.split)]
+    curves = sign * scores.groupby(["method", "seed", "round"])["value"].mean().unstack("round")
+    for method, seed in curves.index if rows is not None and evidence.baseline in rows.values else ():
+        assert rows is not None
+        curve = curves.loc[(method, seed)].dropna().to_numpy()
+        gains = sign * (rows.values[method] - rows.values[str(evidence.baseline)])[rows.seed == seed]
+        if len(gains) > 1 and np.isfinite(gains).all() and 2 * (curve[-1] - curve[0]) <= curve.max() - curve[0] and (
+                gains.mean() < -2 * gains.std(ddof=1) / np.sqrt(len(gains))):
+            reasons.setdefault(method, f"with seed {seed} its {unit} is worse than that of the {evidence.baseline}")
+    spreads = curves.ffill(axis=1).iloc[:, -1].groupby("method").std() if len(curves) else curves
+    for method in spreads.index[np.isfinite(spreads)]:
+        others, spread = float(spreads.drop(method).median()), float(spreads[method])
+        if spread > _SPREAD * others and (not evidence.is_share or spread > _SMALLEST_SPREAD):
+            reasons.setdefault(method, f"the standard deviation of its {unit} over the seeds is "
+                               f"{format_value(spread, evidence.score)}, and that of the others "
+                               f"{format_value(others, evidence.score)}")
+    return {method: reasons[method] for method in evidence.methods if method in reasons}
+
+
+def collapse_text(method: str, reason: str) -> str:
+    """One sentence that says why a method collapsed, and what to try."""
+    return (f"{method} collapsed: {reason}. It is marked in tables and best in none. Try a smaller learning rate, "
+            "clipped gradients, or more rounds.")
 
 
 def divergences(method: str, diverged: Mapping[str, int], algorithm: Any = None) -> str | None:

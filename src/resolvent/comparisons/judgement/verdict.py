@@ -11,7 +11,7 @@ from resolvent.comparisons.judgement.advice import SiteAdvice
 from resolvent.comparisons.judgement.convergence import Convergence, convergence_of_methods
 from resolvent.comparisons.judgement.decision_rule import DecisionRule
 from resolvent.comparisons.judgement.decisions import decide
-from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, diverged_sites, no_reference
+from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, collapses, diverged_sites, no_reference
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.gap import gap_finding, gap_table
 from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
@@ -48,6 +48,7 @@ class Verdict:
         decides: whether the advice is by the score, because the user says so, and not by a proper score.
         seeds: the seeds.
         diverged: method -> site -> the round of the first evaluation since which its model there has no score.
+        collapsed: method -> why its training counts as collapsed.
         convergence: method -> whether its training has converged, and the number of rounds to try.
     """
 
@@ -62,6 +63,7 @@ class Verdict:
     decides: bool = False
     seeds: tuple[int, ...] = (0,)
     diverged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    collapsed: Mapping[str, str] = field(default_factory=dict)
     convergence: Mapping[str, Convergence] = field(default_factory=dict)
 
     def recommendations(self) -> "pd.DataFrame":
@@ -123,7 +125,7 @@ def judge(evidence: Evidence, sites: Sites | None = None, rule: DecisionRule | N
     """
     convergence = convergence_of_methods(evidence)
     return replace(_judge(evidence, sites, convergence, rule), diverged=diverged_sites(evidence),
-                   convergence=convergence)
+                   collapsed=collapses(evidence), convergence=convergence)
 
 
 def _judge(evidence: Evidence, sites: Sites | None, convergence: Mapping[str, Convergence],

@@ -138,6 +138,7 @@ class RunRecord:
         program: the settings of a program, as text; empty for a file.
         finding: what the comparison shows; this and the next attributes are those of ``Verdict``.
         level: of all intervals; None if there are none.
+        collapsed: method -> why its training counts as collapsed.
         converged: method -> whether its training has converged; None if it is not known.
         rounds_to_try: method -> number of rounds, for those that have not converged.
         sites: the judgement of each site.
@@ -165,6 +166,7 @@ class RunRecord:
     baseline: str | None
     level: float | None
     diverged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    collapsed: Mapping[str, str] = field(default_factory=dict)
     converged: Mapping[str, bool | None] = field(default_factory=dict)
     rounds_to_try: Mapping[str, int] = field(default_factory=dict)
     decides: bool = False
@@ -190,7 +192,9 @@ class RunRecord:
         return [site for site in self.sites if site.advice is not None]
 
     def marked(self, label: str) -> str:
-        """The label of a method in a table, with ``(untuned)`` if it is untuned training alone."""
+        """The label of a method in a table, with ``(collapsed)``, or ``(untuned)`` if it is untuned training alone."""
+        if label in self.collapsed:
+            return f"{label} (collapsed)"
         return f"{label} (untuned)" if label in self.methods and self.methods[label].is_untuned else label
 
     @property

@@ -17,7 +17,7 @@ from resolvent.comparisons.judgement.convergence import (
     is_bound,
     is_untuned,
 )
-from resolvent.comparisons.judgement.divergence import divergences
+from resolvent.comparisons.judgement.divergence import collapse_text, divergences
 from resolvent.comparisons.judgement.metrics import GAP
 from resolvent.comparisons.judgement.verdict import Verdict, refusals
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun
@@ -103,6 +103,7 @@ def record_of(verdict: Verdict, seeds: Sequence[int], data: DataRecord, methods:
         finding=verdict.finding, score=verdict.score, split=verdict.split, higher_is_better=verdict.higher_is_better,
         alone=verdict.alone, baseline=verdict.baseline, level=LEVEL if verdict.sites.sites else None,
         diverged={method: dict(sites) for method, sites in verdict.diverged.items()},
+        collapsed=dict(verdict.collapsed),
         converged={method: part.has_converged for method, part in verdict.convergence.items()},
         rounds_to_try={method: part.rounds for method, part in verdict.convergence.items() if part.rounds},
         decides=verdict.decides, sites=verdict.sites.sites, federation=verdict.sites.federation,
@@ -134,6 +135,7 @@ def _warnings(comparison: ComparedMethods) -> list[str]:
              for label, runs in comparison.runs.items()]
     for label, algorithm in experiment.algorithms.items():
         lines.append(divergences(label, verdict.diverged.get(label, {}), algorithm))
+        lines += [collapse_text(label, verdict.collapsed[label])] if label in verdict.collapsed else []
         if evidence.train is not None and isinstance(experiment.model, Model) and not experiment.model.l2:
             shapes = jax.tree.leaves(jax.eval_shape(experiment.model.init, jax.random.key(0)))
             parameters = sum(int(np.prod(leaf.shape)) for leaf in shapes)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from resolvent.comparisons.judgement.divergence import collapses
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.judgement.wording import enumerate_names, format_gain
@@ -50,6 +51,11 @@ def _best_text(data: str, evidence: Evidence, by: Unit | None) -> str:
     finite = [m for m in scores if np.isfinite(scores[m].mean)]
     if not finite:
         return f"On {data}, all methods diverged."
+    reasons = collapses(evidence)
+    failed = "".join(f" {method} collapsed: {reason}." for method, reason in reasons.items())
+    finite = [m for m in finite if m not in reasons]
+    if not finite:
+        return f"On {data}, no method is best.{failed}"
     best = (max if evidence.higher_is_better else min)(finite, key=lambda m: scores[m].mean)
     text = f"On {data}, {best} has the best mean {title_of(evidence.score)}, {_with_unit(evidence, scores[best])}"
     equal = [m for m in scores if scores[m].mark == "best" and m != best]
@@ -57,15 +63,15 @@ def _best_text(data: str, evidence: Evidence, by: Unit | None) -> str:
     if equal:
         text += f"; {enumerate_names(equal)} {'is' if len(equal) == 1 else 'are'} not distinguishable from it"
     if not others:
-        return f"{text}."
+        return f"{text}.{failed}"
     runner_up = (max if evidence.higher_is_better else min)(others, key=lambda m: scores[m].mean)
     table = differences(evidence, runner_up, by)
     row = table[table["method"] == best].iloc[0]
     gain = format_gain(Interval(row["difference"], row["low"], row["high"]), evidence.score)
     if len(others) == 1:
-        return f"{text}; it is better than {runner_up} by {gain}."
+        return f"{text}; it is better than {runner_up} by {gain}.{failed}"
     return (f"{text}; it is better than {enumerate_names(others)}, and its gain over {runner_up}, the best of these, "
-            f"is {gain}.")
+            f"is {gain}.{failed}")
 
 
 def _with_unit(evidence: Evidence, score: MarkedScore) -> str:

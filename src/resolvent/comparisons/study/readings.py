@@ -191,7 +191,8 @@ class StudyReadings(ABC):
         second = "underlined or in italics"
         return (f"Mean over the sites after the last round{spread}. Bold: the best mean, and the methods that a test "
                 f"paired by {' or '.join(sorted(units))} does not distinguish from it (Holm, level 0.05); {second}: "
-                "the same among the other methods.")
+                "the same among the other methods. Collapsed: with a seed worse than predictions without training, or "
+                "with ten times the spread of the others over the seeds; such a method has no mark.")
 
     def plot(self, kind: "Kind" = "curves", *, data: str | None = None, band: "Band" = "seeds",
              reference: str | None = None, by: "Unit | None" = None) -> "Figure":

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resolvent.comparisons.judgement.evidence import Evidence
-from resolvent.comparisons.judgement.metrics import GAP, run_columns
+from resolvent.comparisons.judgement.metrics import GAP, run_columns, title_of
+from resolvent.errors import InputError
 from resolvent.simulator.record.metrics_table import means_by
 
 if TYPE_CHECKING:
@@ -19,11 +20,17 @@ def scores_by_round(evidence: Evidence) -> "pd.DataFrame":
 
     With folds the value is the mean over them. The gap of the shared model has the party 0. The value is NaN where a
     model diverged.
+
+    Raises:
+        InputError: the score is defined at no site.
     """
     metrics = evidence.metrics
     rows = metrics[metrics["metric"] == evidence.score]
     if evidence.score != GAP:
         rows = rows[rows["split"] == evidence.split]
+    if rows.empty:
+        raise InputError(f"no site has a {title_of(evidence.score)} of its {evidence.split} rows, by which the methods "
+                         "are compared: compare by another metric (decide_by), or give the sites more rows")
     rows = rows.assign(party=rows["party"].fillna(0).astype(np.int64))
     return means_by(rows, _KEYS).reset_index()
 

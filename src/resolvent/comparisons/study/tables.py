@@ -1,10 +1,11 @@
 """The table of a study: the methods by data sets, in which the tests mark the best and the second best methods."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from resolvent.comparisons.judgement.divergence import collapses
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.study.differences import Unit, differences, holm
@@ -22,12 +23,12 @@ class MarkedScore(NamedTuple):
     Attributes:
         mean: the mean over the parties and the seeds after the last round.
         sd: the standard deviation over the seeds of the mean over the parties; NaN for one seed.
-        mark: ``best``, ``second`` or nothing.
+        mark: ``best``, ``second``, ``collapsed`` or nothing.
     """
 
     mean: float
     sd: float
-    mark: Mark
+    mark: Mark | Literal["collapsed"]
 
 
 def marked_scores(evidence: Evidence, by: Unit | None = None) -> dict[str, MarkedScore]:
@@ -35,12 +36,14 @@ def marked_scores(evidence: Evidence, by: Unit | None = None) -> dict[str, Marke
 
     The method with the best mean is marked ``best``, and so is every method that the test does not distinguish from it:
     Holm's p-value, over the comparisons with the best, is at least 0.05. Among the others, the best one is marked
-    ``second``, with those that are not distinguished from it. Without a test, the two best means are marked.
+    ``second``, with those that are not distinguished from it. Without a test, the two best means are marked. A method
+    that collapsed is marked as such.
     """
     table = seed_means(evidence)
     mean, sd = table.mean(axis=1), table.std(axis=1)
-    marks: dict[str, Mark] = dict.fromkeys(evidence.methods, "")
-    remaining = [m for m in evidence.methods if np.isfinite(mean[m])]
+    marks: dict[str, Mark | Literal["collapsed"]] = dict.fromkeys(evidence.methods, "")
+    marks |= dict.fromkeys(collapses(evidence), "collapsed")
+    remaining = [m for m in evidence.methods if np.isfinite(mean[m]) and not marks[m]]
     for mark in ("best", "second"):
         if not remaining:
             break
@@ -83,7 +86,10 @@ def table_text(evidences: Mapping[str, Evidence], scores: Mapping[str, Mapping[s
         cells: list[tuple[str, Mark]] = [(method, "")]
         for data, evidence in evidences.items():
             score = scores[data].get(method)
-            cells.append(("–", "") if score is None else (score_text(score, evidence.score), score.mark))
+            if score is None or score.mark == "collapsed":
+                cells.append(("–" if score is None else f"{score_text(score, evidence.score)} (collapsed)", ""))
+            else:
+                cells.append((score_text(score, evidence.score), score.mark))
         rows.append(cells)
     return text_table(head, rows, form, caption)
 

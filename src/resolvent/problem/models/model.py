@@ -4,6 +4,7 @@ Linear regression, logistic regression (binary and multinomial) and the multilay
 model is made from a pair of functions, or from a module of Equinox, Flax (``wrapped_modules``) or PyTorch.
 """
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -362,9 +363,23 @@ def from_functions(init: Callable[[Array], PyTree[Any]], apply: Callable[..., An
         >>> data = rv.datasets.digits(parties=3)
         >>> result = rv.simulate(rv.fedavg(rv.SGD(0.01)), model, data, rounds=1, progress=False)
     """
+    if not random_layers:
+        check_key("from_functions(apply)", apply, "apply(params, x)", ", or set random_layers=True, with which it is "
+                  "called as apply(params, x, key)")
     return FunctionModel(loss=loss_named(loss), l2=l2, init_function=init, apply_function=apply,
                          replace_slow_operations=replace_slow_operations, random_layers=random_layers,
                          returns_features=returns_features)
+
+
+def check_key(owner: str, function: Callable[..., Any], call: str, advice: str = "") -> None:
+    """Refuse a function that needs a random key, which it gets in training steps at most."""
+    try:
+        key = inspect.signature(function).parameters.get("key")
+    except (TypeError, ValueError):  # it has no signature
+        return
+    if key is not None and key.default is key.empty:
+        raise InputError(f"{owner} requires key, and is called without one, {call}, in evaluations and predictions: "
+                         f"write key=None in its definition{advice}")
 
 
 def head(classes: int, task: str = "classification") -> tuple[int, Loss]:

@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 from resolvent.arguments import checked
 from resolvent.errors import InputError, quote, shorten
 from resolvent.math import tree
-from resolvent.problem.models.model import AnyLoss, FunctionModel, Model
+from resolvent.problem.models.model import AnyLoss, FunctionModel, Model, check_key
 from resolvent.problem.models.named_losses import loss_named
 from resolvent.problem.models.stateful import StatefulModel
 from resolvent.problem.models.stateful_modules import (
@@ -70,6 +70,7 @@ def from_equinox(make: Callable[[Array], Any], *, loss: AnyLoss = "cross_entropy
     if random_layers and not _accepts(first, "key"):
         raise InputError(f"the module {type(first).__name__} has dropout, but its __call__ has no argument key: add "
                          "key and pass it on to eqx.nn.Dropout, or set the rate of the dropout to 0")
+    check_key(f"the __call__ of {type(first).__name__}", first.__call__, "module(sample)")
     settings: dict[str, Any] = {"loss": loss_named(loss), "l2": l2, "replace_slow_operations": replace_slow_operations,
                                 "random_layers": random_layers, "returns_features": returns_features}
     if tree.parts(first, eqx.nn.StateIndex):
