@@ -20,6 +20,7 @@ from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.limits import read_refusal
 from resolvent.federation.protocol.names import library_version
+from resolvent.federation.protocol.plan_files import plan_of_file
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
@@ -231,6 +232,19 @@ def test_scores_and_judgements_on_few_rows_stay_at_the_site(tmp_path, test, spli
     metrics = consortium.metrics()
     assert {*metrics[(metrics["metric"] == "accuracy") & (metrics["party"] == 0)]["split"]} == splits
     assert tuple(site["name"] for site in read_record(tmp_path / "out").plain()["sites"]) == judged
+
+
+def test_the_log_of_a_site_names_the_line_of_its_file_also_in_a_regression(tmp_path, caplog):
+    table = tmp_path / "patients.csv"
+    table.write_text("age,ill\n" + "".join(f"{40 + i},{i % 2}\n" for i in range(20)) + "unknown,0\n")
+    (tmp_path / "mine.yaml").write_text("data: {party: site}\nregression: {formula: ill ~ age}\n")
+    site = Site("aachen", tmp_path / "runs", SiteFile(table=str(table), limits=limits(min_cell=1)),
+                verify=lambda content, signature: "lead")
+    reply = answer_of(site.handle(request_bytes(
+        "describe", run="mine", experiment=plan_of_file(str(tmp_path / "mine.yaml")).text, party=0, sites=[*SITES],
+        version=library_version())))
+    assert "refused" in reply
+    assert "column 'age': 20 of 21 values are numbers, and 'unknown' in row 22 is not" in caplog.text
 
 
 def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):

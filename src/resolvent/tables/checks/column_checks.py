@@ -17,6 +17,7 @@ _MIN_CONSTANT_PROBABILITY = 1e-4
 _MIN_NUMBERS = 11  # different numbers of a column whose unit is compared
 _MIN_SITE_ROWS = 10
 _CODE = re.compile(r"-?(7+|8+|9+)")
+_CERTAIN = 100  # numbers such as 999 are codes even in one row
 _MIN_SPREAD = 0.05  # standard deviations between the quartiles
 
 
@@ -28,7 +29,11 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
         min_level_rows: levels with fewer rows are joined; 0: none.
     """
     yield from _missing_values(view, column, missing)
-    if is_identifier(column):
+    if _are_days(column):
+        yield Finding("dates", "warning", f"column {text_of(column.name)} looks like dates, such as "
+                      f"{column.values[0]:.0f}", "write them as 2024-12-31, and set dates: days; or "
+                      f"{excluding(column.name)}", column.name)
+    elif is_identifier(column):
         kind = "texts" if column.is_text else "whole numbers"
         adverb = "" if len(column.values) == (column.codes >= 0).sum() else "nearly "
         reason = (f"its {len(column.values)} {kind} {adverb}all differ" if column.is_exact else
@@ -64,14 +69,26 @@ def is_identifier(column: TableColumn) -> bool:
     return bool((used == np.floor(used)).all() and (len(used) == rows or np.ptp(used) < 2 * rows))
 
 
+def _are_days(column: TableColumn) -> bool:
+    """Whether all numbers are dates such as 20241231, whose differences are no numbers of days."""
+    if column.is_text or len(column.values) < 2 or not ((column.values > 1.9e7) & (column.values < 2.2e7)).all():
+        return False
+    import pandas as pd
+
+    days = pd.to_datetime(pd.Series([f"{value:.15g}" for value in column.values]), format="%Y%m%d", errors="coerce")
+    return bool(days.notna().all())
+
+
 def _missing_codes(column: TableColumn) -> Iterator[Finding]:
     """Numbers such as -9, 99 or 999 far outside the others, as codes of missing values are.
 
-    A code occurs at least twice, and its distance from the others is more than twice the largest gap among them.
+    A code of less than three digits occurs at least twice. The distance of a code from the others is more than twice
+    the largest gap among them.
     """
     if column.is_text or not len(column.values):
         return
-    is_code = np.array([_CODE.fullmatch(f"{value:g}") is not None for value in column.values]) & (column.counts > 1)
+    is_code = np.array([_CODE.fullmatch(f"{value:g}") is not None for value in column.values])
+    is_code &= (column.counts > 1) | (np.abs(column.values) >= _CERTAIN)
     others = np.sort(column.values[~is_code & np.isfinite(column.values)])
     if len(others) < 2 or not is_code.any():
         return
@@ -82,8 +99,9 @@ def _missing_codes(column: TableColumn) -> Iterator[Finding]:
             others = np.sort(np.append(others, code))  # an ordinary value, to which the next one can be near
             continue
         rows = int(column.counts[column.values == code].sum())
-        yield Finding("missing code", "warning", f"column {text_of(column.name)} has {code:g} in {rows} rows, and its "
-                      f"other values are from {others[0]:g} to {others[-1]:g}: it may be a code for a missing value",
+        yield Finding("missing code", "warning", f"column {text_of(column.name)} has {code:g} in "
+                      f"{count_of(rows, 'row')}, and its other values are from {others[0]:g} to "
+                      f"{others[-1]:g}: it may be a code for a missing value",
                       f"missing: {{{yaml_name(column.name)}: [{code:g}]}}, unless it is a value", column.name,
                       value=float(code))
 
