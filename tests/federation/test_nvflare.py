@@ -195,7 +195,7 @@ def test_the_server_listens_on_the_loopback_address_only(federation):
     _, port = address_of(kits[SERVER_KIT])
     listeners = [c.laddr.ip for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port]
     assert listeners
-    assert {*listeners} <= {"127.0.0.1", "::1"}
+    assert {*listeners} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
 def test_a_connection_without_encryption_or_certificate_is_refused(federation):
@@ -215,6 +215,18 @@ def test_a_connection_without_encryption_or_certificate_is_refused(federation):
     except OSError:  # ssl.SSLError is one: the server wants a certificate
         refused = True
     assert refused
+
+
+def test_a_hundred_connections_that_say_nothing_keep_nobody_out(federation):
+    """Half of them begin a handshake; the lead connects beside them."""
+    _, kits, _ = federation
+    with contextlib.ExitStack() as stack:
+        for number in range(100):
+            idle = stack.enter_context(socket.create_connection(address_of(kits[SERVER_KIT]), timeout=600))
+            if number % 2:
+                idle.sendall(b"\x16\x03\x01\x02\x00\x01")
+        with open_session(kit_note(kits[LEAD], "person")) as session:
+            assert session.connected_sites() == {*SITES}
 
 
 def test_a_certificate_of_another_federation_is_refused(federation, tmp_path):

@@ -81,7 +81,7 @@ def _provision(authority: Path, name: str, participants: dict[str, tuple[str, st
                                      for kind, identity, properties in participants.values()])
     except ValueError as error:
         raise InputError(f"NVIDIA FLARE refuses a name: {error}") from error
-    builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", scheme="tcp", require_signed_jobs=True),
+    builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", scheme="grpc", require_signed_jobs=True),
                 CertBuilder(root_valid_days=10 * _CERTIFICATE_DAYS), SignatureBuilder()]
     log = _Messages()
     context = Provisioner(str(authority), builders).provision(project, logger=log)
