@@ -310,6 +310,8 @@ def summary(cases, seeds, folder):
     yield "\nKinds of cells of a column at all sites. The other columns, the label and the sites may be refused too.\n"
     yield "| cells | tables | read by run | read by regress |\n|---|---:|---:|---:|"
     yield from (f"| {kind} | {totals[kind]} | {runs[kind]} | {fits[kind]} |" for kind in CELLS)
+    refused = [kind for kind in CELLS if totals[kind] and not runs[kind] + fits[kind]]
+    yield f"\nRefused in every table: {', '.join(refused)}."
     yield from failures
 
 
