@@ -33,6 +33,14 @@ class Example(torch.nn.Module):
         return self.second(torch.tanh(self.first(x)))
 
 
+class WithFeatures(Example):
+    """The network, with the pair of its outputs and its features."""
+
+    def forward(self, x):
+        features = torch.tanh(self.first(x))
+        return self.second(features), features
+
+
 class Dropped(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -82,6 +90,24 @@ def test_fedprox_has_the_trajectory_of_the_same_network_in_jax():
     expected, actual = finals["jax"], finals["torch"]
     np.testing.assert_allclose(actual["first.weight"], expected["layer 0"]["weight"], atol=1e-6)
     np.testing.assert_allclose(actual["second.bias"], expected["layer 1"]["bias"], atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [
+    rv.moon, pytest.param(rv.feddecorr, marks=pytest.mark.when_changed),
+    lambda solver: rv.fedproto(solver, classes=3, features=4)], ids=["moon", "feddecorr", "fedproto"])
+def test_methods_that_compare_features_have_the_trajectory_of_the_same_network_in_jax(make):
+    first = {name: jnp.asarray(p.detach().numpy()) for name, p in WithFeatures().named_parameters()}
+
+    def apply(p, x):
+        features = jnp.tanh(x @ p["first.weight"].T)
+        return features @ p["second.weight"].T + p["second.bias"], features
+
+    models = (rv.models.from_torch(WithFeatures(), returns_features=True),
+              rv.models.from_functions(lambda key: first, apply, returns_features=True))
+    actual, expected = (rv.simulate(make(rv.SGD(0.2, batch_size=3)), model, small_data(features=3, classes=3), rounds=2,
+                                    progress=False).personal_model(1) for model in models)
+    for name, leaf in expected.items():
+        np.testing.assert_allclose(actual[name], leaf, atol=1e-6)
 
 
 @pytest.mark.nightly

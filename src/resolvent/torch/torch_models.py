@@ -62,7 +62,17 @@ class TorchModel(Model):
 
     @override
     def apply(self, params: PyTree[Any], x: PyTree[Array]) -> Float[Array, "B ..."]:
-        return self.network.outputs(params, x, self.key)
+        results: Any = self.network.outputs(params, x, self.key)
+        outputs: Array = results[0] if self.network.returns_features else results
+        return outputs
+
+    @override
+    def apply_with_features(self, params: PyTree[Any], x: PyTree[Array]) -> tuple[PyTree[Any], Array]:
+        if not self.network.returns_features:
+            raise InputError("the PyTorch module returns outputs only: return the pair (outputs, features) from "
+                             "forward, and set from_torch(returns_features=True)")
+        pair: tuple[Array, Array] = self.network.outputs(params, x, self.key)
+        return pair
 
     @override
     def batch_gradient(self, params: PyTree[Any], x: PyTree[Array], y: Array, rows: Int[Array, " B"],
@@ -95,7 +105,8 @@ class StatefulTorchModel(StatefulModel):
 
 @checked
 def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any] = "cross_entropy",
-               l2: float = 0.0, random_layers: bool | None = None, state: str | Sequence[str] = ()) -> Model:
+               l2: float = 0.0, random_layers: bool | None = None, state: str | Sequence[str] = (),
+               returns_features: bool = False) -> Model:
     """A model from a PyTorch module that maps a batch of inputs to outputs.
 
     A module is called with the inputs; with inputs that are a dict, by name, such as ``input_ids`` and
@@ -120,6 +131,8 @@ def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any]
         l2: weight of |params|^2 / 2.
         random_layers: whether the module draws random numbers in training mode; None: it does if it has dropout.
         state: patterns of the names of other buffers that training changes, such as ``*.codebook``.
+        returns_features: whether the module returns a pair, the outputs and the features [B, d] of the samples, which
+            some methods compare, such as ``moon``.
 
     Raises:
         InputError: PyTorch is not installed, ``module`` is not a module, it has batch normalisation without running
@@ -134,12 +147,14 @@ def from_torch(module: Any, *, loss: Loss | LossName | Callable[[Any, Any], Any]
     except ImportError as error:
         raise InputError("from_torch needs PyTorch: pip install 'resolvent[torch]', or see pytorch.org for the build "
                          "without CUDA, which is smaller") from error
-    network = TorchNetwork(module, random_layers, (state,) if isinstance(state, str) else tuple(state))
+    network = TorchNetwork(module, random_layers, (state,) if isinstance(state, str) else tuple(state),
+                           returns_features)
     of_outputs = loss_named(loss) if isinstance(loss, str | Loss) else TorchLoss(loss)
     if not network.has_state:
         return TorchModel(of_outputs, l2, network, network.description)
     return StatefulTorchModel(of_outputs, l2, network.init_with_state, network.outputs_and_state, False,
-                              network.is_random, network=network, description=network.description)
+                              network.is_random, returns_features, network=network,
+                              description=network.description)
 
 
 def torch_module(model: Model, params: Vector) -> Any:

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, ClassVar
@@ -45,6 +46,7 @@ class TorchNetwork:
         source: a module, or a function without arguments that makes it.
         random_layers: whether the module draws random numbers in training mode; None: it does if it has dropout.
         state: patterns of the names of buffers that training changes, in addition to running statistics.
+        returns_features: whether the module returns a pair, the outputs and the features [B, d].
 
     Attributes:
         description: the structure of the module and the digest of its numbers, which identify it in checkpoints.
@@ -52,12 +54,15 @@ class TorchNetwork:
         constants: names of the frozen parameters and of the buffers that training does not change.
     """
 
-    def __init__(self, source: Any, random_layers: bool | None = None, state: tuple[str, ...] = ()) -> None:
+    def __init__(self, source: Any, random_layers: bool | None = None, state: tuple[str, ...] = (),
+                 returns_features: bool = False) -> None:
         self._source, self._random_layers, self._patterns = source, random_layers, state
+        self.returns_features = returns_features
         module = copy.deepcopy(source) if isinstance(source, torch.nn.Module) else _make(source, 0)
         _check_module(module)
         self._modules = {mode: _in_mode(copy.deepcopy(module), mode) for mode in ("training", "fixed", "evaluation")}
         self._functions = {mode: TorchFunction(partial(self._outputs, mode)) for mode in self._modules}
+        self._joined = {mode: TorchFunction(partial(self._outputs_and_features, mode)) for mode in self._modules}
         self._gradients: dict[SampleLossFunction, dict[str, TorchFunction]] = {}
         self._trained = _trained_parameters(module)
         self._state = _state_buffers(module, state)
@@ -94,26 +99,34 @@ class TorchNetwork:
         state = {name: jnp.asarray(value.numpy()).astype(_numpy_kind(value)) for name, value in self._state.items()}
         return ParamsAndState(self.init(key), state)
 
-    def outputs(self, params: Arrays, x: PyTree[Array], key: Array | None) -> Array:
-        """The outputs of a module without a state, in training mode if there is a key."""
+    def outputs(self, params: Arrays, x: PyTree[Array], key: Array | None) -> Any:
+        """The outputs of a module without a state, in training mode if there is a key; with features, the pair."""
         return self.outputs_and_state(params, {}, x, key, False)[0]
 
     def outputs_and_state(self, params: Arrays, state: Arrays, x: PyTree[Array], key: Array | None,
-                          is_step: bool) -> tuple[Array, Arrays]:
-        """The outputs and the state after them.
+                          is_step: bool) -> tuple[Any, Arrays]:
+        """The outputs, with features the pair, and the state after them.
 
         In a training step the module is in training mode. With a key elsewhere, only layers with running statistics
         are in evaluation mode: the state is frozen, and the random layers are on.
         """
         self._check_call(params, state, x)
         inputs = (x, state, *_seeds(key))
-        outputs = evaluate(self._functions[_mode(is_step, key)], params, inputs)
+        outputs = self._evaluated(_mode(is_step, key), params, inputs)
         if not is_step:
             return outputs, state
         shapes = {name: jax.ShapeDtypeStruct(value.shape, value.dtype)  # type: ignore[no-untyped-call]
                   for name, value in state.items()}
         after: Arrays = call(self._write_state, shapes, *jax.lax.stop_gradient((params, inputs)))
         return outputs, after
+
+    def _evaluated(self, mode: str, params: Arrays, inputs: tuple[PyTree[Array], ...]) -> Any:
+        """The outputs; with features, the pair from one call of the module, whose results are side by side."""
+        if not self.returns_features:
+            return evaluate(self._functions[mode], params, inputs)
+        shape = self._functions[mode].shape(params, inputs).shape
+        joined, width = evaluate(self._joined[mode], params, inputs), math.prod(shape[1:])
+        return joined[:, :width].reshape(shape), joined[:, width:]
 
     def loss_gradient(self, loss: SampleLossFunction, params: Arrays, x: PyTree[Array], y: Array,
                       weights: Float[Array, " B"], key: Array | None) -> Arrays:
@@ -142,14 +155,14 @@ class TorchNetwork:
         return module
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self._source, self._random_layers, self._patterns
+        return self._source, self._random_layers, self._patterns, self.returns_features
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.__init__(*state)  # type: ignore[misc]  # the functions of a pickled object are made again
 
     def _call(self, mode: str, params: Tensors, x: Any, state: Tensors,
-              seed: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, Tensors]:
-        """The outputs, and the buffers after them: copies, because training changes them in place."""
+              seed: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor | None, Tensors]:
+        """The outputs, the features, and the buffers after them: copies, because training changes them in place."""
         dtype = next(iter(params.values())).dtype
         constants = {name: value.to(dtype) if value.is_floating_point() else value
                      for name, value in self._constants.items()}
@@ -160,15 +173,24 @@ class TorchNetwork:
             if seed:
                 torch.default_generator.manual_seed(int(seed[0]))
             outputs = functional_call(self._modules[mode], params | constants | buffers, arguments, named)
+        features = None
+        if self.returns_features:
+            outputs, features = _pair(outputs)
         outputs = getattr(outputs, "logits", outputs)
         if not isinstance(outputs, torch.Tensor):
             raise InputError(f"the PyTorch module returns a {type(outputs).__name__}, and a model returns one tensor "
                              "[samples, ...], or an object with one as its attribute logits: wrap the module, and "
                              "return the outputs that the loss needs")
-        return outputs, buffers
+        return outputs, features, buffers
 
     def _outputs(self, mode: str, params: Tensors, x: Any, state: Tensors, *seed: torch.Tensor) -> torch.Tensor:
         return self._call(mode, params, x, state, seed)[0]
+
+    def _outputs_and_features(self, mode: str, params: Tensors, x: Any, state: Tensors,
+                              *seed: torch.Tensor) -> torch.Tensor:
+        outputs, features, _ = self._call(mode, params, x, state, seed)
+        assert features is not None
+        return torch.cat([outputs.reshape(len(outputs), -1), features], dim=1)
 
     def _weighted_loss(self, loss: SampleLossFunction, mode: str, params: Tensors, x: Any, y: torch.Tensor,
                        weights: torch.Tensor, *seed: torch.Tensor) -> torch.Tensor:
@@ -178,7 +200,7 @@ class TorchNetwork:
         """Callback: the state after a training step."""
         x, state, *seed = tensors(inputs)
         with one_at_a_time(), torch.no_grad():
-            after = self._call("training", tensors(params), x, state, tuple(seed))[1]
+            after = self._call("training", tensors(params), x, state, tuple(seed))[2]
             for name, buffer in out.items():
                 write(buffer, after[name])
 
@@ -262,6 +284,15 @@ def _squared_error(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=64)
 def _sample_loss(function: SampleLossFunction) -> TorchFunction:
     return TorchFunction(lambda params, y: function(params["outputs"], y))
+
+
+def _pair(outputs: Any) -> tuple[Any, torch.Tensor]:
+    """The outputs and the features [B, d] that a module returns."""
+    if (not isinstance(outputs, tuple) or len(outputs) != 2 or not isinstance(outputs[1], torch.Tensor)
+            or outputs[1].ndim != 2):
+        raise InputError(f"with returns_features=True the PyTorch module must return the pair (outputs, features), the "
+                         f"features [samples, d], and returns a {type(outputs).__name__}")
+    return outputs
 
 
 def _make(source: Any, seed: int) -> torch.nn.Module:
