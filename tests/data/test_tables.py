@@ -74,10 +74,10 @@ def test_the_same_seed_gives_the_same_data_and_another_seed_another_split():
 # Parties
 
 def test_parties_are_in_natural_order():
-    names = ["site 10", "Site 9", "site 2", "b", "site 010", "site", "2", "10", "-3"]
-    frame = pd.DataFrame({"p": names * 2, "x": range(18), "y": [0, 1] * 9})
+    names = ["site 10", "Site 9", "site 2", "b", "site 010", "site", "2", "10", "-3", "2.5"]
+    frame = pd.DataFrame({"p": names * 2, "x": range(20), "y": [0, 1] * 10})
     assert from_frame(frame, "p", "y").parties == (
-        "2", "10", "-3", "b", "site", "site 2", "Site 9", "site 010", "site 10")
+        "-3", "2", "2.5", "10", "b", "site", "site 2", "Site 9", "site 010", "site 10")
 
 
 @pytest.mark.parametrize("values", [[10, 2, 10, 2], pd.Series([10, 2, 10, 2], dtype="Int64"),

@@ -71,7 +71,7 @@ def test_the_fit_of_a_federation_is_that_of_the_simulation_to_the_bit(tmp_path, 
 @pytest.mark.parametrize(("change", "formula", "words"), [
     (lambda f: f.assign(pregnant=np.where(f["age"] > 50, "x", None)), "cost ~ pregnant", "'pregnant' is 'x' in all"),
     (lambda f: f.assign(age=f["age"].where(f["site"] != "kiel")), "cost ~ age", "'age'"),
-    (lambda f: f.assign(status=f["died"] + 1), "Surv(weeks, status) ~ age", "'1' means no event"),
+    (lambda f: f.assign(status=f["died"] + 1), "Surv(weeks, status) ~ age", "if it is '1', by reference="),
     (lambda f: f.assign(ill=f["ill"].where(f["site"] != "kiel", "YES")), "ill ~ age", "'YES' and 'yes' differ only")])
 def test_a_federation_refuses_rows_in_the_words_of_the_simulation(tmp_path, change, formula, words):
     frame = change(table())

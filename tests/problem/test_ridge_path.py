@@ -13,6 +13,7 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms.combinators.ridge_path import STRENGTHS
 from resolvent.comparisons.after.advised import chosen_method
+from resolvent.comparisons.after.refit_folder import provenance
 from resolvent.comparisons.runs.summary import Source, summarize
 from resolvent.problem.ridge_path import Folds, fit_ridge_path
 
@@ -186,3 +187,5 @@ def test_it_is_the_reference_of_a_comparison_and_untuned_training_alone_is_shown
     assert [record.marked(label) for label in record.methods] == ["untuned (untuned)", "FedAvg", "alone"]
     assert [method.is_bound for method in record.methods.values()] == [True, False, True]
     assert chosen_method(replace(record, federation=None)) == "FedAvg"  # a refit trains no reference
+    assert ["other site" in provenance(record, None, label, "party 0") for label in record.methods] == [
+        False, True, False]

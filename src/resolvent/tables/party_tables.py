@@ -276,9 +276,11 @@ def group_rows(owners: NDArray[np.object_]) -> tuple[tuple[str, ...], Sequence[N
     return parties, np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
 
 
-def natural_order(name: str) -> tuple[list[str | int], str]:
-    """A sort key by which numbers in names are compared as numbers: ``site 2`` before ``site 10``."""
-    return [int(part) if part.isdecimal() else part.casefold() for part in re.split(r"(\d+)", name)], name
+def natural_order(name: str) -> tuple[bool, float, list[str | int], str]:
+    """A sort key by which numbers are compared as numbers: ``-1`` before ``1``, ``site 2`` before ``site 10``."""
+    is_number = re.fullmatch(r"[+-]?\d+(\.\d+)?", name) is not None
+    parts = [int(part) if part.isdecimal() else part.casefold() for part in re.split(r"(\d+)", name)]
+    return not is_number, float(name) if is_number else 0.0, parts, name
 
 
 def _identifier_notes(columns: Columns, is_chosen: bool) -> list[str]:

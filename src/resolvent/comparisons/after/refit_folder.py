@@ -133,7 +133,8 @@ def provenance(record: RunRecord, refit: RefitFolder | None, method: str, site: 
     of_site = f"{count_of(count, 'training row' if refit is None else 'row')} of {site}"
     if count == total:
         of_site = f"all {of_site}"
-    if method != record.alone and len(rows) > 1:
+    trains_alone = method == record.alone or (method in record.methods and record.methods[method].is_untuned)
+    if not trains_alone and len(rows) > 1:
         of_site += f" and {of_others.replace('site', 'other site')}"
     return (f"trained on {of_site}{_measured(record, refit, method, site, train, test)}"
             f"{_advice_text(record, method, site)}")

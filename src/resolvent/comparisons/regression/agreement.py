@@ -258,8 +258,9 @@ def _event_values(name: str, counts: Mapping[str, int], settings: RegressionSett
     no_event = [value for value in values if (value.casefold() in NO_WORDS if base is None else value == str(base))]
     event = [value for value in values if value not in no_event and (base is not None or value.casefold() in YES_WORDS)]
     if len(no_event) + len(event) < len(values) or len(no_event) > 1 or len(event) > 1:
-        ask = (f"reference={{{quote(name)}: {quote(values[0])}}} says that {quote(values[0])} means no event "
-               f"(--set regression.reference.{name}={values[0]})" if len(values) == 2 else "make a column with 0 and 1")
+        ask = (f"say which of them means no event; if it is {quote(values[0])}, by reference={{{quote(name)}: "
+               f"{quote(values[0])}}} (--set regression.reference.{name}={values[0]})" if len(values) == 2 else
+               "make a column with 0 and 1")
         raise InputError(f"{quote(name)} says whether the event occurred, and must have 0 and 1, no and yes, or false "
                          f"and true, not {shown}: {ask}")
     if not event:
