@@ -62,7 +62,7 @@ def on_bytes(model, x=BYTES):
     (lambda: on_bytes(rv.models.logistic(4, 2)), UNSCALED),
     (lambda: on_bytes(own_model(lambda p, x: jnp.reshape(x, (len(x), -1)) / 255 @ p)), None),
     (lambda: on_bytes(rv.models.logistic(4, 2), (BYTES > 100).astype(np.uint8)), None),
-], ids=str)
+])
 def test_what_is_known_before_the_first_round(make, message):
     messages = warnings_of(*make())
     if message is None:
