@@ -87,7 +87,7 @@ def cohorts(rounds):
 def python_mifa(alive, rate, corrected):
     w, memory = np.zeros(2), np.zeros((4, 2))
     for row in alive:
-        if row.any() or not corrected:
+        if row.any():
             before = memory.copy()
             memory[row] = (1 - R) * (TARGETS[row] - w)
             step = before.mean(0) + (memory - before)[row].mean(0) if corrected else memory.mean(0)

@@ -267,7 +267,7 @@ def without(frame, column, rows, value=np.nan):
     (lambda f: without(f, "born", 3, "Yes"), "born ~ age", "'Yes' and 'yes' differ only in upper and lower case"),
     (lambda f: without(f, "smokes", 3, "N "), "weight ~ smokes", "'N' and 'n' differ only in upper and lower"),
     (lambda f: f[f["born"] == "yes"], "born ~ age", "'born' is 'yes' in all rows .* nothing to explain"),
-    (lambda f: f, "Surv(weeks, status) ~ age", r"not '1', '2': reference=\{'status': '1'\} says that '1' means"),
+    (lambda f: f, "Surv(weeks, status) ~ age", r"not '1', '2': say .* if it is '1', by reference=\{'status': '1'\}"),
     (lambda f: f[f["born"] == "no"], "Surv(weeks, born) ~ age", "no event occurred: 'born' is 'no'"),
     (lambda f: without(f, "weeks", 0, 0.0), "Surv(weeks, born) ~ age", "1 values that are not positive numbers"),
     (lambda f: f.assign(age=pd.to_timedelta(f["age"], unit="D")), "weight ~ age", "'age' holds dates"),

@@ -1,7 +1,7 @@
 """Methods: their base classes, the local work that most of them share, and the origin of updates."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +31,7 @@ from resolvent.problem.subproblem import Subproblem
 class Method(Algorithm):
     """An algorithm that is not a combinator around another one. By default a party stores nothing between rounds."""
 
-    @property
-    @override
-    def steps_without_replies(self) -> bool:
-        return False
+    steps_without_replies: ClassVar[bool] = False
 
     def _repr_html_(self) -> str:
         return overview_html(self)

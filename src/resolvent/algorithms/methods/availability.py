@@ -37,8 +37,8 @@ class StoredUpdates(OnePhaseMethod):
                  w~ <- w~ + server_rate * g;   h <- h + sum over replies of lambda_k d_k
 
     A party stores its last update h_k, so that the server needs only their mean h. Before its first reply h_k is zero.
-    In MIFA's paper G_k is -h_k/eta. In a round without a reply MIFA's server steps along h once more, as there; with
-    FedVARP nothing changes.
+    In MIFA's paper G_k is -h_k/eta. In a round without a reply nothing changes; there the server would repeat its last
+    step.
     """
 
     solver: LocalSolver
@@ -46,11 +46,6 @@ class StoredUpdates(OnePhaseMethod):
     server_rate: Annotated[ArrayLike, "(0, inf)"] = 1.0
     needs_individual_replies: ClassVar[bool] = False
     replies_models: ClassVar[bool] = False
-
-    @property
-    @override
-    def steps_without_replies(self) -> bool:
-        return self.step == "memory"
 
     @override
     def init(self, w0: Vector, shares: Float[Array, " N"]) -> StoredUpdatesState:

@@ -19,7 +19,7 @@ def mifa(solver: LocalSolver, *, server_rate: float = 1.0) -> Algorithm:
     lambda_k d_k; w~ <- w~ + server_rate * h.
     Communication: down 1 model, up 1; a party stores h_k, the server stores h.
     Defaults: server_rate = 1 is FedAvg's step. The more rounds parties are absent, the smaller steps must be. In a
-    round without a reply the server steps along h once more.
+    round without a reply nothing changes, where the paper's server repeats its last step.
     Use when: parties take part at different and unknown rates, and each of them again and again.
 
     Args:

@@ -53,6 +53,8 @@ def collapses(evidence: Evidence) -> dict[str, str]:
     unit, rows, sign = title_of(evidence.score), evidence.rows, 1 if evidence.higher_is_better else -1
     metrics = evidence.metrics
     scores = metrics[(metrics["metric"] == evidence.score) & (metrics["split"] == evidence.split)]
+    if scores.empty:  # the sites keep their scores
+        return reasons
     curves = sign * scores.groupby(["method", "seed", "round"])["value"].mean().unstack("round")
     for method, seed in curves.index if rows is not None and evidence.baseline in rows.values else ():
         assert rows is not None
@@ -61,7 +63,7 @@ def collapses(evidence: Evidence) -> dict[str, str]:
         if len(gains) > 1 and np.isfinite(gains).all() and 2 * (curve[-1] - curve[0]) <= curve.max() - curve[0] and (
                 gains.mean() < -2 * gains.std(ddof=1) / np.sqrt(len(gains))):
             reasons.setdefault(method, f"with seed {seed} its {unit} is worse than that of the {evidence.baseline}")
-    spreads = curves.ffill(axis=1).iloc[:, -1].groupby("method").std() if len(curves) else curves
+    spreads = curves.ffill(axis=1).iloc[:, -1].groupby("method").std()
     for method in spreads.index[np.isfinite(spreads)]:
         others, spread = float(spreads.drop(method).median()), float(spreads[method])
         if spread > _SPREAD * others and (not evidence.is_share or spread > _SMALLEST_SPREAD):
