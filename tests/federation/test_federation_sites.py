@@ -43,7 +43,8 @@ def judged(tmp_path_factory):
                             is_rehearsal=True)
     assert consortium.serve() == {"status": "complete"}
     consortium.frame.to_csv(folder / "pooled.csv", index=False)
-    text = (EXPERIMENT + METRICS).replace("label: ill", f"table: {folder / 'pooled.csv'}, party: site, label: ill")
+    text = f"{EXPERIMENT}{METRICS}folds: 1\n".replace(
+        "label: ill", f"table: {folder / 'pooled.csv'}, party: site, label: ill")
     return consortium, Comparison.of(compare_file(ExperimentFile.parse(text, "pooled.yaml", "pooled")))
 
 

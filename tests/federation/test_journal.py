@@ -57,7 +57,7 @@ def test_rounds_of_all_experiments_count_and_a_killed_run_counts_once(tmp_path):
         consortium.serve(observe=stop)
     assert consortium.serve() == {"status": "complete"}
     ledger = tmp_path / "berlin" / JOURNAL
-    assert used(ledger).usage() == Usage(3, 3, 1, 2, math.inf)
+    assert used(ledger).usage() == Usage(3, 3, 1, 1, math.inf)
     second = consortium.serve(consortium.job(run="mine-2"))
     assert second["status"] == "refused"
     assert "berlin: refused (limits): the site allows 5 rounds on its table in all experiments" in second["message"]
@@ -276,8 +276,8 @@ def test_budgets_of_a_table_and_of_a_lead(name, allowed, tmp_path):
     consortium.files["berlin"] = replace(consortium.files["berlin"], limits=replace(LIMITS, **{name: allowed}))
     outcome = consortium.serve(consortium.job(run="mine-2"))
     assert outcome["status"] == "refused"
-    assert re.search(rf"berlin: refused \(limits\): the site allows .*{allowed:g}.* on its table|about its table",
-                     outcome["message"])
+    assert re.search(rf"berlin: refused \(limits\): the site allows .*{allowed:g}.* on its table|about its table|"
+                     "for each scored row", outcome["message"])
     log = Journal(tmp_path / "berlin" / JOURNAL).entries[-1]
     assert (log["kind"], log["lead"], log["run"]) == ("refusal", "lead@example.org", "mine-2")
     file = consortium.files["berlin"]

@@ -184,7 +184,7 @@ def test_it_is_the_reference_of_a_comparison_and_untuned_training_alone_is_shown
     assert comparison.alone == "alone"  # the tuned one of two
     assert comparison.evidence.candidates == ("FedAvg",)
     record = summarize(Source("t", None, dict.fromkeys(comparison.results, "x"), ""), comparison)
-    assert [record.marked(label) for label in record.methods] == ["untuned (untuned)", "FedAvg", "alone"]
+    assert [record.marked(label) for label in record.methods] == ["untuned (collapsed)", "FedAvg", "alone"]
     assert [method.is_bound for method in record.methods.values()] == [True, False, True]
     assert chosen_method(replace(record, federation=None)) == "FedAvg"  # a refit trains no reference
     assert ["other site" in provenance(record, None, label, "party 0") for label in record.methods] == [

@@ -137,7 +137,7 @@ def sweep(
 
     Example:
         >>> problem = rv.problems.least_squares(parties=3, features=2)
-        >>> algorithm = rv.fedprox(rv.solvers.GD(0.1, steps=5))
+        >>> algorithm = rv.fedprox(rv.solvers.GD(0.01, steps=5))
         >>> runs = rv.sweep(algorithm, problem, rounds=3, mu=[0, 0.1, 1], progress=False)
         >>> runs.table.columns.tolist(), len(runs.results)
         (['mu', 'gap'], 3)

@@ -29,8 +29,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.comparisons.judgement.advice import base_loss
-from resolvent.comparisons.judgement.metrics import is_share
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
@@ -114,6 +112,8 @@ def round_scores(content: Any, digits: int | None) -> Any:
 def _rounded_means(problem: Problem, model: Vector, halves: Sequence[Half], min_cell: int,
                    sizes: Mapping[str, int]) -> dict[str, dict[str, float | None]]:
     """The mean loss and the mean score, rounded at random; without those whose rows have no range."""
+    from resolvent.comparisons.judgement.metrics import is_share  # here: a process that scores nothing stays light
+
     scores: dict[str, dict[str, float | None]] = {"loss": {}, problem.score_name: {}}
     local = problem.local()
     if not isinstance(local, LearningProblem) or local.model.loss.needs_batch:
@@ -137,6 +137,8 @@ def _rounded_means(problem: Problem, model: Vector, halves: Sequence[Half], min_
 
 def _largest_loss(problem: LearningProblem, split: str) -> float:
     """Where the losses of rows are cut off; nan for labels that have no best constant."""
+    from resolvent.comparisons.judgement.advice import base_loss
+
     labels = _labels_of(problem, split)
     base = base_loss(labels, kind="classes" if problem.has_classes else "numbers") if labels.ndim == 1 else math.nan
     return 2.0 ** math.ceil(math.log2(4 * base)) if base > 0 else math.nan
