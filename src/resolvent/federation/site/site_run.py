@@ -95,7 +95,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
     @property
     @override
     def row_counts(self) -> dict[str, int]:
-        return dict(self.report().rows)
+        return self.table.row_counts
 
     @property
     @override

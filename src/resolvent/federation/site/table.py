@@ -130,6 +130,11 @@ class SiteTable:
         self._lengths["train"] = sum(len(parts[split]) for split in joined)
 
     @property
+    def row_counts(self) -> dict[str, int]:
+        """Number of rows of each split, without an answer about them."""
+        return dict(self._lengths)
+
+    @property
     def training_rows(self) -> int:
         """Number of training rows."""
         return self._lengths["train"]
@@ -227,7 +232,7 @@ class SiteTable:
                                      self._sum_weights)
         reports = [self._listed_only(ColumnReport(**column)) for column in columns]
         labels = tuple(self._label_report(name, weights) for name in self._settings.labels)
-        return TableReport(dict(self._lengths), tuple(reports), labels, tuple(date.name for date in self._dates))
+        return TableReport(self.row_counts, tuple(reports), labels, tuple(date.name for date in self._dates))
 
     def _label_report(self, label: str, weights: Mapping[str, float] | None) -> LabelReport:
         kind = self._label_kinds[label]
