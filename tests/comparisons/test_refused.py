@@ -26,6 +26,7 @@ evaluate_every: 2
 """
 
 
+@pytest.mark.filterwarnings("ignore:turned. Bulyan")
 @pytest.mark.when_changed
 def test_refused_replies_are_named_on_the_terminal_in_the_summary_and_in_the_report(call, tmp_path):
     (tmp_path / "attacked.yaml").write_text(ATTACKED)

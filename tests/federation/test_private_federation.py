@@ -171,6 +171,7 @@ def test_a_simulation_says_that_it_cannot_repeat_the_run(tmp_path):
 
 
 @pytest.mark.when_changed
+@pytest.mark.filterwarnings("ignore:.*no reply arrived:resolvent.errors.UnusedRepliesWarning")
 @nightly.parametrize("rehearsal", [True, False])
 def test_a_round_without_parties_releases_noise_over_a_network(tmp_path, rehearsal):
     """A rehearsal has the noise of the simulation."""
