@@ -65,7 +65,7 @@ def print_record(record: RunRecord) -> None:
 
 
 def _has_scores(record: RunRecord) -> bool:
-    """Whether there is a table of scores: secure sums hide those of single sites, and gaps have no mean."""
+    """Whether there is a table of scores: secure sums hide the scores of single sites, and gaps have no mean."""
     return any(method.final.get("mean", 0) is not None for method in record.methods.values())
 
 
@@ -157,10 +157,10 @@ def advice_table(record: RunRecord, about: str) -> Table:
     tuned = {label: method.tuned for label, method in record.methods.items()}
     folds = f"{folds_text(record.folds, len(record.seeds), tuned)} ".lstrip()
     table = framed(f"What each site should do{more}", f"{escape(folds)}Gains over training alone in {points}, with "
-                    f"the interval of level {record.level or 0:.0%}: expected, by the rows of all sites, and by own "
-                    f"rows. {title_of(score)}: the gain of {escape(about)} on own rows, which {role}. Unclear: stay "
-                    "alone until it is clear", ["site", "advice"],
-                    ["expected\ngain", "interval", "own\nrows", title_of(score), "test\nrows"])
+                   f"the interval of level {record.level or 0:.0%}: expected, by the rows of all sites, and by own "
+                   f"rows. {title_of(score)}: the gain of {escape(about)} on own rows, which {role}. Unclear: stay "
+                   "alone until it is clear", ["site", "advice"],
+                   ["expected\ngain", "interval", "own\nrows", title_of(score), "test\nrows"])
     for site, advice in chosen:
         value, low, high = (100 * end for end in advice.expected)
         ends = ", ".join(map(format_points, (low, high))) if low < high else ""
@@ -184,8 +184,8 @@ def reason_lines(record: RunRecord, about: str) -> list[str]:
 def evaluation_table(evaluation: "Evaluation") -> Table:
     """The scores of a model on rows with known labels."""
     table = framed(f"{evaluation['rows']} rows with labels", "interval: level 95 %, of an accuracy Wilson's, of an "
-                    "area under the ROC curve with DeLong's variance, otherwise by resampled rows",
-                    ["score"], ["value", "interval"])
+                   "area under the ROC curve with DeLong's variance, otherwise by resampled rows",
+                   ["score"], ["value", "interval"])
     for name, (value, low, high) in evaluation.intervals.items():
         ends = f"{format_value(low, name)} to {format_value(high, name)}" if isfinite(low) else ""
         table.add_row(escape(title_of(name)), format_value(value, name) if isfinite(value) else "not defined", ends)
@@ -197,8 +197,8 @@ def calibration_tables(records: "Records") -> list[Table]:
     from resolvent.comparisons.runs.later_sections import calibration_row
 
     table = framed("Calibration, measured on test rows", "rows: validation rows of the site (and of other sites) to "
-                    "which it was fitted; log loss on its test rows; better by: before minus after, with its "
-                    "interval of level 95 %", ["site", "calibration"], ["rows", "log loss", "better by"])
+                   "which it was fitted; log loss on its test rows; better by: before minus after, with its "
+                   "interval of level 95 %", ["site", "calibration"], ["rows", "log loss", "better by"])
     for name, record in records.items():
         row = calibration_row(name, record)
         table.add_row(escape(row["site"]), escape(row["title"]), row["rows"], row["cells"][0]["text"],
@@ -214,9 +214,9 @@ def _threshold_table(thresholds: "Records") -> Table:
     positive, goal = first["threshold"]["positive"], first["text"].partition("(")[2].rstrip(")")
     has_cost = first.get("cost") is not None
     table = framed(escape(f"From which probability on {positive} is predicted: {goal}"),
-                    "reached on test rows, with intervals of level 95 %"
-                    + ("; cost per row: of the most probable class, and with the threshold" if has_cost else ""),
-                    ["site"], ["from", "sensitivity", "specificity", *(["cost per row"] if has_cost else [])])
+                   "reached on test rows, with intervals of level 95 %"
+                   + ("; cost per row: of the most probable class, and with the threshold" if has_cost else ""),
+                   ["site"], ["from", "sensitivity", "specificity", *(["cost per row"] if has_cost else [])])
     for name, record in thresholds.items():
         row = threshold_row(name, record)
         shares = [f"{share['text']} {share['interval']}" for share in row["shares"]] or ["", ""]
@@ -230,8 +230,8 @@ def explanation_table(records: "Records") -> Table:
 
     names = list(records)
     table = framed("By how much the mean loss on test rows grows if a column is exchanged between the rows",
-                    "*: the interval (95 %) excludes zero; ↑ ↓: larger or smaller than at the other sites, beyond the "
-                    "intervals of all sites and columns", ["column"], [escape(name or SHARED) for name in names])
+                   "*: the interval (95 %) excludes zero; ↑ ↓: larger or smaller than at the other sites, beyond the "
+                   "intervals of all sites and columns", ["column"], [escape(name or SHARED) for name in names])
     columns = list(next(iter(records.values()))["importance"])
     means = {column: float(np.nan_to_num(np.array([number_of(records[name]["importance"][column][0])
                                                     for name in names])).mean()) for column in columns}

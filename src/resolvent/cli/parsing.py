@@ -21,7 +21,7 @@ _DESCRIPTION = """Federated optimization: train and compare federations on real 
   resolvent COMMAND --help
 """
 
-# A word -> module and name of its command: only that of the word that is typed is imported.
+# A word -> module and name of its command. Only the module of the word that the user types is imported.
 COMMANDS = {
     "run": "commands.run", "check": "experiments_and_runs.check", "tune": "tune.tune",
     "compare": "experiments_and_runs.compare", "regress": "regress.regress", "describe": "describe.describe",

@@ -53,8 +53,8 @@ class Selection(Aggregator):
     """Base class of aggregators that select replies by their distances from each other.
 
     They assume that f = floor(share*n) of n replies are malicious, and need n >= replies_per_malicious*f + 3. A smaller
-    cohort is refused before the first round, and of one with f = 0 a run warns. If parties are absent and the remaining
-    replies are too few for f, the largest number of malicious replies that they allow is assumed
+    cohort is refused before the first round, and a run warns of a cohort with f = 0. If parties are absent and the
+    remaining replies are too few for f, the largest number of malicious replies that they allow is assumed
     (``assumed_malicious`` in the metrics). Weights matter only in the mean of the selected replies.
 
     Attributes:

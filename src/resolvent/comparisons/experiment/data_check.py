@@ -17,7 +17,7 @@ from resolvent.comparisons.regression.regress import check_rows
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.data.partition.folds import FEW_ROWS, FOLDS
+from resolvent.data.partition.folds import folds_of_table
 from resolvent.errors import InputError, alternatives, count_of
 from resolvent.tables.checks.finding import Finding, in_order, text_of
 from resolvent.tables.checks.label_checks import check_classes
@@ -143,10 +143,13 @@ def check_file(file: ExperimentFile) -> DataCheck:
 
 
 def _of_folds(checked: DataCheck, folds: int | None = None) -> DataCheck:
-    """A check for this number of folds, by default that of a table: with folds, every row of a site is tested."""
+    """Without the findings about few test rows, if there are folds: then every row is tested.
+
+    Args:
+        folds: their number; None: the default for a table.
+    """
     if folds is None:
-        rows = [sum(site.rows) for site in checked.sites]
-        folds = FOLDS if sum(rows) < FEW_ROWS and max(rows, default=0) >= FOLDS else 1
+        folds = folds_of_table([sum(site.rows) for site in checked.sites])
     return checked if folds == 1 else replace(checked, findings=tuple(
         finding for finding in checked.findings if finding.kind not in ("few test rows", "power")))
 

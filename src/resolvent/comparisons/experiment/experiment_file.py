@@ -63,9 +63,9 @@ class Experiment:
         seeds: number of seeds, counted up from `seed`. With every further seed the training and validation samples of
             each party are also drawn again; test samples stay. The scores are means over the seeds.
         folds: number of folds; 1: one split. Each row is tested once, by a model that is trained without the rows of
-            its fold. Hyperparameters (`search`) are chosen separately in each fold, and every seed has other folds. The
-            cost is that of as many runs. Default: 5 for a table with fewer than 20,000 rows, without `search` and
-            `start`; otherwise 1.
+            its fold. Hyperparameters (`search`) are chosen separately in each fold, and every seed has other folds. It
+            takes as many runs as there are folds. Default: 5 for a table with fewer than 20,000 rows, without `search`
+            and `start`; otherwise 1.
         evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
         diagnostics: quantities to measure in addition to the scores.
         precision: float32, or float64 to resolve gaps far below 1e-6.

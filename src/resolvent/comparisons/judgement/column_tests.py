@@ -11,7 +11,7 @@ all columns together, and of each column with the others as in the shared model:
     alone      w_j + U_j / I_jj       variance   s^2 / I_jj
 
 with v_i = p_i (1 - p_i) and s^2 = 1 for two classes; v_i = 1 and s^2 = sum_i r_i^2 / (n - columns) for numbers. U and I
-are sums over rows, so that those of folds add up. A column is named if both intervals lie on the other side of zero.
+are sums over rows, so that they add up over folds. A column is named if both intervals lie on the other side of zero.
 The first would name columns that nearly depend on others: there the maximum of the likelihood is far from any model
 that was regularised or not trained to the end, at every site. The second would name columns that correlate with the one
 that is reversed. What is shown is the second. Where the change is large, one step is shorter than the maximum is far: a

@@ -56,8 +56,8 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         l2: weight of half their squares (ridge). The intercept has no penalty. Columns are penalised in their units.
         offset: a column that is added to the linear predictor.
         exposure: a column whose logarithm is added, such as person-years.
-        frequency_weights: a column that says for how many equal rows a row stands: the fit is that of the table in
-            which each row is repeated.
+        frequency_weights: a column that says for how many equal rows a row stands: the fit is the same as with a table
+            in which each row is repeated.
         sampling_weights: a column with the inverse of the probability that a row was sampled, treated, or observed:
             estimates solve the weighted score equations, with ``errors="robust"`` (of Binder, 1983, as R's ``survey``
             has them for a sample with replacement; t statistics with n - P) or ``clustered``. There is no likelihood.

@@ -66,7 +66,8 @@ def join_site_fits(model: RegressionModel, estimates: NDArray[np.float64], means
         if model.weights == "sampling":
             covariance = sizes[k] / max(sizes[k] - 1, 1) * parts.inverse @ totals.scores[k] @ parts.inverse
         determined[k] = np.where(known, estimates[k], np.nan)
-        errors[k] = np.where(known, np.sqrt(np.diag(covariance)), np.nan)
+        variances = np.maximum(np.diag(covariance), 0)  # of an exact fit they can be rounded to below zero
+        errors[k] = np.where(known, np.sqrt(variances), np.nan)
     terms = totals.terms
     return SiteFits(determined, errors, ranks, float(terms.likelihood.sum()), float(terms.deviance.sum()),
                     float(terms.pearson.sum()))

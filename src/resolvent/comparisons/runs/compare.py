@@ -79,8 +79,8 @@ def compare(
             minibatches are drawn again, and each party's samples that are no test samples are split again into training
             and validation samples of the same numbers. All seeds share their compiled programs.
         folds: number of folds; 1: one split. Each row of a site is tested once, by a model that is trained without the
-            rows of its fold; every seed has other folds. A table is encoded again in each. The cost is that of as many
-            runs. Default: 5 for a table with fewer than 20,000 rows, without ``start``; otherwise 1.
+            rows of its fold; every seed has other folds. A table is encoded again in each. It takes as many runs as
+            there are folds. Default: 5 for a table with fewer than 20,000 rows, without ``start``; otherwise 1.
         seed: the first seed. Its run has the data as they are.
         start: a trained model with which every run begins, see ``simulate``.
         participation: which parties take part in a round; default: all, weighted by size.

@@ -1,5 +1,6 @@
 """Folds: a partition of each party's rows, of which each part is tested once."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from resolvent.data.federated import SPLITS, FederatedData, consecutive_splits
 from resolvent.errors import InputError
 
-FOLDS, FEW_ROWS = 5, 20_000  # by default, tables with fewer rows have folds
+_FOLDS, _FEW_ROWS = 5, 20_000  # by default, tables with fewer rows have folds
 _STREAM = 0xF01D  # the random numbers of folds differ from those of splits
 
 
@@ -28,14 +29,25 @@ class Fold(NamedTuple):
     is_repeated: NDArray[np.bool_]
 
 
+def folds_of_table(rows: Sequence[int]) -> int:
+    """Five for a table with fewer than 20,000 rows, of which a site has at least five; otherwise one.
+
+    Args:
+        rows: the number of rows of each site.
+    """
+    return _FOLDS if sum(rows) < _FEW_ROWS and max(rows, default=0) >= _FOLDS else 1
+
+
 def default_folds(data: Any) -> int:
-    """Five for a table with fewer than 20,000 rows, if its rows can be tested once each; otherwise one."""
-    is_small = isinstance(data, FederatedData) and data.unencoded is not None and data.total < FEW_ROWS
+    """``folds_of_table`` if the data are a table whose rows can be tested once each; otherwise one."""
+    if not isinstance(data, FederatedData) or data.unencoded is None:
+        return 1
+    folds = folds_of_table(np.sum([data.sizes(split) for split in SPLITS], axis=0).tolist())
     try:
-        check_folds(data, FOLDS)
+        check_folds(data, folds)
     except InputError:
         return 1
-    return FOLDS if is_small else 1
+    return folds
 
 
 def check_folds(data: Any, folds: int) -> None:
