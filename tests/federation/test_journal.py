@@ -415,7 +415,7 @@ def test_a_kill_loses_no_answer_of_the_ledger_and_counts_none_twice(point, is_to
     """A site is killed at one of its file operations, such as between the ledger and the reply, and starts again."""
     expected, operations = uninterrupted
     consortium = Consortium(tmp_path, text=ONE_METHOD, is_rehearsal=True)
-    stop = int(point * operations) + is_torn
+    stop = max(int(point * operations) + is_torn, 1)  # before its first operation the site has no folder
     with Disk(tmp_path / "berlin", stop_at=stop, is_torn=is_torn, copy=tmp_path / "killed").watched() as disk:
         consortium.serve()
     assert disk.has_stopped
