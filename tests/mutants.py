@@ -95,7 +95,7 @@ MUTANTS = {
         "algorithms/participation/rules.py", "ends[-1], jnp.int32)\n", "len(sizes), jnp.int32)\n",
         "algorithms/test_participation.py::test_by_size_draws_with_replacement_in_proportion_to_size"),
     "order of minibatches": Mutant(
-        "problem/solvers/batches.py", "shuffle: Shuffle = tree.rows(shuffles, epoch - epoch[0])",
+        "problem/solvers/minibatches.py", "shuffle: Shuffle = tree.rows(shuffles, epoch - epoch[0])",
         "shuffle: Shuffle = tree.rows(shuffles, 0 * epoch)",
         "problem/test_solvers.py::test_sgd_is_its_numpy_twin"),
     "weights of a metric": Mutant(

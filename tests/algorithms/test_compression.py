@@ -13,7 +13,7 @@ import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.gradient import DistributedGradient
-from resolvent.problem.solvers.batches import Shuffled
+from resolvent.problem.solvers.minibatches import Shuffled
 from resolvent.simulator.record.systems import message_bytes
 
 EQUAL_WEIGHTS = rv.participation.Full("uniform")

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import resolvent as rv
-from resolvent.problem.solvers.batches import draw_first_position
+from resolvent.problem.solvers.minibatches import draw_first_position
 
 KEY = jax.random.key(3)
 

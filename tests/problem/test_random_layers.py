@@ -12,7 +12,7 @@ from flax import linen, nnx
 import nightly
 import resolvent as rv
 from resolvent.problem.maps import GradientStep, through
-from resolvent.problem.solvers.batches import Shuffled
+from resolvent.problem.solvers.minibatches import Shuffled
 from resolvent.problem.subproblem import Subproblem
 from resolvent.testing.example import example_problem
 

@@ -18,7 +18,7 @@ from resolvent.math import tree
 from resolvent.math.codecs import Codec, Wire, wire_bits
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.solvers.batches import Shuffled
+from resolvent.problem.solvers.minibatches import Shuffled
 
 
 class DistributedGradient(AggregatingMethod):

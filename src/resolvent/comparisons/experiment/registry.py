@@ -121,7 +121,7 @@ _REGISTRIES = (
              ("resolvent.algorithms.presets", "resolvent.combinators"), supplied=frozenset({"solver"}),
              typical="fedavg"),
     Registry(("resolvent.problem.solvers.solver.LocalSolver",), "solver", "solvers", ("resolvent.problem.solvers",)),
-    Registry(("resolvent.problem.solvers.batches.Batches",), "rule for minibatches", "batches",
+    Registry(("resolvent.problem.solvers.minibatches.Batches",), "rule for minibatches", "batches",
              ("resolvent.problem.solvers",)),
     Registry(("resolvent.algorithms.participation.base.Participation",), "participation", "participation",
              ("resolvent.algorithms.participation",)),

@@ -25,7 +25,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.math import tree
 from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
-from resolvent.problem.solvers.batches import Batches, Minibatch, Shuffled
+from resolvent.problem.solvers.minibatches import Batches, Minibatch, Shuffled
 from resolvent.xla.shuffle import Shuffle
 
 _PURPOSE = b"minibatches"  # the secret has other uses, too

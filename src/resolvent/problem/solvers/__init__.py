@@ -8,9 +8,9 @@ by clipping and noise. A solver of your own derives from ``LocalSolver``. Miniba
 ``Consecutive`` for time series.
 """
 
-from resolvent.problem.solvers.batches import Batches, Consecutive, Shuffled
 from resolvent.problem.solvers.dpsgd import DPSGD
 from resolvent.problem.solvers.lbfgs import LBFGS
+from resolvent.problem.solvers.minibatches import Batches, Consecutive, Shuffled
 from resolvent.problem.solvers.newton import Newton
 from resolvent.problem.solvers.optax_solvers import OptaxSolver, adam, momentum, optax_solver
 from resolvent.problem.solvers.optimizers import traced_optimizer

@@ -19,8 +19,7 @@ from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.schedules import Schedule
-from resolvent.problem.solvers.batches import Batches, Shuffled
-from resolvent.problem.solvers.minibatches import MinibatchBudget, over_minibatches
+from resolvent.problem.solvers.minibatches import Batches, MinibatchBudget, Shuffled, over_minibatches
 from resolvent.problem.solvers.optimizers import (
     Optimizer,
     TracedOptimizer,

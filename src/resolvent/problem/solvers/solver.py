@@ -23,8 +23,14 @@ from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import NO_MEMORY, PartyMemory
 from resolvent.problem.schedules import Schedule
-from resolvent.problem.solvers.batches import Batches, Shuffled
-from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, over_minibatches, scale_budget
+from resolvent.problem.solvers.minibatches import (
+    Batches,
+    MinibatchBudget,
+    Shuffled,
+    Stop,
+    over_minibatches,
+    scale_budget,
+)
 from resolvent.problem.subproblem import Subproblem
 from resolvent.xla import loops
 

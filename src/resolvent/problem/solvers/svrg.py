@@ -10,8 +10,7 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import NO_MEMORY, PartyMemory
-from resolvent.problem.solvers.batches import Batches, Shuffled
-from resolvent.problem.solvers.minibatches import MinibatchBudget, Stop, over_minibatches
+from resolvent.problem.solvers.minibatches import Batches, MinibatchBudget, Shuffled, Stop, over_minibatches
 from resolvent.problem.solvers.solver import GradientSolver, MinibatchSolver, ProximalStep, proximal_step
 from resolvent.problem.subproblem import Subproblem
 
