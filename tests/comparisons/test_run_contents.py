@@ -16,7 +16,7 @@ from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.runs.comparison_runs import compare_file, run_comparison
 from resolvent.comparisons.runs.summary import straggler_notes
-from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.checkpoint.identity import fingerprint_of
 
 
 @pytest.fixture(scope="module")

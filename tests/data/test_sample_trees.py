@@ -11,7 +11,7 @@ import nightly
 import resolvent as rv
 from resolvent.data.partition.splits import join_splits, resplit
 from resolvent.errors import InputError
-from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.checkpoint.identity import fingerprint_of
 
 
 class Pair(NamedTuple):

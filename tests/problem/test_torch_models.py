@@ -11,7 +11,7 @@ import pytest
 
 import resolvent as rv
 from resolvent.problem.models.losses import CrossEntropy, WeightedLabels, WeightedLoss
-from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.checkpoint.identity import fingerprint_of
 from resolvent.testing import check_algorithm, contract
 from resolvent.testing.example import example_problem
 

@@ -13,7 +13,7 @@ import optax
 import pytest
 
 import resolvent as rv
-from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.checkpoint.identity import fingerprint_of
 
 SOLVER = rv.SGD(0.1, batch_size=4, epochs=2)
 
@@ -66,7 +66,7 @@ def test_different_values_have_different_fingerprints(a, b):
 @pytest.mark.when_changed
 def test_fingerprints_do_not_depend_on_the_process():
     command = ("from test_fingerprint import algorithm; "
-               "from resolvent.simulator.checkpoint.fingerprint import fingerprint_of; "
+               "from resolvent.simulator.checkpoint.identity import fingerprint_of; "
                "print(fingerprint_of(algorithm()))")
     run = subprocess.run([sys.executable, "-c", command], cwd=Path(__file__).parent, capture_output=True, text=True,
                          env=os.environ | {"PYTHONHASHSEED": "7"}, check=True)

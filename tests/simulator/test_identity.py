@@ -14,8 +14,7 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.simulator.checkpoint import checkpoints
-from resolvent.simulator.checkpoint.identity import RunIdentity, identity_of
-from resolvent.simulator.checkpoint.own_code import digest_of_code, own_parts
+from resolvent.simulator.checkpoint.identity import RunIdentity, digest_of_code, identity_of, own_parts
 from resolvent.simulator.engine import compiled_rounds as engine
 
 SOURCE = '''

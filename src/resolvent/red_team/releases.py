@@ -31,7 +31,7 @@ from resolvent.math.codecs import Wire
 from resolvent.math.system_keys import system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
-from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.checkpoint.identity import fingerprint_of
 
 __all__ = ["Release", "model_of", "released_replies", "trained_model"]
 

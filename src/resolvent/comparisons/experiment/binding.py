@@ -17,7 +17,7 @@ from resolvent.comparisons.experiment.file_types import file_type, join_path, ke
 from resolvent.comparisons.experiment.own_parts import describe_failure, is_own_part, own_part
 from resolvent.comparisons.experiment.registry import Component, Registry, component_of
 from resolvent.errors import InputError, alternatives, quote, shorten
-from resolvent.simulator.checkpoint.own_code import digest_of_code
+from resolvent.simulator.checkpoint.identity import digest_of_code
 
 
 @dataclass(frozen=True)

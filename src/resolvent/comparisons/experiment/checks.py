@@ -20,7 +20,7 @@ from resolvent.math import tree
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
 from resolvent.problem.problem_data import ProblemData, ProblemModel
-from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.checkpoint.identity import fingerprint_of
 
 _MIN_VALUES = {"rounds": 1, "evaluate_every": 1, "seed": 0, "seeds": 1, "folds": 1}
 

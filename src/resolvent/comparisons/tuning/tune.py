@@ -25,8 +25,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError, quote
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.simulator.checkpoint.fingerprint import describe
-from resolvent.simulator.checkpoint.own_code import digest_of_code
+from resolvent.simulator.checkpoint.identity import describe, digest_of_code
 from resolvent.simulator.record.progress import progress_bars
 
 Make = Callable[..., Algorithm]

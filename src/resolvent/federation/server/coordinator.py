@@ -72,9 +72,7 @@ from resolvent.federation.server.steps import first_state, is_over, next_state
 from resolvent.math.system_keys import SYSTEM_KEY_BYTES, system_key
 from resolvent.math.tree import Vector
 from resolvent.problem.problem import Problem
-from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
-from resolvent.simulator.checkpoint.identity import versions_of_code
-from resolvent.simulator.checkpoint.own_code import digest_of_code
+from resolvent.simulator.checkpoint.identity import digest_of_code, fingerprint_of, versions_of_code
 from resolvent.simulator.plan import plan_evaluation
 from resolvent.simulator.task import check_sizes
 

@@ -44,7 +44,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.learning import LearningProblem
 from resolvent.problem.metrics.metric import name_metrics
 from resolvent.problem.models import Model
-from resolvent.simulator.checkpoint.fingerprint import fingerprint_of
+from resolvent.simulator.checkpoint.identity import fingerprint_of
 from resolvent.simulator.record.metrics_table import MetricsTable
 from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.party_metrics import PartyMetrics
