@@ -14,7 +14,7 @@ from resolvent.data.files import atomic_files
 from resolvent.data.files.atomic_files import write_atomically
 from resolvent.errors import InputError
 from resolvent.simulator.checkpoint import checkpoint_files
-from resolvent.simulator.checkpoint.checkpoint_files import Checkpoint
+from resolvent.simulator.checkpoint.checkpoints import Checkpoint
 from resolvent.simulator.checkpoint.identity import RunIdentity
 from resolvent.simulator.storage import tree_files
 from signals import heard_signals

@@ -269,7 +269,7 @@ def _removed_folder(case):
 
 @_case("the folder is removed while the run writes to it")
 def _removed_run(case):
-    from resolvent.simulator.checkpoint.checkpoint_files import Checkpoint
+    from resolvent.simulator.checkpoint.checkpoints import Checkpoint
 
     write, calls = Checkpoint.write, itertools.count()
 
