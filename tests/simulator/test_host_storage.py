@@ -17,8 +17,7 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.simulator import placement
 from resolvent.simulator.engine.rounds import compiled_programs
 from resolvent.simulator.storage import host_chunks
-from resolvent.simulator.storage.host_states import compute_first_rows
-from resolvent.simulator.storage.row_file import RowFile
+from resolvent.simulator.storage.host_states import RowFile, compute_first_rows
 from resolvent.simulator.task import Task
 from resolvent.xla.compiled_programs import free_programs
 
