@@ -30,7 +30,7 @@ from resolvent.errors import ProcessLostError
 from resolvent.simulator.engine.rounds import run_rounds
 from resolvent.simulator.engine.schedulers import choose_scheduler
 from resolvent.simulator.mesh import connect, replicate, replicate_constants
-from resolvent.simulator.storage.shards import keep_own_parties
+from resolvent.simulator.storage.shard_storage import keep_own_parties
 from resolvent.testing.example import assert_close, example_participation, example_problem, example_solver
 
 SMALL = """\

@@ -24,7 +24,7 @@ from resolvent.comparisons.runs.comparison_runs import compare_file
 from resolvent.data.files.own_rows import keep_parties
 from resolvent.simulator import mesh as connections
 from resolvent.simulator.checkpoint.identity import fingerprint_of
-from resolvent.simulator.storage.shards import assign_parties
+from resolvent.simulator.storage.shard_storage import assign_parties
 from resolvent.simulator.storage.tree_files import BlockedLeaf, digest, digest_of_array, read_tree, write_tree
 
 SCRIPT = Path(__file__).parent / "on_devices.py"

@@ -40,7 +40,7 @@ from resolvent.errors import InputError
 from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.mesh import detect_lost_process, is_writer, text_from_writer
 from resolvent.simulator.record.diagnostics import READS_ALL_PARTIES
-from resolvent.simulator.storage.shards import keep_own_parties
+from resolvent.simulator.storage.shard_storage import keep_own_parties
 
 __all__ = ["run_experiment", "run_program", "write_run"]
 
