@@ -25,7 +25,7 @@ from typing_extensions import override
 import resolvent as rv
 from resolvent.algorithms.aggregators.aggregator import MAX_SHARE
 from resolvent.algorithms.combinators.combinator import Wrapped
-from resolvent.algorithms.participation.base import ParticipationWrapper
+from resolvent.algorithms.participation.rules import ParticipationWrapper
 from resolvent.math import tree
 
 ROUNDS, MULTIPLE, HONEST, LIAR = 40, 20, 4, 4

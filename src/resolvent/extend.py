@@ -12,7 +12,7 @@ from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.combinators.combinator import Combinator, Wrapped
 from resolvent.algorithms.keys import substep_key
 from resolvent.algorithms.method import Method, OnePhaseMethod, SharedModelMethod, info_of_all, local_work
-from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
+from resolvent.algorithms.participation.rules import Participation, ParticipationWrapper
 from resolvent.algorithms.round import Private
 from resolvent.math import tree
 from resolvent.math.codecs import Codec

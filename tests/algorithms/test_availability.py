@@ -12,7 +12,7 @@ import resolvent as rv
 from federation.parts import SEED, Federation, quadratic
 from resolvent.algorithms import keys
 from resolvent.algorithms.description import describe
-from resolvent.algorithms.participation.base import draw_cohort, first_state
+from resolvent.algorithms.participation.rules import draw_cohort, first_state
 from resolvent.federation.server.membership import check_change_of_members
 from resolvent.federation.server.record_metrics import recorded_participation
 from resolvent.simulator.engine.rounds import record_rounds, run_rounds

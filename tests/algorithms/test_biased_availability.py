@@ -14,7 +14,7 @@ import pytest
 import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.algorithms.participation.base import draw_cohort
+from resolvent.algorithms.participation.rules import draw_cohort
 from resolvent.simulator.engine.rounds import record_rounds, run_rounds
 
 TARGETS = np.array([[4.0, 0.0], [0.0, 1.0], [-2.0, 3.0], [1.0, -6.0]])

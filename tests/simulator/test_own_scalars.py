@@ -9,7 +9,7 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
 from resolvent.algorithms.description import describe
-from resolvent.algorithms.participation.base import draw_cohort
+from resolvent.algorithms.participation.rules import draw_cohort
 from resolvent.simulator.record.plots import learning_curves, new_figure
 
 SOLVER = rv.solvers.GD(0.1, steps=2)

@@ -21,7 +21,7 @@ from jaxtyping import Array
 import nightly
 import resolvent as rv
 from resolvent.algorithms import keys
-from resolvent.algorithms.participation.base import draw_cohort
+from resolvent.algorithms.participation.rules import draw_cohort
 from resolvent.simulator.engine.rounds import initial_state, run_rounds
 from resolvent.simulator.record.diagnostics import dissimilarity
 

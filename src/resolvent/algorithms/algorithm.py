@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.algorithms.participation.arrivals import Arrivals
-from resolvent.algorithms.participation.base import Participation
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.arguments import CheckedArguments
 from resolvent.errors import InputError
 from resolvent.math import centres, tree

@@ -20,7 +20,7 @@ from resolvent.algorithms.algorithm import (
     ServerState,
 )
 from resolvent.algorithms.cohort import StragglerPolicy
-from resolvent.algorithms.participation.base import Participation
+from resolvent.algorithms.participation.rules import Participation
 from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.algorithms.traits import overview_html
 from resolvent.errors import InputError

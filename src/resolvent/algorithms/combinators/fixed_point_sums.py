@@ -27,7 +27,7 @@ from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, 
 from resolvent.algorithms.combinators.private_parties import PrivateParties
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.algorithms.participation import Participation
-from resolvent.algorithms.participation.base import ParticipationWrapper
+from resolvent.algorithms.participation.rules import ParticipationWrapper
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.fixed_point import (

@@ -15,7 +15,6 @@ from resolvent.algorithms.participation.availability import (
     MembershipPeriods,
     Outages,
 )
-from resolvent.algorithms.participation.base import Participation, ParticipationWrapper
 from resolvent.algorithms.participation.rules import (
     Bernoulli,
     BiasedBySize,
@@ -24,6 +23,8 @@ from resolvent.algorithms.participation.rules import (
     FixedEffort,
     FixedSizeCohort,
     Full,
+    Participation,
+    ParticipationWrapper,
     Stragglers,
     Uniform,
     UniformAvailable,

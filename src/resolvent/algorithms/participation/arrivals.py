@@ -11,8 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, UInt32
 from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
-from resolvent.algorithms.participation.base import Participation
-from resolvent.algorithms.participation.rules import Weighting, shares_of
+from resolvent.algorithms.participation.rules import Participation, Weighting, shares_of
 from resolvent.algorithms.per_party import as_numbers, check_length
 from resolvent.errors import InputError
 

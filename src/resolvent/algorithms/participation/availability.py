@@ -18,8 +18,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.keys import availability_key
-from resolvent.algorithms.participation.base import Participation, ParticipationState, ParticipationWrapper
-from resolvent.algorithms.participation.rules import Full
+from resolvent.algorithms.participation.rules import Full, Participation, ParticipationState, ParticipationWrapper
 from resolvent.algorithms.per_party import as_numbers, check_length
 from resolvent.errors import InputError, shorten
 

@@ -123,7 +123,7 @@ _REGISTRIES = (
     Registry(("resolvent.problem.solvers.solver.LocalSolver",), "solver", "solvers", ("resolvent.problem.solvers",)),
     Registry(("resolvent.problem.solvers.minibatches.Batches",), "rule for minibatches", "batches",
              ("resolvent.problem.solvers",)),
-    Registry(("resolvent.algorithms.participation.base.Participation",), "participation", "participation",
+    Registry(("resolvent.algorithms.participation.rules.Participation",), "participation", "participation",
              ("resolvent.algorithms.participation",)),
     Registry(("resolvent.math.penalty.Penalty",), "penalty", "penalties", ("resolvent.math.penalties",), typical="L1"),
     Registry(("resolvent.algorithms.aggregators.aggregator.Aggregator",), "aggregator", "aggregators",

@@ -13,7 +13,7 @@ from typing_extensions import override
 from resolvent.algorithms import keys
 from resolvent.algorithms.cohort import Cohort
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.algorithms.participation.base import ParticipationState
+from resolvent.algorithms.participation.rules import ParticipationState
 from resolvent.errors import InputError
 from resolvent.federation.protocol.reports import EvaluationReport, PhaseReport, Report, SiteScores
 from resolvent.federation.protocol.stores import ServerRecord
