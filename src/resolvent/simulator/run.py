@@ -51,8 +51,7 @@ from resolvent.simulator.record.events import (
     copy_arrays,
     read_only,
 )
-from resolvent.simulator.record.notebook_progress import live_curve
-from resolvent.simulator.record.progress import Progress, progress_bar
+from resolvent.simulator.record.progress import Progress, live_curve, progress_bar
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.record.run_readings import RunReadings, doubt_of_replies
 from resolvent.simulator.record.stopwatch import Pace, stopwatch
