@@ -11,7 +11,7 @@ from resolvent.federation.protocol.message_shapes import tree_of_one
 from resolvent.federation.protocol.wire import size_of
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.evaluate import evaluate_models
-from resolvent.simulator.record.party_metrics import HELD_OUT
+from resolvent.simulator.record.metrics_table import HELD_OUT
 
 
 class Departure(NamedTuple):

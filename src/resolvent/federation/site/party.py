@@ -74,7 +74,7 @@ from resolvent.math.tree import Vector
 from resolvent.problem.models.model import LinearModel, Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.identity import fingerprint_of
-from resolvent.simulator.record.party_metrics import PartyMetrics
+from resolvent.simulator.record.metrics_table import PartyMetrics
 from resolvent.simulator.storage.tree_files import digest
 
 
