@@ -15,8 +15,8 @@ from resolvent.errors import InputError, quote, shorten
 from resolvent.math import tree
 from resolvent.problem.models.model import AnyLoss, FunctionModel, Model, check_key
 from resolvent.problem.models.named_losses import loss_named
-from resolvent.problem.models.stateful import StatefulModel
-from resolvent.problem.models.stateful_modules import (
+from resolvent.problem.models.stateful import (
+    StatefulModel,
     new_variables,
     random_state,
     stateful_equinox,
