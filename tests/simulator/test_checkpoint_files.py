@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from resolvent.data.files import atomic_files
 from resolvent.data.files.atomic_files import write_atomically
 from resolvent.errors import InputError
-from resolvent.simulator.checkpoint import checkpoint_files
+from resolvent.simulator.checkpoint import checkpoints
 from resolvent.simulator.checkpoint.checkpoints import Checkpoint
 from resolvent.simulator.checkpoint.identity import RunIdentity
 from resolvent.simulator.storage import tree_files
@@ -124,7 +124,7 @@ def test_interruption_waits_until_the_checkpoint_is_complete(tmp_path, monkeypat
         signal.raise_signal(signal.SIGINT)
         write_tree(path, tree)
 
-    monkeypatch.setattr(checkpoint_files, "write_tree", interrupt_and_write)
+    monkeypatch.setattr(checkpoints, "write_tree", interrupt_and_write)
     with heard_signals(), pytest.raises(KeyboardInterrupt):
         written(tmp_path, 1)
     monkeypatch.undo()
@@ -152,7 +152,7 @@ def test_old_checkpoint_is_removed_when_the_next_is_on_the_disk(tmp_path, monkey
     """First all of its files, then its name in the folder: after a power failure there is always a complete one."""
     written(tmp_path, 1, 2)
     events = []
-    monkeypatch.setattr(checkpoint_files, "sync_to_disk", lambda path: events.append(path.name))
+    monkeypatch.setattr(checkpoints, "sync_to_disk", lambda path: events.append(path.name))
     monkeypatch.setattr(atomic_files, "sync_to_disk", lambda path: events.append(path.name))
     monkeypatch.setattr(atomic_files.shutil, "rmtree", lambda path, ignore_errors: events.append(f"remove {path.name}"))
     Checkpoint(3, {"w": jnp.ones(3)}, pd.DataFrame({"value": [1.0]}), {}).write(tmp_path, IDENTITY, 2)

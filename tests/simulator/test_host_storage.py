@@ -16,7 +16,7 @@ from resolvent.math import tree
 from resolvent.problem.learning import LearningProblem
 from resolvent.simulator import placement
 from resolvent.simulator.engine.rounds import compiled_programs
-from resolvent.simulator.storage import host_chunks
+from resolvent.simulator.storage import host_storage
 from resolvent.simulator.storage.host_states import RowFile, compute_first_rows
 from resolvent.simulator.task import Task
 from resolvent.xla.compiled_programs import free_programs
@@ -48,7 +48,7 @@ def packed(tmp_path_factory):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Chunks of two rounds, so that a run has many."""
-    monkeypatch.setattr(host_chunks, "_CHUNK_BYTES", 4500)
+    monkeypatch.setattr(host_storage, "_CHUNK_BYTES", 4500)
 
 
 def run(algorithm, data, **options):
@@ -148,7 +148,7 @@ def torn_run(patch, data, checkpoint, stop):
             stop()
         write_at(self, offset, record)
 
-    patch.setattr(host_chunks, "_CHUNK_BYTES", 4500)
+    patch.setattr(host_storage, "_CHUNK_BYTES", 4500)
     patch.setattr(RowFile, "_write_at", torn)
     run(ALGORITHMS["SCAFFOLD"], data, checkpoint=checkpoint, **CHECKPOINTED)
 

@@ -21,7 +21,7 @@ from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.prepared import with_memory
 from resolvent.algorithms.method import algorithm_of_round
-from resolvent.algorithms.participation import Participation, base
+from resolvent.algorithms.participation import Participation, rules
 from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.algorithms.round import (
     collect_replies,
@@ -72,7 +72,7 @@ def python_rounds(algorithm: Algorithm, problem: Problem, participation: Partici
 @jax.jit
 def draw_cohort(participation: Participation, sizes: Int[Array, " N"], seed: int, t: int) -> tuple[Array, Cohort]:
     """The key of round t and its cohort."""
-    return base.draw_cohort(participation, sizes, keys.root_key(seed), jnp.asarray(t))
+    return rules.draw_cohort(participation, sizes, keys.root_key(seed), jnp.asarray(t))
 
 
 @partial(jax.jit, static_argnames="phase")

@@ -18,7 +18,7 @@ from resolvent.algorithms import keys
 from resolvent.algorithms.algorithm import Algorithm, Replies, Reply, ServerState
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.description import Description
-from resolvent.algorithms.participation import Participation, base
+from resolvent.algorithms.participation import Participation, rules
 from resolvent.errors import InputError
 from resolvent.federation.protocol.reports import MembersReport
 from resolvent.federation.protocol.server_messages import Ready
@@ -56,7 +56,7 @@ def draw_cohort(participation: Participation, members: Sequence[int], sizes: Seq
 
 @jax.jit
 def _draw(participation: Participation, sizes: Int[Array, " M"], root: Array, t: int) -> tuple[Array, Cohort]:
-    return base.draw_cohort(participation, sizes, root, jnp.asarray(t))
+    return rules.draw_cohort(participation, sizes, root, jnp.asarray(t))
 
 
 def check_change_of_members(algorithm: Algorithm, shapes: Description, participation: Participation,
@@ -67,7 +67,7 @@ def check_change_of_members(algorithm: Algorithm, shapes: Description, participa
         InputError: the server's state depends on the parties' shares or on their number, or the participation has a
             state.
     """
-    if base.has_state(participation, parties):
+    if rules.has_state(participation, parties):
         raise InputError(f"the sites of a run cannot change with {type(participation).__name__}, whose cohorts depend "
                          "on those of earlier rounds: continue with the same sites, or start a new run with another "
                          "--out")
