@@ -16,7 +16,7 @@ from resolvent.algorithms.participation.rules import Participation, Participatio
 from resolvent.algorithms.round import Private
 from resolvent.math import tree
 from resolvent.math.codecs import Codec
-from resolvent.math.penalty import Penalty
+from resolvent.math.penalties import Penalty
 from resolvent.problem.models.losses import Loss
 from resolvent.problem.objective import LocalObjective
 from resolvent.problem.oracle import NO_MEMORY, Oracle

@@ -22,7 +22,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from typing_extensions import override
 
 from resolvent.math import tree
-from resolvent.math.penalty import Penalty
+from resolvent.math.penalties import Penalty
 from resolvent.math.tree import Vector
 
 _SMALLEST_DISTANCE = 1e-3  # of the length of the point: shorter distances count as this one

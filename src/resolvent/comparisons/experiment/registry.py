@@ -125,7 +125,7 @@ _REGISTRIES = (
              ("resolvent.problem.solvers",)),
     Registry(("resolvent.algorithms.participation.rules.Participation",), "participation", "participation",
              ("resolvent.algorithms.participation",)),
-    Registry(("resolvent.math.penalty.Penalty",), "penalty", "penalties", ("resolvent.math.penalties",),
+    Registry(("resolvent.math.penalties.Penalty",), "penalty", "penalties", ("resolvent.math.penalties",),
              typical="L1"),
     Registry(("resolvent.algorithms.aggregators.aggregator.Aggregator",), "aggregator", "aggregators",
              ("resolvent.algorithms.aggregators",), typical="Mean"),
