@@ -65,7 +65,7 @@ def module(monkeypatch):
 
 
 def codecs_of_mine():
-    return Registry(("resolvent.math.codec.Codec",), "codec", "codecs", ("mine",)).functions
+    return Registry(("resolvent.math.codecs.Codec",), "codec", "codecs", ("mine",)).functions
 
 
 def test_what_a_module_lists_is_a_part(module):

@@ -131,7 +131,7 @@ _REGISTRIES = (
              ("resolvent.algorithms.aggregators",), typical="Mean"),
     Registry(("resolvent.algorithms.attacks.Attack",), "attack", "attacks", ("resolvent.algorithms.attacks",),
              typical="SignFlip"),
-    Registry(("resolvent.math.codec.Codec",), "codec", "codecs", ("resolvent.math.codecs",), typical="RandK"),
+    Registry(("resolvent.math.codecs.Codec",), "codec", "codecs", ("resolvent.math.codecs",), typical="RandK"),
     Registry(("resolvent.simulator.record.callbacks.Callback",), "callback", "callbacks",
              ("resolvent.simulator.record.callbacks",)),
     Registry(("resolvent.problem.schedules.Schedule",), "schedule", "schedules", ("resolvent.problem.schedules",),
