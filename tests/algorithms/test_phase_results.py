@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import resolvent as rv
-from resolvent.algorithms.algorithm import Phase
-from resolvent.algorithms.phase_results import check_models, checked_phases, party_work, server_work
+from resolvent.algorithms.algorithm import Phase, check_models, checked_phases, party_work, server_work
 from resolvent.errors import InputError
 
 VECTOR, COUNT = jnp.ones(3), jnp.array(0)

@@ -17,9 +17,18 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Algorithm, Message, PartyState, Reply, ServerState
+from resolvent.algorithms.algorithm import (
+    Algorithm,
+    Message,
+    PartyState,
+    Reply,
+    ServerState,
+    check_arrays,
+    check_models,
+    checked_phases,
+    checked_work,
+)
 from resolvent.algorithms.keys import key_shape, root_key
-from resolvent.algorithms.phase_results import check_arrays, check_models, checked_phases, checked_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.models.model import Model

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.admission import admitted, median_norm, reason_to_refuse
 from resolvent.algorithms.aggregators.aggregator import with_limited_shares
-from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Algorithm, Info, PartyState, Replies, Reply, ServerState, server_work
 from resolvent.algorithms.cohort import Cohort, check_ids
 from resolvent.algorithms.description import describe
 from resolvent.algorithms.keys import initial_party_key
-from resolvent.algorithms.phase_results import server_work
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle

@@ -17,12 +17,11 @@ from jaxtyping import Array, Float, Int, PyTree
 from resolvent.algorithms import keys
 from resolvent.algorithms.admission import update_norm
 from resolvent.algorithms.aggregators.aggregator import with_limited_shares
-from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState
+from resolvent.algorithms.algorithm import Algorithm, PartyState, Replies, Reply, ServerState, party_work, server_work
 from resolvent.algorithms.cohort import Cohort, check_cohort
 from resolvent.algorithms.combinators.prepared import with_memory
 from resolvent.algorithms.method import algorithm_of_round
 from resolvent.algorithms.participation import Participation, rules
-from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.algorithms.round import (
     collect_replies,
     commit_party,

@@ -18,10 +18,11 @@ from resolvent.algorithms.algorithm import (
     Replies,
     Reply,
     ServerState,
+    party_work,
+    server_work,
 )
 from resolvent.algorithms.cohort import StragglerPolicy
 from resolvent.algorithms.participation.rules import Participation
-from resolvent.algorithms.phase_results import party_work, server_work
 from resolvent.algorithms.traits import overview_html
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
