@@ -112,7 +112,7 @@ def describe(algorithm: Algorithm, source: Problem | Vector, *, parties: int = 1
     Raises:
         TypeError: the algorithm asks its oracle for something that it does not have.
         AttributeError: the same.
-        InputError: see ``phase_results``.
+        InputError: the functions return something else than a phase should.
     """
     memory: PyTree[Any] = ()
     if isinstance(source, Problem):

@@ -233,7 +233,7 @@ def server_step(algorithm: Algorithm, number: int, state: ServerState, replies: 
     Its state is unchanged if the replies that count have no weight, unless the algorithm ``steps_without_replies``.
 
     Raises:
-        InputError: see ``phase_results.server_work``.
+        InputError: see ``algorithm.server_work``.
     """
     replies = replace(replies, weight=with_limited_shares(algorithm, replies.weight))
     after, info = server_work(algorithm.phases[number], state, replies, key)

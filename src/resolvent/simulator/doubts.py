@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -17,6 +17,9 @@ from resolvent.math.tree import Vector
 from resolvent.problem.solvers.optax_solvers import OptaxSolver
 from resolvent.simulator.plan import Plan
 from xla_cpu_rewrites.programs import inner_jaxprs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ROWS = 1000  # of the inputs, whose largest number is read
 _MOVES = ("reshape", "convert_element_type", "transpose", "squeeze", "broadcast_in_dim", "copy", "pad")
@@ -36,6 +39,22 @@ def doubts_of_plan(plan: Plan) -> Iterator[str]:
         yield (f"{plan.name}: the inputs are 8-bit integers, such as pixels from 0 to 255, and the model multiplies "
                "them by its weights as they are, so that training diverges or stands still: divide them by 255 first; "
                "of packed data, write_packed(scale=1/255)")
+
+
+def doubt_of_replies(metrics: "pd.DataFrame", method: str) -> str | None:
+    """A sentence if no reply of a run counted, or none of a round that has replies; None otherwise."""
+    rows = metrics[metrics["method"] == method]
+    counted = rows.loc[rows["metric"] == "replies"].groupby("round")["value"].sum()
+    refused = rows.loc[rows["metric"] == "refused"].groupby("round")["value"].sum()
+    idle = refused.index.intersection(counted.index[counted == 0])
+    if len(idle):
+        return (f"{method}: no reply was finite in {len(idle)} of {len(counted)} rounds, from round {idle[0]} on, and "
+                "the shared model stayed as it was: use a smaller learning rate, SGD(clip=1.0) or smaller "
+                "inputs")
+    if len(counted) and not counted.any():
+        return (f"{method}: no reply arrived in any of {len(counted)} rounds, so that nothing was learned: let more "
+                "parties take part (participation=), or keep the work of stragglers")
+    return None
 
 
 def _restarts_schedule(solver: Any, model: Vector) -> bool:

@@ -31,7 +31,7 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.checkpoint.checkpoints import RunCheckpoints
 from resolvent.simulator.checkpoint.identity import forget_programs_of_edited_code
-from resolvent.simulator.doubts import doubts_of_plan
+from resolvent.simulator.doubts import doubt_of_replies, doubts_of_plan
 from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.measurements import Measurements
 from resolvent.simulator.mesh import detect_lost_process, is_writer
@@ -53,7 +53,7 @@ from resolvent.simulator.record.events import (
 )
 from resolvent.simulator.record.progress import Progress, live_curve, progress_bar
 from resolvent.simulator.record.result import Result
-from resolvent.simulator.record.run_readings import RunReadings, doubt_of_replies
+from resolvent.simulator.record.run_readings import RunReadings
 from resolvent.simulator.record.stopwatch import Pace, stopwatch
 from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.states import Federation

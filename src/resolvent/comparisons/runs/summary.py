@@ -38,8 +38,8 @@ from resolvent.predict.intervals import LEVEL
 from resolvent.problem.models import Model
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.checkpoint.identity import fingerprint_of
+from resolvent.simulator.doubts import doubt_of_replies
 from resolvent.simulator.record.diagnostics import dissimilarity
-from resolvent.simulator.record.run_readings import doubt_of_replies
 
 
 class Source(NamedTuple):

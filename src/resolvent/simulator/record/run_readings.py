@@ -36,22 +36,6 @@ def diverged_parties(metrics: "pd.DataFrame", score: str) -> dict[int, int]:
             if bad}
 
 
-def doubt_of_replies(metrics: "pd.DataFrame", method: str) -> str | None:
-    """A sentence if no reply of a run counted, or none of a round that has replies; None otherwise."""
-    rows = metrics[metrics["method"] == method]
-    counted = rows.loc[rows["metric"] == "replies"].groupby("round")["value"].sum()
-    refused = rows.loc[rows["metric"] == "refused"].groupby("round")["value"].sum()
-    idle = refused.index.intersection(counted.index[counted == 0])
-    if len(idle):
-        return (f"{method}: no reply was finite in {len(idle)} of {len(counted)} rounds, from round {idle[0]} on, and "
-                "the shared model stayed as it was: use a smaller learning rate, SGD(clip=1.0) or smaller "
-                "inputs")
-    if len(counted) and not counted.any():
-        return (f"{method}: no reply arrived in any of {len(counted)} rounds, so that nothing was learned: let more "
-                "parties take part (participation=), or keep the work of stragglers")
-    return None
-
-
 class RunReadings(ABC):
     """Scores, plots and models of a run.
 
