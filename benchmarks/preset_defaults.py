@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 import resolvent as rv
 from records import as_json, drawing_parser
 from resolvent.algorithms.methods.fedplus import ProxAnchor
-from resolvent.algorithms.methods.splitting import PersonalSplitting
+from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.simulator.record.plots import style
 
 Preset = Callable[..., rv.Algorithm]

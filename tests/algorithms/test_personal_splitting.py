@@ -11,7 +11,7 @@ import resolvent as rv
 from resolvent.algorithms.aggregators.aggregator import MoreauCentre
 from resolvent.algorithms.algorithm import Replies
 from resolvent.algorithms.methods.fedplus import ProxAnchor
-from resolvent.algorithms.methods.splitting import PersonalSplitting
+from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=2)
 SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)

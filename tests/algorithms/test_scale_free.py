@@ -12,7 +12,7 @@ import nightly
 import resolvent as rv
 from resolvent.algorithms.aggregators import MoreauCentre
 from resolvent.algorithms.methods.fedplus import FedPlus, ProxAnchor
-from resolvent.algorithms.methods.splitting import PersonalSplitting
+from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
 from resolvent.math import tree
 
 SOLVER = rv.SGD(0.2, batch_size=4, epochs=2)

@@ -12,7 +12,7 @@ FedRP; (1, 2, 1) is the variant (22), with a gradient step (21).
 Source: Malekmohammadi, Shaloudegi, Hu, Yu, *An Operator Splitting View of Federated Learning*, (24)-(26) and Table 1.
 """
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,8 +22,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Info, Iterate, Part, PartyPart, PartyState, Replies
 from resolvent.algorithms.method import OnePhaseMethod, local_work
-from resolvent.algorithms.methods.fedplus import AnchoredMethod, AnchorMessage
-from resolvent.errors import InputError, check_range
+from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
@@ -244,52 +243,3 @@ class DecentralisedSplitting(OnePhaseMethod):
 
         # The mean follows from the z_k: the server has no part of its own.
         return Iterate(None, is_whole=False, party=PartyPart(self.relaxed, work, lambda state: state))
-
-
-class PersonalIterates(NamedTuple):
-    """A party's state."""
-
-    u: Vector  # u_k
-    model: Vector  # w_k
-
-
-class PersonalSplitting(AnchoredMethod):
-    """The family in decentralised form: a party stores u_k and its model; z_k and the centre are sent.
-
-    An absent party keeps both, and uses the present centre when it takes part again. The anchor's point is a_k, and
-    ``sigma``, which must be positive, weighs |w_k - u_k|^2 / 2: it is 1/eta in the notation of splitting.
-
-    Attributes:
-        alpha: over-relaxation of the parties' step, in [0, 2].
-        beta: over-relaxation of the anchor, in [0, 2].
-        gamma: weight of the new iterate, in [0, 1].
-        lam: start of local work, from 0 at the party's model (as in Fed+) to 1 at u_k (as in splitting).
-    """
-
-    alpha: ArrayLike = 1.0
-    beta: ArrayLike = 1.0
-    gamma: ArrayLike = 1.0
-    lam: ArrayLike = 0.0
-
-    def __check_init__(self) -> None:
-        Relaxation(1.0, self.alpha, self.beta, self.gamma)  # raises outside their ranges
-        check_range(self, "(0, inf)", advice="0 has no proximal step; for local training use local(...)",
-                    sigma=self.sigma)
-
-    @override
-    def init_party(self, w0: Vector, oracle: Oracle, key: Array) -> PersonalIterates:
-        return PersonalIterates(w0, w0)
-
-    @override
-    def party(self, state: PersonalIterates, message: AnchorMessage, oracle: Oracle, key: Array,
-              effort: Float[Array, ""]) -> tuple[PersonalIterates, Vector, Info]:
-        u, w = state
-        z = tree.lerp(u, w, self.alpha)
-        a = self.anchor(message.centre, z, message.parameter)
-        u = tree.lerp(u, tree.lerp(z, a, self.beta), self.gamma)
-        w, info = local_work(self.solver, Subproblem(oracle, u, self.sigma), tree.lerp(w, u, self.lam), key, effort)
-        return PersonalIterates(u, w), tree.lerp(u, w, self.alpha), info
-
-    @override
-    def personal_model(self, state: PersonalIterates, message: Any, oracle: Oracle) -> Vector:
-        return state.model
