@@ -1,4 +1,4 @@
-"""Participations whose cohorts depend on the key of the round alone, and stragglers."""
+"""Participations: the draw of a round's cohort, rules that depend on the key of the round alone, and stragglers."""
 
 from abc import abstractmethod
 from dataclasses import replace

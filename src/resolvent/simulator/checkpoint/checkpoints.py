@@ -1,4 +1,10 @@
-"""When a run writes its checkpoints, and how it continues from one."""
+"""Checkpoints: when a run writes them, how it continues from one, and their files.
+
+There is a folder per checkpoint, named after the number of rounds. ``state.safetensors`` has the state,
+``metrics.parquet`` the metrics, and ``run.json`` what identifies the run, the facts, and the digests of the other files
+and of itself. The last two checkpoints of a run are on the disk, so that a run continues from the one before if the
+newest is damaged.
+"""
 
 import contextlib
 import time

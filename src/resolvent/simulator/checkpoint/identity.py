@@ -1,6 +1,8 @@
 """What identifies a run: its settings, the user's own code, and the versions that computed it.
 
 A checkpoint stores them, so that a run continues only from its own checkpoint, and the error names what differs.
+A run is resumed only with the code of its first rounds. Code is *own* if it is neither Python's nor an installed
+package's.
 """
 
 import ast

@@ -1,4 +1,10 @@
-"""The parties' states on the host: rows of a file, which are computed when a party takes part for the first time."""
+"""The parties' states on the host: rows of a file, which are computed when a party takes part for the first time.
+
+The file has one row for each party that has taken part, at the position that a table in memory has. A checkpoint is a
+copy of the table. Rows to which the tables of the last two checkpoints point are never overwritten: the next row of
+such a party goes to a free position, and its old position becomes free when two further checkpoints are complete. A
+kill at any moment therefore leaves both checkpoints and all of their rows unchanged, and nothing has to be undone.
+"""
 
 import hashlib
 import os

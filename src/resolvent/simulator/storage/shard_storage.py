@@ -1,4 +1,8 @@
-"""Storage of a run in several processes: each has the data and the states of its own parties only."""
+"""Storage of a run in several processes: each has the data and the states of its own parties only.
+
+Every party belongs to one device for the whole run. Data and states of a party are on no other device; what the devices
+exchange in a round are the replies of its cohort.
+"""
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
