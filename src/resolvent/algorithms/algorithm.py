@@ -247,8 +247,8 @@ class Algorithm(CheckedArguments, eqx.Module):
         """The shared model, or None if the algorithm has none."""
 
 
-# Checks of what the functions of an algorithm return, made when they are traced. Without them a missing value would show
-# as an error of JAX far from its origin. A scalar where a state has a vector would be broadcast, and a fraction where a
+# Checks of what the functions of an algorithm return, made when they are traced. Without them a missing value would be
+# an error of JAX far from its origin. A scalar where a state has a vector would be broadcast, and a fraction where a
 # state has an integer would be rounded, both without an error.
 _KINDS = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)  # each can hold the numbers of those before it
 _NUMBERS = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
