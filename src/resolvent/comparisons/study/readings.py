@@ -227,7 +227,7 @@ class StudyReadings(ABC):
 
     def paragraph(self, *, by: "Unit | None" = None) -> str:
         """What the study shows, as a paragraph for a paper."""
-        from resolvent.comparisons.study.paragraph import paragraph
+        from resolvent.comparisons.study.paper import paragraph
 
         return paragraph(self._evidences, self._ranks_of_data(), by)
 
