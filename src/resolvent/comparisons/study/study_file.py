@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from resolvent.comparisons.experiment.binding import label_of
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
+from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.runs.compared_methods import ProgressOfMethod
 from resolvent.comparisons.runs.comparison_runs import Notify, ignore
 from resolvent.comparisons.runs.runner import run_experiment
-from resolvent.comparisons.study.page import write_study_page
+from resolvent.comparisons.study.figures import Kind
+from resolvent.comparisons.study.number_texts import CAPTIONS, number_texts
 from resolvent.comparisons.study.study import Study
+from resolvent.comparisons.text_tables import text_table
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError, count_of, quote, shorten
 
@@ -181,3 +186,27 @@ def study_of_folders(folders: Sequence[Path | str]) -> Study:
             raise InputError(f"two run folders have the name {quote(min(repeated))}: write NAME=FOLDER for one of them")
         runs |= named
     return Study(runs)
+
+
+_FIGURES: dict[Kind, str] = {"curves": "Learning curves", "differences": "Differences from the reference",
+                             "parties": "Scores of the sites", "traffic": "Scores against bytes"}
+
+
+def write_study_page(path: Path, title: str, study: Study, reports: Mapping[str, str]) -> None:
+    """Write the page, one self-contained file.
+
+    Args:
+        reports: name of a data set -> the folder with its report, next to the page.
+    """
+    scores = {name: part.evidence.score for name, part in study.parts.items()}
+    tables = {"differences": study.differences(), "costs": study.costs(), "fairness": study.fairness()}
+    captions = CAPTIONS | {"differences": CAPTIONS["pairs"]}
+    with page_colours():
+        figures = {heading: svg_of(study.plot(kind), heading) for kind, heading in _FIGURES.items()}
+        if study.has_ranks:
+            figures["Ranks over the data sets"] = svg_of(study.plot("ranks"), "Ranks over the data sets")
+    write_page(
+        path, "study", title=title, paragraph=study.paragraph(), reports=reports, figures=figures,
+        scores=Markup(str(study.table("html"))),
+        tables={name: Markup(text_table(*number_texts(frame, scores), "html", captions[name]))
+                for name, frame in tables.items()})
