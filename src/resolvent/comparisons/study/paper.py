@@ -15,11 +15,10 @@ from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.metrics import format_value, title_of
 from resolvent.comparisons.judgement.wording import enumerate_names, format_gain
 from resolvent.comparisons.study.differences import Unit, differences, unit_of
-from resolvent.comparisons.study.number_texts import CAPTIONS, number_texts
 from resolvent.comparisons.study.parts import StudyPart
 from resolvent.comparisons.study.ranks import Ranks
 from resolvent.comparisons.study.scores import scores_by_round
-from resolvent.comparisons.study.tables import MarkedScore, marked_scores, score_text
+from resolvent.comparisons.study.tables import CAPTIONS, MarkedScore, marked_scores, number_texts, score_text
 from resolvent.comparisons.text_tables import TableForm, text_table
 from resolvent.data.files.atomic_files import write_atomically, write_text
 from resolvent.errors import count_of

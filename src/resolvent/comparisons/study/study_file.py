@@ -21,8 +21,8 @@ from resolvent.comparisons.runs.compared_methods import ProgressOfMethod
 from resolvent.comparisons.runs.comparison_runs import Notify, ignore
 from resolvent.comparisons.runs.runner import run_experiment
 from resolvent.comparisons.study.figures import Kind
-from resolvent.comparisons.study.number_texts import CAPTIONS, number_texts
 from resolvent.comparisons.study.study import Study
+from resolvent.comparisons.study.tables import CAPTIONS, number_texts
 from resolvent.comparisons.text_tables import text_table
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError, count_of, quote, shorten
