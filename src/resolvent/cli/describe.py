@@ -46,7 +46,7 @@ def describe(
     from resolvent.cli import terminal
     from resolvent.cli.plan_files import plan_file
     from resolvent.comparisons.description.describe import describe_rows
-    from resolvent.comparisons.description.description_file import DescriptionFile
+    from resolvent.comparisons.description.settings import DescriptionFile
 
     changes = [*flat(set), *([] if by is None else [f"describe.by={dumps(by)}"])]
     file = plan_file(DescriptionFile, rows, party, changes)

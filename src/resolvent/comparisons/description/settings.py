@@ -1,7 +1,9 @@
 """The settings of a description, as a call, a command or a file states them."""
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from resolvent.comparisons.plan_file import PlanFile
 from resolvent.errors import InputError, check_range, quote
 
 
@@ -32,3 +34,12 @@ class DescriptionSettings:
         names = [*self.columns, *([] if self.by is None else [self.by])]
         if twice := [name for name in names if names.count(name) > 1]:
             raise InputError(f"columns: {quote(twice[0])} is named twice, or is also the column of the groups")
+
+
+class DescriptionFile(PlanFile[DescriptionSettings]):
+    """A description as checked settings."""
+
+    kind: ClassVar[str] = "describe"
+    title: ClassVar[str] = "description"
+    example: ClassVar[str] = "{columns: [age, ward], by: arm}"
+    settings_type: ClassVar[type[Any]] = DescriptionSettings
