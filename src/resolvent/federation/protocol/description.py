@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.participation import Full, Participation
-from resolvent.comparisons.description.known_numbers import SumOfNumbers
+from resolvent.comparisons.description.disclosure import SumOfNumbers
 from resolvent.comparisons.description.settings import DescriptionFile
 from resolvent.comparisons.plan_file import PlanFile
 from resolvent.errors import InputError

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.comparisons.description.description import Description
-from resolvent.comparisons.description.known_numbers import KnownNumbers
+from resolvent.comparisons.description.disclosure import KnownNumbers
 from resolvent.comparisons.description.sums import ValuesReport, agree_on_values, size_of_sums, sums_of_vector
 from resolvent.federation.protocol.description import FederatedDescription
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.comparisons.description.known_numbers import KnownNumbers
+from resolvent.comparisons.description.disclosure import KnownNumbers
 from resolvent.comparisons.description.sums import (
     MISSING,
     SiteValues,
