@@ -9,7 +9,7 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 import pandas as pd
-from resolvent.data.files.parquet import read_parquet
+from resolvent.data.files.data_files import read_parquet
 
 frame, path = pd.DataFrame({"method": ["a", "b", None] * 30, "value": 1.0}), Path(sys.argv[1])
 frame.to_parquet(path, index=False)

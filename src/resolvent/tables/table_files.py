@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resolvent.data.files.parquet import read_parquet
+from resolvent.data.files.data_files import read_parquet
 from resolvent.errors import InputError, nearest, shorten
 from resolvent.tables.cells import CellRules
 from resolvent.tables.text_formats import TextFormat

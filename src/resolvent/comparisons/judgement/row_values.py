@@ -15,7 +15,7 @@ from resolvent.comparisons.judgement.advice import LabelKind, base_loss
 from resolvent.comparisons.judgement.calibration_slope import winning_log_odds
 from resolvent.comparisons.judgement.column_tests import MOST_COLUMNS, ColumnSums, column_sums
 from resolvent.data.federated import SPLITS, FederatedData, Task
-from resolvent.data.files.parquet import read_parquet
+from resolvent.data.files.data_files import read_parquet
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector

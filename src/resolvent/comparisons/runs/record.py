@@ -24,8 +24,8 @@ from resolvent.comparisons.judgement.site_judgement import (
     read_intervals,
     read_site,
 )
+from resolvent.data.files.data_files import read_parquet
 from resolvent.data.files.digests import check_files, file_digests, read_sealed, write_sealed
-from resolvent.data.files.parquet import read_parquet
 from resolvent.errors import InputError
 
 if TYPE_CHECKING:

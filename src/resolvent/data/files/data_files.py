@@ -10,7 +10,7 @@ import lzma
 import os
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import platformdirs
 
@@ -69,3 +69,20 @@ def read(path: Path) -> bytes:
             return file.read()
         except READ_ERRORS as error:
             raise InputError(f"{path} is cut off or damaged ({shorten(error)}): download it again") from error
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_parquet(path: Path) -> "pd.DataFrame":
+    """The table of a Parquet file.
+
+    pyarrow's threads save nothing in files of this size. Where the address space is limited (``ulimit -v``), one that
+    cannot start leaves the reader waiting for ever.
+    """
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path, pre_buffer=False) as file:
+        frame: pd.DataFrame = file.read(use_threads=False).to_pandas(use_threads=False)
+    return frame

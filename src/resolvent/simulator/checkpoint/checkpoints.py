@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import PyTree
 
 from resolvent.data.files.atomic_files import finish_before_interruption, hidden_sibling, remove_folder, sync_to_disk
+from resolvent.data.files.data_files import read_parquet
 from resolvent.data.files.digests import DamagedFileError, check_files, file_digests, read_sealed, write_sealed
-from resolvent.data.files.parquet import read_parquet
 from resolvent.errors import InputError
 from resolvent.simulator.checkpoint.identity import STORED_KEYS, RunIdentity, identity_of
 from resolvent.simulator.measurements import Measurements

@@ -9,9 +9,9 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.data.files.atomic_files import hidden_sibling, remove_folder, sync_to_disk, write_atomically
+from resolvent.data.files.data_files import read_parquet
 from resolvent.data.files.digests import check_files, file_digests, read_sealed, write_sealed
 from resolvent.data.files.folder_lock import check_names
-from resolvent.data.files.parquet import read_parquet
 from resolvent.errors import InputError
 from resolvent.math.tree import Vector
 from resolvent.predict.fitted import Fitted
