@@ -11,7 +11,7 @@ from file_samples import samples_of
 from resolvent import datasets
 from resolvent.data.federated import SPLITS
 from resolvent.data.files import data_files as files
-from resolvent.data.images_text.readers import read_idx
+from resolvent.data.images_text.formats import read_idx
 from resolvent.data.partition.partitions import IID, Shards
 from resolvent.errors import InputError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from resolvent import datasets
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.files.data_files import find
-from resolvent.data.images_text.readers import read_idx
+from resolvent.data.images_text.formats import read_idx
 from resolvent.data.partition.partitions import IID, ByUser, Dirichlet, PowerLaw, QuantitySkew, Shards, divide
 from resolvent.data.partition.shifts import LaplaceNoise, Negative
 from resolvent.errors import InputError

@@ -8,7 +8,7 @@ import pytest
 
 from resolvent import datasets
 from resolvent.data.files import data_files as files
-from resolvent.data.images_text.readers import iterate_xml_rows
+from resolvent.data.images_text.formats import iterate_xml_rows
 from resolvent.data.images_text.tokens import CHARACTERS
 from resolvent.data.partition.partitions import ByUser
 from resolvent.errors import InputError

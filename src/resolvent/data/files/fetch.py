@@ -23,7 +23,7 @@ from typing_extensions import override
 from resolvent.data.files import data_files as files
 from resolvent.data.files.digests import file_digest
 from resolvent.data.files.sources import SOURCES, Download, check_address
-from resolvent.data.images_text.readers import read_cifar_batch, read_idx
+from resolvent.data.images_text.formats import read_cifar_batch, read_idx
 from resolvent.errors import InputError, alternatives, shorten
 
 Progress = Callable[[str, int, int], None]

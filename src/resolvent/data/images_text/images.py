@@ -11,7 +11,7 @@ from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.data_files import find
 from resolvent.data.images_text.array_encoding import ArrayEncoding, PixelScaling
-from resolvent.data.images_text.readers import read_cifar_batch, read_idx
+from resolvent.data.images_text.formats import read_cifar_batch, read_idx
 from resolvent.data.partition.partitions import IID, Partition, PowerLaw, divide
 from resolvent.data.partition.shifts import Shift
 from resolvent.errors import InputError, shorten

@@ -17,7 +17,7 @@ from resolvent.arguments import checked
 from resolvent.data.federated import FederatedData
 from resolvent.data.files import data_files as files
 from resolvent.data.images_text.array_encoding import ArrayEncoding
-from resolvent.data.images_text.readers import iterate_xml_rows
+from resolvent.data.images_text.formats import iterate_xml_rows
 from resolvent.data.images_text.tokens import (
     CHARACTERS,
     UNKNOWN_TOKEN,
