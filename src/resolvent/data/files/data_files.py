@@ -1,4 +1,4 @@
-"""Where data files are, and how they are opened. `readers` reads their formats.
+"""Where data files are, and how they are opened. `images_text.formats` reads their formats.
 
 Files are searched for in the folder that the environment variable ``RESOLVENT_DATA`` names, then in the user's cache
 folder, to which ``resolvent data fetch`` downloads. Gzip is recognised by a file's content, not by its name.
