@@ -50,10 +50,6 @@ def _text(value: Any, column: str, score: str) -> str:
     return text.replace("-", "−")
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 class MarkedScore(NamedTuple):
     """The score of a method on a data set.
 
