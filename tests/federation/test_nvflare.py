@@ -19,6 +19,7 @@ import time
 from functools import partial
 
 import pytest
+from ruamel.yaml import YAML
 
 pytest.importorskip("nvflare")
 
@@ -29,7 +30,7 @@ from nvflare.fuel.f3.streaming.download_service import DownloadStatus, ProduceRC
 from nvflare.fuel.utils import fobs
 
 from federation.rehearsals import SITES, check_late_replies, check_private_sums, check_refit, two_sites
-from resolvent.comparisons.experiment.yaml_files import read_data, write_yaml
+from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.errors import InputError
 from resolvent.federation.engines.nvflare import adapter as nvflare
 from resolvent.federation.engines.nvflare import stream as nvflare_stream
@@ -273,7 +274,7 @@ def test_an_experiment_beyond_the_limits_is_refused_at_the_site_with_a_message_a
     rehearsal, kits, folder = federation
     site_file = folder / "work" / "sites" / "berlin" / "site.yaml"
     before = site_file.read_text()
-    settings = read_data(before, str(site_file))
+    settings = YAML(typ="safe").load(before)
     site_file.write_text(write_yaml({**settings, "limits": {**settings["limits"], "max_rounds": 3}}))
     job = FederationJob("", rehearsal.plan.text, SITES, rehearsal=True)
     try:

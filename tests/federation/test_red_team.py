@@ -12,12 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from ruamel.yaml import YAML
 
 import resolvent as rv
 from resolvent.algorithms.method import local_solvers
 from resolvent.cli import site as commands
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
-from resolvent.comparisons.experiment.yaml_files import read_data, write_yaml
+from resolvent.comparisons.experiment.yaml_files import write_yaml
 from resolvent.federation.engines.in_process import run_in_process
 from resolvent.federation.lead.rehearsal import prepare_rehearsal, shipped_changes
 from resolvent.federation.protocol import kits
@@ -432,7 +433,7 @@ def documented_experiments():
     """(page, experiment of a lead) for every experiment with a table or without data; a lead's has neither."""
     for page in sorted(DOCUMENTATION.glob("*.md")):
         for block in re.findall(r"^```ya?ml\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
-            content = read_data(block, page.name) if re.search(r"^algorithms:", block, re.MULTILINE) else {}
+            content = YAML(typ="safe").load(block) if re.search(r"^algorithms:", block, re.MULTILINE) else {}
             data = content.get("data")
             if isinstance(data, dict) and "label" in data:
                 lead = {name: value for name, value in data.items() if name not in ("table", "party")}

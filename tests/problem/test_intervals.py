@@ -137,20 +137,6 @@ def test_mean_over_sites_has_the_variance_of_independent_sites():
     assert first.value == pytest.approx(values[0].mean())
 
 
-@pytest.mark.when_changed
-def test_the_interval_of_the_best_of_many_equal_quantities_contains_zero():
-    """Without true gains over a reference, the plain 95 % interval of the best gain is above zero too often."""
-    rng = np.random.default_rng(0)
-    for number in (2, 8, 20):
-        best = (rng.normal(size=(20_000, number)) - rng.normal(size=(20_000, 1))).max(axis=1)
-        half = 1.96 * np.sqrt(2)
-        plain = [Interval(value, value - half, value + half) for value in best]
-        assert np.mean([interval.sign > 0 for interval in plain]) > 0.035
-        assert np.mean([interval.of_several(number, np.inf).sign > 0 for interval in plain]) <= 0.027
-    assert Interval(0.1, -0.1, 0.4).of_several(1, 1.0) == pytest.approx((0.1, -0.1, 0.4))
-    assert Interval(0.8, 0.5, 0.95).of_several(20, 1.0).high == 1.0
-
-
 def test_seeds_alone_have_the_interval_of_student():
     values = np.random.default_rng(0).normal(size=20)
     expected = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)

@@ -34,24 +34,6 @@ class Interval(NamedTuple):
         """1 if the interval is above zero, -1 if it is below, 0 if it includes zero or there is none."""
         return int(self.low > 0) - int(self.high < 0)
 
-    def of_several(self, number: int, size: float = np.inf) -> "Interval":
-        """The interval with which those of a number of quantities hold together (Bonferroni).
-
-        Half widths are z_{1 - a/n} / z_{1 - a} times as large, with the normal quantile z, a = 0.025 and the number n.
-        So it also holds for the quantity that has the largest value.
-
-        Args:
-            size: the largest possible absolute value of a quantity.
-        """
-        if not np.isfinite(self).all():
-            return self
-        from scipy.special import ndtri  # here, because its import takes 0.1 s, and a run does not need it
-
-        tail = (1 - LEVEL) / 2
-        factor = float(ndtri(tail / number) / ndtri(tail))
-        low, high = (self.value + factor * (end - self.value) for end in self[1:])
-        return Interval(self.value, max(low, -size), min(high, size))
-
 
 class Sample(NamedTuple):
     """Resampled means of M quantities, at one site.

@@ -116,16 +116,6 @@ def read_yaml(text: str, source: str) -> Any:
         return YAML().load(text)
 
 
-def read_data(text: str, source: str) -> Any:
-    """The content of a YAML text that the package ships, as plain Python data.
-
-    Raises:
-        InputError: it is not YAML; the message has the line.
-    """
-    with _parser_errors(text, source):
-        return YAML(typ="safe").load(text)
-
-
 @contextmanager
 def _parser_errors(text: str, source: str) -> Iterator[None]:
     try:
