@@ -14,6 +14,7 @@ from resolvent.comparisons.experiment.data_check import first_lines
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.judgement.power_forecast import smallest_gain
 from resolvent.data.federated import SPLITS
+from resolvent.data.partition.folds import split_fold
 from resolvent.tables.checks.finding import Finding
 
 FILE = """
@@ -129,9 +130,15 @@ def test_with_folds_no_test_rows_are_few(folder):
 
 def test_sites_have_the_rows_of_the_run(folder):
     data = rv.datasets.from_frame(visits(), "site", "ill", test=0.4)
-    for k, site in enumerate(rv.check("mine.yaml").sites):
-        assert site.site == data.parties[k]
-        assert site.rows == tuple(data.sizes(split)[k] for split in SPLITS)
+    checked = rv.check("mine.yaml"), rv.check("mine.yaml", ["folds=1"])
+    assert [of.folds for of in checked] == [5, 1]
+    fold = split_fold(data, 1, 5, seed=0).data
+    for k, (site, of_split) in enumerate(zip(*(of.sites for of in checked), strict=True)):
+        assert site.site == of_split.site == data.parties[k]
+        assert of_split.rows == tuple(data.sizes(split)[k] for split in SPLITS)
+        assert site.rows == (fold.sizes("train")[k], fold.sizes("validation")[k], len(data.rows_of(k)))
+        assert site.smallest_gain < of_split.smallest_gain
+    assert rv.check("mine.yaml").record()["folds"] == 5
 
 
 def test_samples_of_a_data_set_are_counted_by_class():

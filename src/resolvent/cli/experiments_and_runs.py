@@ -47,7 +47,7 @@ def check(experiment: Source, *, set: Changes = (), format: Format = "text") -> 
         print_json(checked.record())
     else:
         if checked.sites:
-            terminal.print_table(terminal.rows_table(checked.sites))
+            terminal.print_table(terminal.rows_table(checked.sites, checked.folds))
         shown, more = shorten_groups(checked.findings)
         if shown:
             terminal.print_table(terminal.findings_table(shown), is_wide=True)

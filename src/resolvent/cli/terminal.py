@@ -109,10 +109,11 @@ def file_table(files: "Sequence[FileStatus]") -> Table:
     return table
 
 
-def rows_table(sites: "Sequence[SiteRows]") -> Table:
+def rows_table(sites: "Sequence[SiteRows]", folds: int) -> Table:
     """The rows of each site, and the smallest gain that its test rows would show; of more than 40 sites the first."""
     more = f"; the first {MAX_SITES} of {len(sites)}" if len(sites) > MAX_SITES else ""
-    table = framed(f"Rows of the sites{more}", None, ["site"],
+    caption = f"{folds} folds test each row once; training and validation rows are those of one fold."
+    table = framed(f"Rows of the sites{more}", caption if folds > 1 else None, ["site"],
                     ["training", "validation", "test", "smallest gain\nto be seen"])
     for site in sites[:MAX_SITES]:
         gain = "-" if site.smallest_gain is None else f"{100 * site.smallest_gain:.0f} points"

@@ -27,6 +27,8 @@ __all__ = ["SampleOracle"]
 class SampleOracle(Oracle):
     """f_k(w) = mean of loss(apply(w, x), y) over the party's samples + l2/2 |w|^2, on packed arrays.
 
+    A linear model may have a ridge of its weights in addition (``Model.shrinkage``).
+
     Attributes:
         model: the predictor and its loss.
         x: the inputs of all parties, a pytree of arrays [total, ...]; rows offset, ..., offset + samples - 1 belong to
@@ -104,7 +106,7 @@ class SampleOracle(Oracle):
         else:
             dtype = tree.dtype(w)
             total = self.total(lambda batch, model: objective.sum(model, w, batch).astype(dtype), jnp.zeros((), dtype))
-        return total / self.samples + self.model.l2 / 2 * tree.full_dot(w, w)
+        return total / self.samples + tree.full_dot(self.model.shrinkage(w), w) / 2
 
     @override
     def grad(self, w: Vector) -> Vector:
@@ -114,7 +116,7 @@ class SampleOracle(Oracle):
         zero = jax.tree.map(jnp.zeros_like, tree.widen(w))
         total = self._sum_over_blocks(lambda p, m: tree.widen(block_gradient(w, p, m)), zero)
         mean = jax.tree.map(lambda g: g / self.samples, total)
-        return tree.cast(tree.axpy(self.model.l2, w, mean), w)
+        return tree.cast(tree.axpy(1, self.model.shrinkage(w), mean), w)
 
     @override
     def second_order(self, w: Vector) -> SecondOrder:
@@ -127,7 +129,8 @@ class SampleOracle(Oracle):
             return hessian
 
         total = self._sum_over_blocks(of_block, jnp.zeros((flat.size, flat.size), flat.dtype))
-        hessian = total / self.samples + self.model.l2 * jnp.eye(flat.size, dtype=flat.dtype)
+        shrinkage = ravel_pytree(self.model.shrinkage(jax.tree.map(jnp.ones_like, w)))[0]
+        hessian = total / self.samples + jnp.diag(shrinkage)
         return SecondOrder(self.value(w), ravel_pytree(self.grad(w))[0], hessian)
 
     @override
@@ -142,7 +145,7 @@ class SampleOracle(Oracle):
             else:
                 batch = self._batch(positions, mask)
                 gradient = model.rewritten(jax.grad(lambda v: objective.mean(model, v, batch)))(w)
-            return tree.axpy(model.l2, w, gradient), memory
+            return tree.axpy(1, model.shrinkage(w), gradient), memory
         rows, is_sample = _fill(positions, mask)
         x, y = (tree.rows(part, self.offset + rows) for part in (self.x, self.y))
         batch = Batch(x, y, is_sample, rows)
@@ -156,7 +159,7 @@ class SampleOracle(Oracle):
 
         gradient, after = model.rewritten(jax.grad(mean, has_aux=True))(w)
         # A constant, such as the flag of BatchNorm in the mode ``ema``, leaves a rewritten program as a Python number.
-        return tree.axpy(model.l2, w, gradient), tree.cast(jax.tree.map(jnp.asarray, after), memory)
+        return tree.axpy(1, model.shrinkage(w), gradient), tree.cast(jax.tree.map(jnp.asarray, after), memory)
 
     @override
     def held_out(self, w: Vector) -> tuple[Float[Array, ""], Float[Array, ""]]:

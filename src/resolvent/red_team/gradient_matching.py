@@ -89,7 +89,7 @@ class _FixedOracle(SampleOracle):
     @override
     def value(self, w: Vector) -> Float[Array, ""]:
         positions = jnp.arange(self.count)
-        return self._mean_loss(w, positions, positions >= 0) + self.model.l2 / 2 * tree.full_dot(w, w)
+        return self._mean_loss(w, positions, positions >= 0) + tree.full_dot(self.model.shrinkage(w), w) / 2
 
     @override
     def grad(self, w: Vector) -> Vector:
@@ -99,7 +99,7 @@ class _FixedOracle(SampleOracle):
     @override
     def batch_grad(self, w: Vector, positions: Array, mask: Array,
                    memory: PyTree[Any] = ()) -> tuple[Vector, PyTree[Any]]:
-        return tree.axpy(self.model.l2, w, jax.grad(self._mean_loss)(w, positions, mask)), memory
+        return tree.axpy(1, self.model.shrinkage(w), jax.grad(self._mean_loss)(w, positions, mask)), memory
 
     def _mean_loss(self, w: Vector, positions: Array, mask: Array) -> Float[Array, ""]:
         rows = self.offset + jnp.where(mask, positions, 0)

@@ -20,6 +20,7 @@ from resolvent.comparisons.experiment.experiment_file import Experiment, Experim
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, ProgressOfMethod
 from resolvent.comparisons.runs.load import load_start
 from resolvent.comparisons.runs.record import EXPERIMENT_FILE, RunRecord, read_metrics, read_record
+from resolvent.comparisons.runs.shared_ridge import shared_ridge, with_ridge
 from resolvent.comparisons.runs.summary import Source, summarize
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.splits import encode_by_all_rows, join_splits
@@ -143,7 +144,8 @@ def _train(experiment: Experiment, plan: RefitPlan, progress: ProgressOfMethod |
         samples = join_splits(encoded, held_out)
         report: Callable[[int, int], None] | bool = (
             (lambda done, total, label=label: progress(label, done, total)) if progress else False)
-        results[label] = simulate(algorithm, model, samples, rounds=rounds, seed=experiment.seed, start=start,
+        subject = with_ridge(model, algorithm, shared_ridge(experiment, samples, experiment.seed))
+        results[label] = simulate(algorithm, subject, samples, rounds=rounds, seed=experiment.seed, start=start,
                                   participation=experiment.participation, evaluate_every=rounds, name=label,
                                   progress=report)
         total = np.sum([data.sizes(split) for split in SPLITS], axis=0)

@@ -17,7 +17,7 @@ from resolvent.comparisons.regression.regress import check_rows
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
 from resolvent.data.federated import SPLITS, FederatedData
-from resolvent.data.partition.folds import folds_of_table
+from resolvent.data.partition.folds import fold_sizes, folds_of_table
 from resolvent.errors import InputError, alternatives, count_of
 from resolvent.tables.checks.finding import Finding, in_order, text_of
 from resolvent.tables.checks.label_checks import check_classes
@@ -43,7 +43,7 @@ class SiteRows(NamedTuple):
 
     Attributes:
         site: name of the site.
-        rows: number of training, validation and test rows.
+        rows: number of training, validation and test rows; with folds, of one fold, and of all folds together.
         smallest_gain: the smallest gain in accuracy (balanced accuracy, if one class has more than 80 % of the rows)
             that its test rows would show; None if they would show none, or for regression.
     """
@@ -60,10 +60,12 @@ class DataCheck:
     Attributes:
         findings: errors first, then warnings, then notes.
         sites: the rows of each site; empty if they are not known.
+        folds: number of folds of a run; with more than one, every row is tested once.
     """
 
     findings: tuple[Finding, ...]
     sites: tuple[SiteRows, ...] = ()
+    folds: int = 1
 
     @property
     def has_errors(self) -> bool:
@@ -80,7 +82,7 @@ class DataCheck:
         """Findings and sites as plain values."""
         return {"findings": [finding.record() for finding in self.findings],
                 "sites": [site._asdict() | {"rows": dict(zip(SPLITS, site.rows, strict=True))} for site in self.sites],
-                "power": POWER, "differing": DIFFERING}
+                "folds": self.folds, "power": POWER, "differing": DIFFERING}
 
 
 def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **settings: Any) -> DataCheck:
@@ -118,14 +120,29 @@ def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **se
         raise InputError("a data frame needs party and label, the names of two columns: check(frame, party='hospital', "
                          "label='outcome')")
     check_arguments(TableOptions, (), settings, title="check")
-    return _of_folds(check_table(source, TableOptions.of(settings)))
+    return check_table(source, TableOptions.of(settings))
 
 
-def check_table(frame: "pd.DataFrame", settings: TableOptions, site: str | None = None, party: int = 0) -> DataCheck:
-    """Check a table, see ``check_frame``."""
-    view, findings = check_frame(frame, settings, site, party)
-    sites = () if view is None else _rows_of_sites(view)
-    return DataCheck(in_order([*findings, *_power_findings(view, sites)]), sites)
+def check_table(frame: "pd.DataFrame", settings: TableOptions, folds: int | None = None) -> DataCheck:
+    """Check a table, see ``check_frame``.
+
+    Args:
+        folds: number of folds of a run; None: the default for a table.
+    """
+    view, findings = check_frame(frame, settings)
+    return DataCheck(in_order(findings)) if view is None else _checked(view, findings, folds)
+
+
+def _checked(view: TableView, findings: Sequence[Finding], folds: int | None) -> DataCheck:
+    """The rows of the sites in a run, and the findings, without those about few test rows if every row is tested."""
+    sites = _rows_of_sites(view)
+    found = in_order([*findings, *_power_findings(view, sites)])
+    if folds is None:
+        folds = folds_of_table([sum(site.rows) for site in sites])
+    if folds == 1:
+        return DataCheck(found, sites)
+    return DataCheck(tuple(f for f in found if f.kind not in ("few test rows", "power")), _rows_of_sites(view, folds),
+                     folds)
 
 
 def check_source(source: str, changes: Sequence[str] = ()) -> DataCheck:
@@ -138,32 +155,14 @@ def check_source(source: str, changes: Sequence[str] = ()) -> DataCheck:
 def check_file(file: ExperimentFile) -> DataCheck:
     """Check the data of an experiment."""
     part, folds = file.bound.parts.get("data"), file.bound.values["folds"] or 1
-    is_default = has_default_folds(file.bound) and isinstance(part, Bound) and part.function is table
-    return _of_folds(_check_data(file), None if is_default else folds)
-
-
-def _of_folds(checked: DataCheck, folds: int | None = None) -> DataCheck:
-    """Without the findings about few test rows, if there are folds: then every row is tested.
-
-    Args:
-        folds: their number; None: the default for a table.
-    """
-    if folds is None:
-        folds = folds_of_table([sum(site.rows) for site in checked.sites])
-    return checked if folds == 1 else replace(checked, findings=tuple(
-        finding for finding in checked.findings if finding.kind not in ("few test rows", "power")))
-
-
-def _check_data(file: ExperimentFile) -> DataCheck:
-    part = file.bound.parts.get("data")
     if isinstance(part, Bound) and part.function is table:
-        return _check_table_file(part.values["table"], FileOptions.of(part.values))
+        return _check_table_file(part.values["table"], FileOptions.of(part.values),
+                                 None if has_default_folds(file.bound) else folds)
     data = part.build() if isinstance(part, Bound) else None
     if not isinstance(data, FederatedData):
         raise InputError("the check is about samples with labels, and the experiment has prices or a problem")
     view = _view_of_data(data)
-    sites = _rows_of_sites(view)
-    return DataCheck(in_order([*check_classes(view), *_power_findings(view, sites)]), sites)
+    return _checked(view, [*check_classes(view)], folds)
 
 
 def first_lines(file: ExperimentFile) -> list[str]:
@@ -184,17 +183,17 @@ def first_lines(file: ExperimentFile) -> list[str]:
     return [finding.line for finding in shown] + more
 
 
-def _check_table_file(path: str, options: FileOptions) -> DataCheck:
+def _check_table_file(path: str, options: FileOptions, folds: int | None) -> DataCheck:
     """Check a file with a table; if its decimal mark is not clear, all other findings are those of decimal points."""
     def read(options: FileOptions) -> "pd.DataFrame":
         return read_table_file(path, options.format, (options.party, *options.labels), options.cells,
                                options.uses)[0]
 
     try:
-        return check_table(read(options), options)
+        return check_table(read(options), options, folds)
     except NumberFormatError as error:
         problems = error.problems
-    checked = check_table(read(replace(options, decimal=".")), options)
+    checked = check_table(read(replace(options, decimal=".")), options, folds)
     findings = [Finding("numbers", "error", *divided(problem), column) for column, problem in problems.items()]
     findings += [finding for finding in checked.findings if finding.column not in problems]
     return replace(checked, findings=in_order(findings))
@@ -211,7 +210,7 @@ def _check_regression(file: RegressionFile) -> DataCheck:
         check_rows(model, file.settings)
     except InputError as error:
         refusal = str(error)
-    checked = _check_table_file(file.table, replace(file.options, task="regression" if is_number else "auto"))
+    checked = _check_table_file(file.table, replace(file.options, task="regression" if is_number else "auto"), folds=1)
     findings = [_of_regression(finding) for finding in checked.findings
                 if finding.kind not in ("few test rows", "power", "no test rows")]
     if refusal and not any(finding.severity == "error" for finding in findings):
@@ -246,11 +245,14 @@ def _view_of_data(data: FederatedData) -> TableView:
     return TableView(pd.RangeIndex(len(site_of)), tuple(data.parties), site_of, split_of, {}, label, is_classification)
 
 
-def _rows_of_sites(view: TableView) -> tuple[SiteRows, ...]:
+def _rows_of_sites(view: TableView, folds: int = 1) -> tuple[SiteRows, ...]:
     names = view.label.values if view.label is not None and view.is_classification else [""]
     codes = np.zeros(len(view.site_of), np.int64) if len(names) == 1 or view.label is None else view.label.codes
     splits = np.stack([view.count(codes, len(names), view.split_of == s).sum(axis=1) for s in range(3)], axis=1)
-    classes, test = view.count(codes, len(names)).sum(axis=0), view.count(codes, len(names), view.split_of == 2)
+    rows = view.count(codes, len(names))
+    classes, test = rows.sum(axis=0), rows if folds > 1 else view.count(codes, len(names), view.split_of == _TEST)
+    if folds > 1:
+        splits = np.array([(*fold_sizes(int(of.sum()), folds, of[0], of[1])[:2], of.sum()) for of in splits])
     is_by_class = len(names) > 1 and classes.max() > MAX_SHARE * classes.sum()
     return tuple(SiteRows(site, (int(splits[k][0]), int(splits[k][1]), int(splits[k][2])), smallest_gain(
         test[k].tolist() if is_by_class else [int(test[k].sum())]) if view.is_classification else None)

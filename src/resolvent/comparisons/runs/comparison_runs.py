@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
+
 from resolvent.comparisons.experiment.checks import straggler_policy_note
 from resolvent.comparisons.experiment.experiment_file import Experiment, ExperimentFile
 from resolvent.comparisons.judgement.convergence import is_training_alone, is_untuned
@@ -16,12 +18,14 @@ from resolvent.comparisons.judgement.row_values import RowValues, RunPredictions
 from resolvent.comparisons.judgement.wording import duration_text
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun, ProgressOfMethod, Samples
 from resolvent.comparisons.runs.load import load_start
+from resolvent.comparisons.runs.shared_ridge import shared_ridge, with_ridge
 from resolvent.comparisons.tuning.files import FoldSearch, fold_search
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import check_folds, split_fold
 from resolvent.data.partition.splits import resplit
 from resolvent.errors import InputError, UnusedRepliesWarning, count_of
+from resolvent.problem.learning import LearningProblem
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem
 from resolvent.simulator.engine.schedulers import SchedulerChoice
@@ -160,12 +164,13 @@ class _Runner:
             points = self._search.choose(samples.data, folder, self._report(f"{title}, tuning"))
             algorithms |= {label: self._search.methods[label].make(point) for label, point in points.items()}
         results, runs = dict[str, Result](), dict[str, MethodRun]()
+        ridge = shared_ridge(experiment, samples.data, seed)
         for number, (label, algorithm) in enumerate(algorithms.items()):
-            report = self._report(title)
+            report, subject = self._report(title), with_ridge(self._subject, algorithm, ridge)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UnusedRepliesWarning)  # the record of the comparison says it
                 result = simulate(
-                    algorithm, self._subject, samples.data, rounds=experiment.rounds, seed=seed,
+                    algorithm, subject, samples.data, rounds=experiment.rounds, seed=seed,
                     participation=experiment.participation, evaluate_every=experiment.evaluate_every,
                     diagnostics=experiment.diagnostics, metrics=experiment.metrics or {}, clock=experiment.clock,
                     name=label, resume=self._resume, start=self._start, **self._execution._asdict(),
@@ -230,4 +235,7 @@ def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
     """The result with the samples of an earlier result, so that memory holds one copy, not one per method."""
     if result.storage is not None:
         return result
-    return replace(result, problem=next((r.problem for r in others.values() if r.storage is None), result.problem))
+    shared = next((r.problem for r in others.values() if r.storage is None), result.problem)
+    if isinstance(result.problem, LearningProblem):
+        shared = eqx.tree_at(lambda problem: problem.model, shared, result.problem.model)
+    return replace(result, problem=shared)

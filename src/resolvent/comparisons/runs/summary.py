@@ -36,6 +36,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.math import tree
 from resolvent.predict.intervals import LEVEL
 from resolvent.problem.models import Model
+from resolvent.problem.models.model import LinearModel
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.checkpoint.identity import fingerprint_of
 from resolvent.simulator.doubts import doubt_of_replies
@@ -170,7 +171,7 @@ def _data(source: Source, comparison: ComparedMethods) -> DataRecord:
             train, rows = fold.sizes("train"), {site.party: site.test_rows for site in comparison.verdict.sites.sites}
             tested = [rows.get(party, 0) for party in range(len(parties))]
         return DataRecord(data.name, parties, train.tolist(), tested, fingerprint_of(data),
-                          [*data.notes, *straggler_notes(experiment)])
+                          [*data.notes, *straggler_notes(experiment), *_ridge_notes(comparison)])
     assert problem is not None
     if not isinstance(problem, SolvedProblem):
         notes = [] if data is None else data.notes
@@ -182,6 +183,14 @@ def _data(source: Source, comparison: ComparedMethods) -> DataRecord:
     notes = [f"The heterogeneity H, the mean of |grad f_k|^2 at the optimum, is {heterogeneity:.3g}",
              f"The numbers are computed in {experiment.precision}", *straggler_notes(experiment)]
     return DataRecord(source.problem, parties, np.asarray(problem.sizes).tolist(), notes=notes)
+
+
+def _ridge_notes(comparison: ComparedMethods) -> list[str]:
+    """By how much the federated methods shrink their weights, if the comparison chooses it."""
+    ridges = {result.model.ridge for result in comparison.results.values() if isinstance(result.model, LinearModel)}
+    return [f"federated methods have the ridge {float(ridge):.3g} |W|^2 / 2 in each site's mean loss, chosen by "
+            "cross-validation on the training rows of all sites, as the site's own model chooses its ridge"
+            for ridge in ridges if ridge]
 
 
 def _privacy(comparison: ComparedMethods) -> PrivacyRecord | None:

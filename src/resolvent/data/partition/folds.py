@@ -97,6 +97,20 @@ def fold_numbers(labels: NDArray[np.integer] | None, rows: int, folds: int,
     return numbers
 
 
+def fold_sizes(rows: int, folds: int, train: int, validation: int) -> tuple[int, int, int]:
+    """The numbers of training, validation and test rows of a party in each fold.
+
+    Args:
+        rows: its number of rows.
+        train: its number of training rows in the split of the data.
+        validation: its number of validation rows in that split.
+    """
+    test = -(-rows // folds) if rows > 1 else 0
+    others = rows - test
+    validated = min(round(others * validation / max(train + validation, 1)), max(others - 1, 0))
+    return others - validated, validated, test
+
+
 def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
     """Split the samples of every party so that the rows of one fold are its test rows.
 
@@ -128,13 +142,12 @@ def split_fold(data: FederatedData, fold: int, folds: int, seed: int) -> Fold:
         numbers = fold_numbers(data.y[rows] if data.task == "classification" else None, n, folds, rng)
         of_fold, others = rows[numbers == fold], rows[numbers != fold]
         others = np.random.default_rng([_STREAM, seed, k, fold]).permutation(others)
-        filled = (-(-n // folds) if n > 1 else 0) - len(of_fold)
+        drawn = (int(data.splits[s].length[k]) for s in ("train", "validation"))
+        lengths[:, k] = sizes = fold_sizes(n, folds, *drawn)
+        filled = sizes[2] - len(of_fold)
         if filled < 0:  # the only row of a party
             of_fold, others, filled = of_fold[:0], rows, 0
         fill, others = others[:filled], others[filled:]
-        drawn = [int(data.splits[s].length[k]) for s in ("train", "validation")]
-        validation = min(round(len(others) * drawn[1] / max(sum(drawn), 1)), len(others) - 1)
-        lengths[:, k] = len(others) - validation, validation, len(of_fold) + filled
         orders.append(np.concatenate([others, of_fold, fill]))
         repeated.append(np.arange(n) >= n - filled)
     rows = np.concatenate(orders)

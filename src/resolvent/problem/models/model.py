@@ -91,6 +91,10 @@ class Model(CheckedArguments, eqx.Module):
         """The gradient of the mean loss (without l2) over those ``rows`` of x and y for which ``mask`` is true."""
         return differentiate_batch(self, params, x, y, rows, mask)
 
+    def shrinkage(self, params: Vector) -> Vector:
+        """The gradient A params of the penalty params'A params/2 in every party's objective, with A = l2 I."""
+        return tree.scale(self.l2, params)
+
     @property
     def has_state(self) -> bool:
         """Whether training steps change arrays that are no parameters, see ``ModelState``."""
@@ -146,10 +150,19 @@ def differentiate_batch(model: Model, params: PyTree[Any], x: PyTree[Array], y: 
 
 
 class LinearModel(Model):
-    """Outputs W x + b with W [outputs, features]; inputs of any shape are flattened."""
+    """Outputs W x + b with W [outputs, features]; inputs of any shape are flattened.
+
+    Attributes:
+        ridge: weight of |W|^2 / 2 in every party's objective, in addition to l2, which shrinks b as well.
+    """
 
     features: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
+    ridge: float = 0.0
+
+    @override
+    def shrinkage(self, params: Vector) -> Vector:
+        return {"weight": (self.l2 + self.ridge) * params["weight"], "bias": self.l2 * params["bias"]}
 
     @override
     def init(self, key: Array) -> Vector:
