@@ -76,6 +76,10 @@ def test_show_prints_every_warning_and_no_warning_repeats_the_headline(finished,
     text = flat(capsys.readouterr().out)
     assert all(text.count(warning) == 1 for warning in warnings)
     twice = replace(record, finding="Nothing was learnt.", federation=None, warnings=["Nothing was learnt."])
+    doubtful = replace(record, warnings=warnings, converged={"A": False}, rounds_to_try={"A": 40})
+    first = first_screen(doubtful).warnings[0]
+    assert first.startswith("A has not converged")
+    assert first.endswith("Try rounds: 40.")
     assert first_screen(twice).headline == "Nothing was learnt."
     assert "Nothing was learnt." not in first_screen(twice).warnings
 

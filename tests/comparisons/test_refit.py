@@ -14,6 +14,7 @@ import resolvent as rv
 from resolvent.comparisons.after import refit_folder
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted, plan_refit
+from resolvent.comparisons.after.run_rows import rows_of_run
 from resolvent.comparisons.judgement.advice import FederationAdvice, SiteAdvice, SiteEvidence
 from resolvent.comparisons.judgement.site_judgement import SiteFacts, SiteJudgement
 from resolvent.comparisons.runs.load import load_start
@@ -74,6 +75,19 @@ def curves(*scores, method="FedAvg"):
 def same(a, b, **tolerance):
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_allclose(x, y, **tolerance)
+
+
+def test_predictions_calibrations_and_explanations_use_the_advised_model_of_each_site(run):
+    """A file for ONNX is written of the model that ``load`` returns."""
+    decide(run, Essen="alone")
+    chosen = read_record(run).federation.about
+    rows = rows_of_run(run)  # which calibrations and explanations read
+    for site in ("Essen", "Gera"):
+        label = "alone" if site == "Essen" else chosen
+        fitted, loaded = rows.sites[site].fitted, rv.load(run, site=site)
+        assert [fitted.method, loaded.method, loaded.site] == [label, label, site]
+        same(fitted.params, rv.load(run, site=site, method=label).params)
+        same(loaded.params, fitted.params)
 
 
 @pytest.mark.when_changed

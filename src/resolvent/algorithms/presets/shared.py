@@ -74,7 +74,8 @@ def careful_local(solver: LocalSolver, *, rates: Annotated[tuple[float, ...], "(
     that are worse than the best one. The intercept is not shrunk. Other models are trained with the solver's learning
     rate and with 0.3 and 3 times this rate, which takes three times the work of ``local``; without validation rows,
     with the solver's own rate to the end.
-    Use when: always, in addition to the methods that you compare.
+    Use when: always, in addition to the methods that you compare. In a comparison in one process, the federated methods
+    of a linear model then have a ridge that is chosen in the same way on the rows of all parties.
 
     Args:
         solver: local solver of each party; linear models do not use it.

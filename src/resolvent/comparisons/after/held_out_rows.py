@@ -104,29 +104,21 @@ def rows_of_results(results: Mapping[str, Result], method: str, use: Mapping[str
         folds: the data and the models of the other folds; None without folds.
     """
     result = results[method]
-    data = result.data
-    if data is None:
+    if result.data is None:
         raise InputError("the comparison has no samples with labels: calibration and importance are for classifiers "
                          "and regressions")
-    def of_fold(fold: int, party: int | None) -> Fitted | None:
-        site = None if party is None else str(data.parties[party])
+
+    def of_fold(fold: int, site: str | None) -> Fitted | None:
         model = use.get(str(site), SiteModel(method))
-        if party is None and result.server_model is None:
+        if site is None and result.server_model is None:
             return None
-        of_model = None if model.is_shared else party
+        of_model = None if model.is_shared else site
         fitted = (results[model.method].fitted(of_model) if not fold or folds is None else
                   folds.models[model.method][fold - 1].fitted(of_model))
         return None if fitted is None else replace(fitted, site=site)
 
-    if folds is not None:
-        number = len(folds.models[method]) + 1
-        return HeldOutRows(method, *rows_of_folds(folds.data, number, result.seed, data.parties, of_fold))
-    sites = {}
-    for k, site in enumerate(data.parties):
-        of_site = of_fold(0, k)
-        assert of_site is not None
-        sites[str(site)] = rows_of_party(of_site, data, k)
-    return with_shared_model(method, sites, of_fold(0, None))
+    data, number = (result.data, 1) if folds is None else (folds.data, len(folds.models[method]) + 1)
+    return rows_of_models(method, data, [*map(str, data.parties)], number, result.seed, of_fold)
 
 
 def choose_method_name(method: str | None, methods: Sequence[str], choice: str | None) -> str:
@@ -140,48 +132,43 @@ def choose_method_name(method: str | None, methods: Sequence[str], choice: str |
     return method or choice or methods[0]
 
 
-def rows_of_party(fitted: Fitted, data: FederatedData, party: int) -> SiteRows:
-    """The validation and test rows of a party, with its model."""
-    return SiteRows(fitted, LabelledInputs(*data.party(party, "validation")),
-                    LabelledInputs(*data.party(party, "test")))
-
-
-def rows_of_folds(data: FederatedData, folds: int, seed: int, sites: Sequence[str],
-                  fitted: Callable[[int, int | None], Fitted | None]) -> tuple[dict[str, SiteRows], SiteRows | None]:
-    """The rows of all folds of a run: those of each site, and those of the shared model, None if there is none.
+def rows_of_models(method: str, data: FederatedData, sites: Sequence[str], folds: int, seed: int,
+                   fitted: Callable[[int, str | None], Fitted | None]) -> HeldOutRows:
+    """The validation and test rows of all sites of a run, with their models; of all folds, if there are several.
 
     Args:
+        method: the method of the shared model.
         data: the samples of the run, before they were divided into folds.
-        fitted: (fold, party) -> its model; (fold, None) -> the shared model of the fold, or None.
+        sites: the names of the parties.
+        fitted: (fold, site) -> its model; (fold, None) -> the shared model of the fold, or None.
     """
     of_folds = []
     for fold in range(folds):
-        split = split_fold(data, fold, folds, seed)
+        samples, _, is_repeated = (data, None, None) if folds == 1 else split_fold(data, fold, folds, seed)
         parts = {}
         for k, name in enumerate(sites):
-            model = fitted(fold, k)
+            model = fitted(fold, name)
             assert model is not None
-            part = rows_of_party(model, split.data, k)
-            test = split.data.splits["test"]
-            counts = ~split.is_repeated[test.offset[k]:test.offset[k] + test.length[k]]
-            parts[name] = part._replace(test=LabelledInputs(part.test.x[counts], part.test.y[counts]))
-        of_folds.append((parts, _shared(parts, fitted(fold, None))))
-    first, shared = of_folds[0]
-    return ({name: first[name]._replace(folds=tuple(parts[name] for parts, _ in of_folds)) for name in sites},
-            None if shared is None else shared._replace(folds=tuple(s for _, s in of_folds if s is not None)))
+            validation, test = (LabelledInputs(*samples.party(k, split)) for split in ("validation", "test"))
+            if is_repeated is not None:
+                rows = samples.splits["test"]
+                counts = ~is_repeated[rows.offset[k]:rows.offset[k] + rows.length[k]]
+                test = LabelledInputs(test.x[counts], test.y[counts])
+            parts[name] = SiteRows(model, validation, test)
+        of_folds.append(with_shared_model(method, parts, fitted(fold, None)))
+    if folds == 1:
+        return of_folds[0]
+    first, shared = of_folds[0], tuple(part.shared for part in of_folds if part.shared is not None)
+    return HeldOutRows(method, {name: first.sites[name]._replace(folds=tuple(part.sites[name] for part in of_folds))
+                                for name in sites}, shared[0]._replace(folds=shared) if shared else None)
 
 
 def with_shared_model(method: str, sites: dict[str, SiteRows], shared: Fitted | None) -> HeldOutRows:
-    """The sites, and the shared model with the rows of all sites."""
-    return HeldOutRows(method, sites, _shared(sites, shared))
-
-
-def _shared(sites: Mapping[str, SiteRows], shared: Fitted | None) -> SiteRows | None:
-    """The shared model with the rows of all sites; None if there is no shared model, or no site."""
+    """The sites, and the shared model with the rows of all sites; without it if there is none, or no site."""
     parts = list(sites.values())
     if shared is None or not parts:
-        return None
+        return HeldOutRows(method, sites, None)
     validation, test = parts[0].validation, parts[0].test
     for part in parts[1:]:
         validation, test = validation + part.validation, test + part.test
-    return SiteRows(shared, validation, test)
+    return HeldOutRows(method, sites, SiteRows(shared, validation, test))

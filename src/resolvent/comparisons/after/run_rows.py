@@ -3,7 +3,6 @@
 They come from the table of the run, from a federation site's own table, or from a file of new rows with labels.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +16,7 @@ from resolvent.comparisons.after.held_out_rows import (
     LabelledInputs,
     SiteRows,
     choose_method_name,
-    rows_of_folds,
-    rows_of_party,
+    rows_of_models,
     with_shared_model,
 )
 from resolvent.comparisons.experiment.checks import check_same_data, folder_name
@@ -65,39 +63,26 @@ def rows_of_run(folder: Path, method: str | None = None, rows: str | FederatedDa
     check_same_data(folder, record.data.digest, data,
                     "restore the data, or name a file of rows with labels that the run has not used")
     use = {} if method is not None else models_of_sites(record)
-    if record.folds > 1:
-        return _of_folds(folder, models, use, data, record.folds, record.seed)
-    sites = {name: rows_of_party(_fitted(folder, use.get(name, SiteModel(models.method)), name), data, k)
-             for k, name in enumerate(models.parties)}
-    shared = load_fitted(folder, models.method, None, before_refit=True).raw if models.has_shared_model else None
-    return with_shared_model(models.method, sites, shared)
-
-
-def _fitted(folder: Path, model: SiteModel, site: str, predictor: Model | None = None) -> Fitted:
-    """The model that a site uses, without calibration and threshold."""
-    party = None if model.is_shared else site
-    return replace(load_fitted(folder, model.method, party, predictor, before_refit=True).raw, site=site)
-
-
-def _of_folds(folder: Path, models: ModelFolder, use: Mapping[str, SiteModel], data: FederatedData, folds: int,
-              seed: int) -> HeldOutRows:
-    """The rows of all folds, each with the models of the fold in which it was tested."""
+    # The models of a fold have no experiment file beside them, by which a model of the user's own is built.
     predictor = load_fitted(folder, models.method, None if models.has_shared_model else 0, before_refit=True).model
 
-    def fitted(fold: int, party: int | None) -> Fitted | None:
-        if party is None and not models.has_shared_model:
+    def fitted(fold: int, name: str | None) -> Fitted | None:
+        if name is None and not models.has_shared_model:
             return None
-        site = None if party is None else models.parties[party]
-        model = SiteModel(models.method) if site is None else use.get(site, SiteModel(models.method))
-        of_fold = fold_folder(folder / "models" / folder_name(model.method), fold)
+        model = use.get(str(name), SiteModel(models.method))
+        of_fold = folder if not fold else fold_folder(folder / "models" / folder_name(model.method), fold)
         if not of_fold.is_dir():
             raise InputError(f"{folder} has no models of fold {fold + 1}, because an earlier version of resolvent "
                              "wrote it: run the experiment again")
-        if site is None:
-            return load_fitted(of_fold, None, None, predictor, before_refit=True).raw
-        return _fitted(of_fold, model, site, predictor)
+        return _fitted(of_fold, model, name, predictor)
 
-    return HeldOutRows(models.method, *rows_of_folds(data, folds, seed, models.parties, fitted))
+    return rows_of_models(models.method, data, models.parties, record.folds, record.seed, fitted)
+
+
+def _fitted(folder: Path, model: SiteModel, site: str | None, predictor: Model | None = None) -> Fitted:
+    """The model that a site uses, or the shared one, without calibration and threshold."""
+    party = None if model.is_shared else site
+    return replace(load_fitted(folder, model.method, party, predictor, before_refit=True).raw, site=site)
 
 
 def models_of_run(folder: Path, method: str | None = None) -> ModelFolder:
@@ -145,7 +130,7 @@ def _of_new_rows(folder: Path, method: str | None, models: ModelFolder, path: st
         validation, test = (LabelledInputs(x[part], y[part]) for part in (order[:count], order[count:]))
         sites[name] = SiteRows(_fitted(folder, use.get(name, SiteModel(models.method)), name), validation, test)
     has_shared = models.has_shared_model and site is None
-    shared = load_fitted(folder, models.method, None, before_refit=True).raw if has_shared else None
+    shared = _fitted(folder, SiteModel(models.method), None) if has_shared else None
     return with_shared_model(models.method, sites, shared)
 
 
