@@ -430,6 +430,23 @@ def seconds_on_tables() -> str:
         ("the six peers", *(f"{sum(of['cpu_seconds']['peers'].values()):.1f}" for of in tables))])
 
 
+def advice_on_tables() -> str:
+    """The advice to the sites of the six tables by the former rule and by the present one."""
+    def counts(answers: Iterable[str]) -> str:
+        return ", ".join(f"{number} {answer}" for answer, number in Counter(answers).most_common())
+
+    def row(of: Row) -> Iterator[Any]:
+        sites, former = of["sites"], of["former"]
+        losing = [site for site in sites if site["own"][0] is not None and site["own"][0] < 0]
+        joined = sum("join" in former.get(site["site"], "") for site in losing)
+        yield from (of["table"], counts(former.values()), counts(site["answer"] for site in sites))
+        yield from (of["method"] or "none", f"{joined} of {len(losing)}")
+        yield f"{sum(site['answer'] == 'join' for site in losing)} of {len(losing)}"
+
+    return table(("table", "former rule", "present rule", "method to run", "told to join by the former rule, of the "
+                  "sites whose own rows show a loss", "by the present rule"), map(row, read("tables_advice")["tables"]))
+
+
 def regression_limits() -> str:
     """Which regressions run at the default limits of the sites."""
 
