@@ -55,18 +55,6 @@ class SiteRows(NamedTuple):
         return self.folds or (self,)
 
 
-class FoldModels(NamedTuple):
-    """The models of a comparison with folds.
-
-    Attributes:
-        data: the samples, before they were divided into folds.
-        models: label of a method -> its models of the second fold and the later ones.
-    """
-
-    data: FederatedData
-    models: Mapping[str, Sequence[SavedModels]]
-
-
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
     """The models of the sites, each with rows that it was not trained on.
@@ -93,18 +81,19 @@ class HeldOutRows:
         return models if self.shared is None else {**models, None: self.shared}
 
 
-def rows_of_results(results: Mapping[str, Result], method: str, use: Mapping[str, SiteModel],
-                    folds: FoldModels | None = None) -> HeldOutRows:
+def rows_of_results(results: Mapping[str, Result], method: str, use: Mapping[str, SiteModel], data: Any,
+                    fold_models: Mapping[str, Sequence[SavedModels]]) -> HeldOutRows:
     """The validation and test rows of a comparison in memory, with the models of its first seed.
 
     Args:
         results: label of a method -> its result.
         method: the method of the shared model.
         use: site -> its model; a site that is not named uses its model of the method.
-        folds: the data and the models of the other folds; None without folds.
+        data: what the comparison trained on, before it was divided into folds.
+        fold_models: label of a method -> its models of the second fold and the later ones; empty without folds.
     """
     result = results[method]
-    if result.data is None:
+    if not isinstance(data, FederatedData):
         raise InputError("the comparison has no samples with labels: calibration and importance are for classifiers "
                          "and regressions")
 
@@ -113,12 +102,11 @@ def rows_of_results(results: Mapping[str, Result], method: str, use: Mapping[str
         if site is None and result.server_model is None:
             return None
         of_model = None if model.is_shared else site
-        fitted = (results[model.method].fitted(of_model) if not fold or folds is None else
-                  folds.models[model.method][fold - 1].fitted(of_model))
+        fitted = (fold_models[model.method][fold - 1] if fold else results[model.method]).fitted(of_model)
         return None if fitted is None else replace(fitted, site=site)
 
-    data, number = (result.data, 1) if folds is None else (folds.data, len(folds.models[method]) + 1)
-    return rows_of_models(method, data, [*map(str, data.parties)], number, result.seed, of_fold)
+    folds = len(fold_models.get(method, ())) + 1
+    return rows_of_models(method, data, [*map(str, data.parties)], folds, result.seed, of_fold)
 
 
 def choose_method_name(method: str | None, methods: Sequence[str], choice: str | None) -> str:

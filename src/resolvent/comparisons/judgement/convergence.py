@@ -159,8 +159,7 @@ def exact_solve_warning(method: str, algorithm: Any, parties: Sequence[str], tra
     few = [name for name, rows in zip(parties, train, strict=True) if 0 < rows < parameters]
     if not few:
         return None
-    names = enumerate_names([*few[:5], *([f"{len(few) - 5} more"] if len(few) > 5 else [])])
-    return (f"{method}: {names} {'has' if len(few) == 1 else 'have'} fewer training "
+    return (f"{method}: {enumerate_names(few, 5)} {'has' if len(few) == 1 else 'have'} fewer training "
             f"rows than the model has parameters ({count_of(parameters, 'parameter')}), and LBFGS solves exactly: such "
             "models fit their rows without error and are far from each other, and so is their mean. Use SGD with few "
             "epochs, fedprox, or a model with l2.")

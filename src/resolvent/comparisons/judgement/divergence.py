@@ -87,14 +87,12 @@ def divergences(method: str, diverged: Mapping[str, int], algorithm: Any = None)
     """
     if not diverged:
         return None
-    names = [f"{site} (round {round_})" for site, round_ in list(diverged.items())[:_MAX_NAMED]]
-    if len(diverged) > _MAX_NAMED:
-        names.append(f"{len(diverged) - _MAX_NAMED} more")
+    names = [f"{site} (round {round_})" for site, round_ in diverged.items()]
     rates = [f"{rate:g}" for rate in _learning_rates(algorithm)]
     smaller = f"smaller than {enumerate_names(rates)}" if rates else "that is smaller"
-    return (f"{method}: the training diverged at {enumerate_names(names)}: the outputs of these models are not finite, "
-            f"so they have no score and are no reference. Try a learning rate {smaller}, and look for extreme values "
-            "among the rows of these sites.")
+    return (f"{method}: the training diverged at {enumerate_names(names, _MAX_NAMED)}: the outputs of these models are "
+            f"not finite, so they have no score and are no reference. Try a learning rate {smaller}, and look for "
+            "extreme values among the rows of these sites.")
 
 
 def _learning_rates(algorithm: Any) -> list[float]:

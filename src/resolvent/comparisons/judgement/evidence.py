@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from resolvent.comparisons.judgement.metrics import is_share, run_columns
+from resolvent.comparisons.judgement.metrics import is_share
 from resolvent.comparisons.judgement.row_values import RowValues
 
 if TYPE_CHECKING:
@@ -57,10 +57,3 @@ class Evidence:
     def is_share(self) -> bool:
         """Whether the score lies between 0 and 1."""
         return is_share(self.score)
-
-    def last(self, metric: str, split: str) -> "pd.Series":
-        """The values of a metric at the last evaluation, by (method, seed, party)."""
-        rows = self.metrics[(self.metrics["metric"] == metric) & (self.metrics["split"] == split)]
-        rows = rows[rows["round"] == rows.groupby(["method", *run_columns(rows)])["round"].transform("max")]
-        values: pd.Series = rows.set_index(["method", "seed", "party"])["value"].astype(float)
-        return values

@@ -42,6 +42,12 @@ def run_columns(metrics: "pd.DataFrame") -> list[str]:
     return [column for column in ("seed", "fold") if column in metrics]
 
 
+def last_rows(metrics: "pd.DataFrame", metric: str, split: str) -> "pd.DataFrame":
+    """The rows of a metric at the last evaluation of each run: callbacks may stop runs after different rounds."""
+    rows = metrics[(metrics["metric"] == metric) & (metrics["split"] == split)]
+    return rows[rows["round"] == rows.groupby(["method", *run_columns(rows)])["round"].transform("max")]
+
+
 def title_of(metric: str) -> str:
     """The metric's name in a text."""
     return "RMSE" if metric == "rmse" else metric.replace("_", " ")

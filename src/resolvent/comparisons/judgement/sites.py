@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from resolvent.comparisons.judgement.advice import ModelKind, SiteEvidence
 from resolvent.comparisons.judgement.evidence import Evidence
-from resolvent.comparisons.judgement.metrics import range_of
+from resolvent.comparisons.judgement.metrics import last_rows, range_of
 from resolvent.comparisons.judgement.row_evidence import facts_of_site
 from resolvent.comparisons.judgement.site_judgement import Means, SiteFacts, SiteJudgement, Sites
 from resolvent.predict.intervals import Interval, Pool, mean_interval, student_quantile
@@ -76,7 +76,8 @@ def _by_seeds(evidence: Evidence) -> list[SiteJudgement]:
     if len(evidence.seeds) < 2:
         return []
     worst = -np.inf if evidence.higher_is_better else np.inf
-    scores = evidence.last(evidence.score, evidence.split).fillna(worst).unstack("seed")
+    last = last_rows(evidence.metrics, evidence.score, evidence.split).set_index(["method", "seed", "party"])
+    scores = last["value"].astype(float).fillna(worst).unstack("seed")
     parties = sorted({int(p) for p in scores.index.get_level_values("party")})
     sign = 1.0 if evidence.higher_is_better else -1.0
     judgements = []

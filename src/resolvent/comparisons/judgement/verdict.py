@@ -14,7 +14,7 @@ from resolvent.comparisons.judgement.decisions import decide
 from resolvent.comparisons.judgement.divergence import ALL_DIVERGED, collapses, diverged_sites, no_reference
 from resolvent.comparisons.judgement.evidence import Evidence
 from resolvent.comparisons.judgement.gap import gap_finding, gap_table
-from resolvent.comparisons.judgement.metrics import GAP, format_value, run_columns, title_of
+from resolvent.comparisons.judgement.metrics import GAP, format_value, last_rows, title_of
 from resolvent.comparisons.judgement.site_judgement import SiteJudgement, Sites
 from resolvent.comparisons.judgement.sites import judge_sites
 from resolvent.comparisons.judgement.wording import (
@@ -260,23 +260,18 @@ def refusals(method: str, refused: Mapping[str, int]) -> str | None:
     counts = sorted(refused.items(), key=lambda item: -item[1])
     if not counts:
         return None
-    names = [f"{party} ({times})" for party, times in counts[:_MAX_NAMED]]
-    if len(counts) > _MAX_NAMED:
-        names.append(f"{len(counts) - _MAX_NAMED} more")
+    names = enumerate_names([f"{party} ({times})" for party, times in counts], _MAX_NAMED)
     total = sum(refused.values())
     replies, were = ("reply", "was") if total == 1 else ("replies", "were")
     return (f"{method}: {total} {replies} that {were} not finite, or far longer than the median, did not count, of "
-            f"{enumerate_names(names)}; such a party is broken or malicious, or its training diverges.")
+            f"{names}; such a party is broken or malicious, or its training diverges.")
 
 
 def _last(metrics: "pd.DataFrame", method: str, metric: str, split: str) -> "pd.Series":
     """The values of a method's metric at the last evaluation, by party: the means over the seeds and folds."""
     import pandas as pd
 
-    rows = metrics[(metrics["method"] == method) & (metrics["metric"] == metric) & (metrics["split"] == split)]
-    # Callbacks may stop the seeds after different numbers of rounds.
-    ends = rows.groupby(run_columns(rows))["round"].transform("max") if run_columns(rows) else rows["round"].max()
-    last = rows[rows["round"] == ends]
+    last = last_rows(metrics[metrics["method"] == method], metric, split)
     values = pd.Series(last["value"].to_numpy(), index=last["party"].to_numpy(dtype=np.int64), dtype=float)
     return values if values.index.is_unique else values.groupby(level=0).agg(lambda v: v.mean(skipna=False))
 

@@ -17,8 +17,10 @@ STILL_CHANGES = 0.02  # of the whole fall of the training loss: a method has not
 _MAX_NAMED, _MAX_COLUMNS = 5, 3  # sites that a finding names, and columns of a site
 
 
-def enumerate_names(names: Sequence[str]) -> str:
-    """``A``, ``A and B``, ``A, B and C``."""
+def enumerate_names(names: Sequence[str], most: int | None = None) -> str:
+    """``A``, ``A and B``, ``A, B and C``; of more than ``most`` names ``A, B and 7 more``."""
+    if most is not None and len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

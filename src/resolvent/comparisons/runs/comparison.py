@@ -135,15 +135,13 @@ class Comparison(ComparedMethods, StudyReadings):
             InputError: there is no such method, or there are no samples.
         """
         from resolvent.comparisons.after.advised import chosen_method, models_of_sites
-        from resolvent.comparisons.after.held_out_rows import FoldModels, choose_method_name, rows_of_results
+        from resolvent.comparisons.after.held_out_rows import choose_method_name, rows_of_results
         from resolvent.comparisons.runs.summary import Source, summarize
-        from resolvent.data.federated import FederatedData
 
-        record, data, folds = summarize(Source.of_program("", self), self), self.experiment.data, None
-        if self.fold_models and isinstance(data, FederatedData):
-            folds = FoldModels(data, self.fold_models)
+        record = summarize(Source.of_program("", self), self)
         name = choose_method_name(method, list(self.results), chosen_method(record))
-        return rows_of_results(self.results, name, models_of_sites(record) if method is None else {}, folds)
+        return rows_of_results(self.results, name, models_of_sites(record) if method is None else {},
+                               self.experiment.data, self.fold_models)
 
     def save(self, folder: Path | str, *, title: str = "", overwrite: bool = False) -> Path:
         """Write a run folder: models, metrics, summary and report, as ``resolvent run`` does.
