@@ -515,11 +515,34 @@ def advice_worlds() -> str:
                  map(row, read("advice")["cells"]))
 
 
+WHY_MISSED = {
+    "stated probabilities":
+        "A posterior mixes worlds in which all sites are alike with worlds in which strangers hide. In a world of "
+        "one kind it is too timid or too sure.",
+    "regret above a third":
+        "Sites whose advice is unclear have the regret of alone. There are many with few rows, or with strangers "
+        "among the sites.",
+    "coverage":
+        "The interval by the site's own rows has the truth in about 95 %. The one by the rows of all sites is "
+        "shorter, and errs where sites differ otherwise than its mixture says.",
+    "losers told to join":
+        "Their own model was lucky in its rows, or they lose few points, which so few rows do not show.",
+    "losers: too few to prove":
+        "At most 3 % are told to join, but so few sites lose that the interval reaches above it.",
+    "regret above always FedAvg":
+        "All are alike, and the rule asks each site for evidence, which few rows do not have.",
+    "large gains unclear or wrong":
+        "Effects vary or are weak, and 100 rows leave many of these sites unclear.",
+}
+
+
 def advice_missed() -> str:
-    """Each aim with the number of worlds that miss it."""
+    """Each aim with the worlds that miss it, and why."""
     cells = read("advice")["cells"]
     missed = Counter(aim for cell in cells for aim in cell["missed"])
-    return table(("aim that is missed", f"worlds, of {len(cells)}"), missed.most_common())
+    return table(("aim that is missed", f"worlds, of {len(cells)}", "why"), [
+        (f"{aim}: {number}", "; ".join(cell["cell"] for cell in cells if aim in cell["missed"]), WHY_MISSED[aim])
+        for aim, number in missed.most_common()])
 
 
 def advice_stated() -> str:

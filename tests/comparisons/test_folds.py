@@ -42,9 +42,9 @@ search: {over: {FedProx: {mu: [0.1, 10], solver.learning_rate: [0.001, 0.1]}}, s
 """
 
 
-def federation(seed=0):
+def federation(seed=0, sizes=SIZES):
     rng = np.random.default_rng(0)
-    xs = [rng.normal(size=(n, 2)) for n in SIZES]
+    xs = [rng.normal(size=(n, 2)) for n in sizes]
     return rv.FederatedData.from_arrays(xs, [(x[:, 0] + rng.normal(size=len(x)) > 0.3).astype(int) for x in xs],
                                         seed=seed)
 
@@ -100,6 +100,13 @@ def test_every_row_is_tested_once_with_each_seed(comparison):
         sites = [site.scores[method].value for site in comparison.verdict.sites.sites]
         assert means[method] == pytest.approx(np.mean(sites))
     assert {run.metrics["fold"].iloc[0] for run in comparison.runs["alone"]} == {0, 1, 2}
+
+
+def test_a_site_with_fewer_rows_than_folds_has_each_row_tested_once():
+    """In the other folds it has no row of its own to test."""
+    small = compared(federation(sizes=[31, 12, 2]), folds=5)
+    assert [site.test_rows for site in small.verdict.sites.sites] == [31, 12, 2]
+    assert small.recommend()["reason"].tolist()[-1] == "no evidence"
 
 
 def test_all_folds_share_their_programs(comparison):

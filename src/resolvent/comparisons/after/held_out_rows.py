@@ -101,12 +101,12 @@ def rows_of_results(results: Mapping[str, Result], method: str, use: Mapping[str
         model = use.get(str(site), SiteModel(method))
         if site is None and result.server_model is None:
             return None
-        of_model = None if model.is_shared else site
+        of_model = None if site is None or model.is_shared else sites.index(site)
         fitted = (fold_models[model.method][fold - 1] if fold else results[model.method]).fitted(of_model)
         return None if fitted is None else replace(fitted, site=site)
 
-    folds = len(fold_models.get(method, ())) + 1
-    return rows_of_models(method, data, [*map(str, data.parties)], folds, result.seed, of_fold)
+    sites, folds = [*map(str, data.parties)], len(fold_models.get(method, ())) + 1
+    return rows_of_models(method, data, sites, folds, result.seed, of_fold)
 
 
 def choose_method_name(method: str | None, methods: Sequence[str], choice: str | None) -> str:

@@ -1,5 +1,6 @@
 """The value of every test row with every method: the measurements from which intervals are computed."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -342,8 +343,8 @@ def input_names(data: FederatedData) -> tuple[str, ...]:
 def _column_sums(loss: Loss, x: Any, predictions: Predictions, shared: Any) -> ColumnSums:
     weight, kind = np.asarray(shared["weight"], dtype=np.float64), label_kind(loss)
     outcome, predictor = (_predictors([predictions], kind, part) for part in (0, 1))
-    return column_sums(np.asarray(x, dtype=np.float64).reshape(len(outcome), -1), outcome, predictor,
-                       weight[1] - weight[0] if len(weight) == 2 else weight[0], is_binary=kind != "numbers")
+    return column_sums(_flat(x), outcome, predictor, weight[1] - weight[0] if len(weight) == 2 else weight[0],
+                       is_binary=kind != "numbers")
 
 
 def label_kind(loss: Loss) -> LabelKind:
@@ -394,8 +395,14 @@ def _plain_labels(predictions: list[Predictions], kind: LabelKind) -> Values:
 
 def _of_one_number(values: Any) -> Values:
     """[n] from [n] or [n, 1]; nan for several numbers a row."""
-    rows = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    rows = _flat(values)
     return rows[:, 0] if rows.shape[1] == 1 else np.full(len(rows), np.nan)
+
+
+def _flat(values: Any) -> Values:
+    """[n, p] from [n, ...]; also of no rows, as a small site has in a fold."""
+    rows = np.asarray(values, dtype=np.float64)
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
 
 
 def centred(probabilities: NDArray[Any] | None, of_training: NDArray[Any] | None) -> NDArray[np.float64] | None:

@@ -235,7 +235,7 @@ def _with_shared_samples(result: Result, others: dict[str, Result]) -> Result:
     """The result with the samples of an earlier result, so that memory holds one copy, not one per method."""
     if result.storage is not None:
         return result
-    shared = next((r.problem for r in others.values() if r.storage is None), result.problem)
-    if isinstance(result.problem, LearningProblem):
+    shared: Any = next((r.problem for r in others.values() if r.storage is None), result.problem)
+    if isinstance(result.problem, LearningProblem) and result.problem.model is not shared.model:
         shared = eqx.tree_at(lambda problem: problem.model, shared, result.problem.model)
     return replace(result, problem=shared)

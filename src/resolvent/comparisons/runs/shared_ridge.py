@@ -55,7 +55,7 @@ def with_ridge(subject: Model | Problem, algorithm: Algorithm, ridge: float) -> 
 
     The choice has no noise. The references alone and on pooled rows are as their own settings say.
     """
-    if not isinstance(subject, LinearModel) or is_bound(algorithm) or is_private(algorithm):
+    if not ridge or not isinstance(subject, LinearModel) or is_bound(algorithm) or is_private(algorithm):
         return subject
     return replace(subject, ridge=ridge)
 
