@@ -55,7 +55,7 @@ def test_the_terminal_shows_a_control_character_and_does_not_obey_it(monkeypatch
         monkeypatch.setattr(f"sys.{stream}", StringIO())
     terminal.print_line(f"line {ESCAPE}\nsecond")
     terminal.print_note(f"note {ESCAPE}")
-    terminal.print_table(terminal.text_table("title", {f"name {ESCAPE}": f"text {ESCAPE}"}))
+    terminal.print_table(terminal.algorithm_table("", ["a", "b"], [[f"name {ESCAPE}", f"text {ESCAPE}"]]))
     printed = sys.stdout.getvalue() + sys.stderr.getvalue()
     assert printed.count(r"\x1b[2J") == 4
     assert "\x1b" not in printed

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from resolvent.cli.options import LABEL_WIDTH, Changes, Format, Names, OptionalInt, OptionalPath, Source, flat
-from resolvent.cli.output import print_json
-from resolvent.cli.processes import Processes, connect_processes, is_started_process, run_in_processes
+from resolvent.cli.output import is_started_process, print_json, print_texts
 from resolvent.simulator.record.progress import progress_bars
 
 
@@ -25,7 +24,7 @@ def run(
     resume: bool = False,
     overwrite: bool = False,
     devices: OptionalInt = None,
-    processes: Processes = 1,
+    processes: int | Literal["cluster"] = 1,
     jobs: int = 1,
     scheduler: Literal["auto", "sequential", "lanes", "queue", "measured"] = "auto",
 ) -> None:
@@ -56,6 +55,7 @@ def run(
             measured: time one round of each, and take the fastest.
     """
     from resolvent.cli import outcomes, terminal
+    from resolvent.cli.processes import connect_processes, run_in_processes
     from resolvent.comparisons.experiment.data_check import first_lines
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.comparisons.runs.runner import run_experiment
@@ -107,33 +107,23 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
         kind: one kind, such as algorithms, data, models or solvers.
         format: text or json.
     """
-    from resolvent.cli import terminal
-    from resolvent.comparisons.experiment.catalogue import CAPTION, catalogue, table
-    from resolvent.comparisons.experiment.docstrings import first_line
-    from resolvent.comparisons.experiment.experiment_file import ExperimentFile, experiments
-    from resolvent.comparisons.experiment.registry import listings
-    from resolvent.errors import InputError, alternatives, quote
+    from resolvent.comparisons.experiment.catalogue import CAPTION, catalogue, lines, table
 
-    parts = listings()
-    kinds = ["experiments", *parts]
+    kinds = lines()
     if kind not in ("all", *kinds):
+        from resolvent.errors import InputError, alternatives, quote
+
         raise InputError(f"there is no kind {quote(kind)}{alternatives(kind, kinds)}")
-
-    def lines_of(listed: str) -> dict[str, str]:
-        if listed == "experiments":
-            return {name: ExperimentFile.load(name).bound.values["title"] for name in experiments()}
-        return {name: first_line(part) for name, part in parts[listed].items()}
-
-    lists = {listed: lines_of(listed) for listed in (kinds if kind == "all" else [kind])}
-    entries = catalogue() if kind == "algorithms" else ()
     if format == "json":
-        print_json({kind: [entry.record() for entry in entries]} if entries else lists)
-    elif entries:
-        terminal.print_table(terminal.algorithm_table(CAPTION, *table(entries)), is_wide=True)
+        print_json({kind: catalogue()} if kind == "algorithms" else
+                   {listed: kinds[listed] for listed in kinds if kind in ("all", listed)})
+    elif kind == "algorithms":
+        from resolvent.cli import terminal
+
+        terminal.print_table(terminal.algorithm_table(CAPTION, *table(catalogue())), is_wide=True)
     else:
-        for plural, lines in lists.items():
-            terminal.print_table(terminal.text_table(plural, lines))
-            terminal.print_line("")
+        for plural in kinds if kind == "all" else [kind]:
+            print_texts(plural, kinds[plural])
 
 
 def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], names: Names = (), *,

@@ -5,7 +5,7 @@ import sys
 from typing import NamedTuple
 
 from resolvent.cli.exit_codes import BROKEN_PIPE, NO_DATA, NO_RESOURCE, WRONG_INPUT
-from resolvent.cli.processes import is_started_process
+from resolvent.cli.output import is_started_process
 from resolvent.errors import InputError, MissingDataError, ProcessLostError, shorten
 
 _MORE_MEMORY = ("use fewer parties or samples, a smaller model, a smaller batch_size or cohort, or memory='host' in "

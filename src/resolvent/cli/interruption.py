@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from resolvent.cli.processes import is_started_process
+from resolvent.cli.output import is_started_process
 from resolvent.data.files.atomic_files import INTERRUPTIONS, is_writing
 
 _ANSWER_SECONDS = 1.5  # until the process ends if the main thread has not raised the interruption

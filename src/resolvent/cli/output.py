@@ -4,8 +4,18 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any
+
+PROCESS_VARIABLE = "RESOLVENT_PROCESS"  # NUMBER/COUNT/ADDRESS of a process that another one has started
+
+
+def is_started_process() -> bool:
+    """Whether another process of the command has started this one, and prints for it."""
+    return PROCESS_VARIABLE in os.environ
 
 
 def prepare_output() -> None:
@@ -32,6 +42,15 @@ def name_output(error: OSError) -> OSError:
         except OSError:
             return OSError(error.errno, error.strerror, "standard output")
     return error
+
+
+def print_texts(title: str, texts: Mapping[str, str]) -> None:
+    """Print names with a text each, which is wrapped beside its name."""
+    width, left = get_terminal_size().columns, max(map(len, texts)) + 2
+    lines = [line for name, text in texts.items() for line in wrap(
+        text, width, initial_indent=f"{name:{left}}", subsequent_indent=" " * left, break_long_words=False,
+        break_on_hyphens=False)]
+    sys.stdout.write("\n".join([title, *lines, "\n"]))
 
 
 def print_json(content: Any) -> None:

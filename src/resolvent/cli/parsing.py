@@ -1,25 +1,23 @@
 """Parses the command line with ``tyro``, and prints help."""
 
+import ast
 import re
 import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from importlib import import_module, resources
 from inspect import cleandoc
 from shutil import get_terminal_size
 from textwrap import fill
-from typing import Annotated, Any, Union
-
-import tyro
+from typing import Any
 
 from resolvent.cli.exit_codes import EXIT_CODES
 from resolvent.cli.former_words import present_words
-from resolvent.cli.output import print_note
+from resolvent.cli.output import print_note, print_texts
 
 _DESCRIPTION = """Federated optimization: train and compare federations on real data.
 
   resolvent run digits
-  resolvent COMMAND --help
-"""
+  resolvent COMMAND --help"""
 
 # A word -> module and name of its command. Only the module of the word that the user types is imported.
 COMMANDS = {
@@ -53,54 +51,54 @@ def parse_and_run() -> None:
         import shlex
 
         print_note(f"`resolvent {shlex.join(former[1:])}` is now: resolvent {shlex.join(sys.argv[1:])}")
-    word, *others = sys.argv[1:] or [""]
-    if word in GROUPS:
-        purpose, verbs = GROUPS[word]
-        _run(f"resolvent {word}", f"{purpose}.", verbs, others)
-        return
-    codes = "\n".join(_wrapped(meaning, f"{code:>5}  ") for code, meaning in EXIT_CODES.items())
-    groups = {name: _group(f"{purpose}: {', '.join(verbs)}") for name, (purpose, verbs) in GROUPS.items()}
-    _run("resolvent", _DESCRIPTION, {**COMMANDS, **groups}, sys.argv[1:], end=f"\nExit codes:\n{codes}\n")
-
-
-def _run(program: str, description: str, commands: Mapping[str, str | Callable[..., Any]], arguments: list[str], *,
-         end: str = "") -> None:
-    """Run the command that the arguments name."""
-    parse: Callable[..., Any] = tyro.cli
-    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
+    program, purpose, commands, arguments = "resolvent", _DESCRIPTION, COMMANDS, sys.argv[1:]
+    if arguments[:1] and arguments[0] in GROUPS:
+        program = f"resolvent {arguments[0]}"
+        (text, commands), arguments = GROUPS[arguments[0]], arguments[1:]
+        purpose = f"{text}."
     word = arguments[0] if arguments else ""
     if word in commands:
-        command, text = _described(commands[word], is_brief=False)
-        parse(command, prog=f"{program} {word}", description=text, args=arguments[1:], config=config)
-        return
-    subcommands = []
-    for name, path in commands.items():
-        command, text = _described(path, is_brief=True)
-        subcommands.append(Annotated[Any, tyro.conf.subcommand(name=name, constructor=command, description=text)])
-    try:
-        parse(Union[tuple(subcommands)],  # noqa: UP007 - a computed union
-              prog=program, description=description, args=arguments, config=config)
-    except SystemExit as stop:
-        if end and {"-h", "--help"} & {*arguments} and not stop.code:
-            sys.stdout.write(end)
-        raise
+        import tyro
+
+        command, text = _described(commands[word])
+        parse: Callable[..., Any] = tyro.cli
+        parse(command, prog=f"{program} {word}", description=text, args=arguments[1:],
+              config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone))
+    elif word in ("-h", "--help"):
+        _print_overview(program, purpose, commands)
+    else:
+        from resolvent.errors import InputError, alternatives, quote  # imports NumPy, which help does not need
+
+        words = [*commands, *(GROUPS if commands is COMMANDS else ())]
+        raise InputError(f"{program}: {f'there is no command {quote(word)}' if word else 'a command is missing'}"
+                         f"{alternatives(word, words)}; see {program} --help")
 
 
-def _group(description: str) -> Callable[..., Any]:
-    def group() -> None:
-        pass
+def _print_overview(program: str, purpose: str, commands: Mapping[str, str]) -> None:
+    """Print what there is to type, with a sentence each. No command is imported for it."""
+    sys.stdout.write(f"usage: {program} COMMAND ...\n\n{purpose}\n\n")
+    print_texts("Commands:", {f"  {word}": _first_sentence(path) for word, path in commands.items()})
+    if commands is COMMANDS:
+        print_texts("Groups of commands:", {
+            f"  {word}": f"{text}: {', '.join(verbs)}." for word, (text, verbs) in GROUPS.items()})
+        print_texts("Exit codes:", {f"  {code}": meaning for code, meaning in EXIT_CODES.items()})
 
-    group.__doc__ = f"{description}."
-    return group
+
+def _first_sentence(path: str) -> str:
+    """The first sentence of a command's docstring."""
+    module, _, name = path.partition(".")
+    source = (resources.files("resolvent.cli") / f"{module}.py").read_text("utf-8")
+    command = next(node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return (ast.get_docstring(command) or "").split("\n\n")[0]
 
 
-def _described(path: str | Callable[..., Any], *, is_brief: bool) -> tuple[Callable[..., Any], str]:
-    """A command, and its description; among all commands it is one sentence."""
-    command = command_of(path) if isinstance(path, str) else path
+def _described(path: str) -> tuple[Callable[..., Any], str]:
+    """A command, and its description."""
+    command = command_of(path)
     # tyro ends a line of help where the line of the docstring ends.
     command.__doc__ = re.sub(r"\n {8,}(?=\S)", " ", cleandoc(command.__doc__ or ""))
     paragraphs = command.__doc__.partition("\nArgs:")[0].strip().split("\n\n")
-    return command, paragraphs[0] if is_brief else "\n".join([f"{paragraphs[0]}\n", *map(_paragraph, paragraphs[1:])])
+    return command, "\n".join([f"{paragraphs[0]}\n", *map(_paragraph, paragraphs[1:])])
 
 
 def _paragraph(text: str) -> str:
@@ -110,9 +108,5 @@ def _paragraph(text: str) -> str:
     """
     if text.startswith("resolvent "):
         return "\n".join(f"  {line}" for line in text.splitlines())
-    return _wrapped(" ".join(text.split()), "  ")
-
-
-def _wrapped(text: str, begin: str) -> str:
-    return fill(text, get_terminal_size().columns, initial_indent=begin, subsequent_indent=" " * len(begin),
+    return fill(" ".join(text.split()), get_terminal_size().columns, initial_indent="  ", subsequent_indent="  ",
                 break_long_words=False, break_on_hyphens=False)

@@ -18,12 +18,9 @@ from collections.abc import Iterator
 from typing import IO, Literal, NamedTuple
 
 from resolvent.cli.exit_codes import FAILURE, NO_RESOURCE
-from resolvent.cli.output import print_error
-
-Processes = int | Literal["cluster"]
+from resolvent.cli.output import PROCESS_VARIABLE, is_started_process, print_error
 
 _COMMAND = (sys.executable, "-P", "-m", "resolvent.cli")
-_VARIABLE = "RESOLVENT_PROCESS"  # NUMBER/COUNT/ADDRESS
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0  # until a process that was asked to end is killed; it may be writing a checkpoint
 _PATIENCE = 20.0  # seconds until a process of a cluster says that it waits for the others
@@ -38,12 +35,7 @@ class _Process(NamedTuple):
     output: IO[bytes] | None
 
 
-def is_started_process() -> bool:
-    """Whether this process was started by ``run_in_processes``."""
-    return _VARIABLE in os.environ
-
-
-def connect_processes(processes: Processes) -> None:
+def connect_processes(processes: int | Literal["cluster"]) -> None:
     """Connect this process with the others of its run.
 
     Args:
@@ -59,7 +51,7 @@ def connect_processes(processes: Processes) -> None:
             with _say_if_waiting():
                 connect()
             return
-        number, count, address = os.environ[_VARIABLE].split("/")
+        number, count, address = os.environ[PROCESS_VARIABLE].split("/")
         threading.Thread(target=_end_with_parent, daemon=True).start()
         connect(address, int(count), int(number))
     except (ValueError, RuntimeError) as error:
@@ -127,7 +119,7 @@ def _started(count: int) -> Iterator[list[_Process]]:
             popen = subprocess.Popen(
                 [*_COMMAND, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=output,
                 stderr=output and subprocess.STDOUT, start_new_session=True,
-                env=os.environ | {_VARIABLE: f"{number}/{count}/{address}"})
+                env=os.environ | {PROCESS_VARIABLE: f"{number}/{count}/{address}"})
             processes.append(_Process(number, popen, output))
         yield processes
     finally:

@@ -1,7 +1,7 @@
 """Output on the terminal: lines and tables."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from unicodedata import category
@@ -77,14 +77,6 @@ def print_table(table: Table, *, is_wide: bool = False, soft_wrap: bool = False)
     """Print a table; a wide one is folded on a terminal only, so that programs can read it line by line."""
     width = None if sys.stdout.isatty() or not is_wide else _PIPE_WIDTH
     _Console(width=width, soft_wrap=soft_wrap).print(table)
-
-
-def text_table(title: str, lines: Mapping[str, str]) -> Table:
-    """Names with one line of text each."""
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    for name, line in lines.items():
-        table.add_row(f"[bold]{escape(name)}[/bold]", escape(line))
-    return table
 
 
 def algorithm_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -1,71 +1,44 @@
-"""The table of algorithms: each preset with its source and the properties that ``traits`` computes.
+"""All parts that a file can name, with a line each, and of each preset its source and properties.
 
-Only the source comes from the docstring; all other columns follow from the code. A new preset needs no entry here.
+``catalogue.json`` has them, so that a list is printed without importing the library; ``tests/catalogue.py`` writes it
+from the parts' docstrings and code, and a test compares.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import resources
 from typing import Any
-
-from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.combinators.centre_from_sums import CentreFromSums
-from resolvent.algorithms.combinators.fixed_point_sums import FixedPointSums
-from resolvent.algorithms.traits import Amount, is_personal, is_robust, traffic_of
-from resolvent.comparisons.experiment.binding import bind, parameters
-from resolvent.comparisons.experiment.docstrings import first_line, references
-from resolvent.comparisons.experiment.registry import listings
-from resolvent.errors import InputError
-from resolvent.problem.solvers import GD
 
 CAPTION = ("keeps: what a party stores between rounds; down, up: what it receives and replies in a round, in all "
            "exchanges; all in models, at the preset's defaults. personal: the parties use different models. robust: "
            "one party cannot move the shared model arbitrarily far. sums: whether the server needs sums of the replies "
            "only, so that secure sums are possible: yes, no, or in the form of CentreFromSums.")
 
-# No column depends on the solver, and this one takes the least time to trace.
-_SOLVER = GD(0.1)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One preset's row.
-
-    Attributes:
-        title: the first line of its docstring.
-        source: the paper and the equation.
-        keeps: what a party stores between rounds.
-        down: what a party receives in a round, over all phases.
-        up: what it replies.
-        phases: number of exchanges in a round.
-        personal: whether the parties use different models.
-        robust: whether one party cannot move the shared model arbitrarily far.
-        sums: whether the server needs sums of the replies only: ``yes``, ``no``, or ``CentreFromSums``.
-        parts: the components that it was built with, where it has no default, by parameter.
-    """
-
-    name: str
-    title: str
-    source: str
-    keeps: Amount
-    down: Amount
-    up: Amount
-    phases: int
-    personal: bool
-    robust: bool
-    sums: str
-    parts: Mapping[str, str]
-
-    def record(self) -> dict[str, Any]:
-        """The entry as values that JSON can hold."""
-        return asdict(self)
+Entry = Mapping[str, Any]
 
 
 @cache
-def catalogue() -> tuple[Entry, ...]:
-    """All presets at their defaults, in the order in which they are listed."""
-    return tuple(_entry(name, preset) for name, preset in listings()["algorithms"].items())
+def _content() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((resources.files(__package__) / "catalogue.json").read_text("utf-8"))
+    return content
+
+
+def lines() -> Mapping[str, Mapping[str, str]]:
+    """Kind -> name of a part -> a line about it. Combinators are a kind of their own."""
+    kinds: Mapping[str, Mapping[str, str]] = _content()["kinds"]
+    return kinds
+
+
+def catalogue() -> Sequence[Entry]:
+    """All presets at their defaults, in the order in which they are listed.
+
+    An entry has name, title, source; keeps, down, up (models, numbers, text): what a party stores, receives in a round
+    over all phases, and replies; phases; personal; robust; sums: ``yes``, ``no`` or ``CentreFromSums``; and parts: the
+    components that it was built with, where it has no default, by parameter.
+    """
+    entries: Sequence[Entry] = _content()["algorithms"]
+    return entries
 
 
 def table(entries: Sequence[Entry]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -74,31 +47,5 @@ def table(entries: Sequence[Entry]) -> tuple[tuple[str, ...], list[tuple[str, ..
         return ", ".join(["yes" if value else "no", *(f"with {part}" for part in parts.values())])
 
     head = ("algorithm", "keeps", "down", "up", "personal", "robust", "sums", "source")
-    return head, [(e.name, str(e.keeps), str(e.down), str(e.up), answer(e.personal, {}), answer(e.robust, e.parts),
-                   e.sums, e.source) for e in entries]
-
-
-def _entry(name: str, preset: Callable[..., Algorithm]) -> Entry:
-    algorithm, parts = _built(name, preset)
-    traffic = traffic_of(algorithm)
-    return Entry(
-        name=name, title=first_line(preset), source=references(preset)[0].rstrip("."),
-        keeps=traffic.stored, down=traffic.down, up=traffic.up, phases=len(algorithm.phases),
-        personal=is_personal(algorithm), robust=is_robust(algorithm), sums=_sums(algorithm), parts=parts)
-
-
-def _sums(algorithm: Algorithm) -> str:
-    """Whether the replies can be summed as integers, perhaps those of its robust centre computed from sums."""
-    for title, make in (("yes", FixedPointSums), ("CentreFromSums", lambda a: FixedPointSums(CentreFromSums(a)))):
-        with suppress(InputError):
-            traffic_of(make(algorithm))
-            return title
-    return "no"
-
-
-def _built(name: str, preset: Callable[..., Algorithm]) -> tuple[Algorithm, dict[str, str]]:
-    """The preset at its defaults, and the typical parts that it was built with where it has no default."""
-    supplied = frozenset({"solver"})
-    parts = {key: str(p.component.registry.typical) for key, p in parameters(preset).items()
-             if p.component and p.is_required and key not in supplied}
-    return bind(preset, parts, path=name, supplied=supplied).build(solver=_SOLVER), parts
+    return head, [(e["name"], *(e[key]["text"] for key in ("keeps", "down", "up")), answer(e["personal"], {}),
+                   answer(e["robust"], e["parts"]), e["sums"], e["source"]) for e in entries]
