@@ -58,7 +58,8 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
     assert scores["balanced_accuracy"]["value"] == pytest.approx(np.mean(recalls))
     of_label = probabilities[np.arange(60), (new["outcome"] == "well").astype(int)]
     assert scores["loss"]["value"] == pytest.approx(-np.log(of_label).mean(), rel=1e-4)
-    assert call("model", "predict", run.folder, "new.csv", *chosen, "--raw", "--out", "raw.csv", cwd=tmp_path).code == 0
+    assert call("model", "predict", run.folder, "new.csv", *chosen, "--set", "calibration=false",
+                "--out", "raw.csv", cwd=tmp_path).code == 0
     np.testing.assert_allclose(pd.read_csv(tmp_path / "raw.csv")["probability ill"],
                                raw.probabilities(raw.outputs_of(encoded))[:, 0], rtol=1e-5)
     assert json.loads((tmp_path / "raw.csv.json").read_text())["adjustments"] == []
@@ -142,7 +143,7 @@ def test_a_model_that_was_trained_again_has_the_calibration_of_the_one_before(ru
     after = rv.load(run.folder, method="FedAvg+", site="Essen")
     assert (after.calibration, after.threshold) == (before.calibration, before.threshold)
     assert after.provenance != before.provenance
-    assert call("model", "calibrate", run.folder, "--method", "FedAvg+", "--kind", "none", cwd=tmp_path).code == 0
+    assert call("model", "calibrate", run.folder, "--method", "FedAvg+", "--set", "kind=none", cwd=tmp_path).code == 0
     assert rv.load(run.folder, method="FedAvg+", site="Essen").calibration == Calibration()
 
 

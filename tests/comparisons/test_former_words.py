@@ -21,7 +21,12 @@ report runs/mine => show runs/mine --redraw
 paper a=runs/a --out figures => compare a=runs/a --paper figures
 paper runs/a => compare runs/a --paper paper
 federation new consortium.yaml => lead kits consortium.yaml
-federation revoke consortium.yaml celle --reason gone => lead revoke consortium.yaml celle --reason gone
+federation revoke consortium.yaml celle --reason gone => lead revoke consortium.yaml celle gone
+model predict a new.csv --raw --site Essen => model predict a new.csv --site Essen --set calibration=false
+evaluate runs/mine --before-refit new.csv => model evaluate runs/mine new.csv --set refit=false
+compare runs/a --paper p --reference alone => compare runs/a --paper p --set reference=alone
+site reject k 3f9a --reason 'no consent' => site reject k 3f9a 'no consent'
+lead start digits --rehearse --engine flower => lead start digits --rehearse --set federation.engine=flower
 federation verify runs/hearts --kit kits/aachen => lead card runs/hearts --kit kits/aachen
 server start --kit kits/server --live 8010 => lead serve kits/server --live 8010
 server status --kit kits/server --format json => lead status kits/server --format json

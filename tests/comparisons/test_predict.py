@@ -55,8 +55,8 @@ def test_rows_of_one_site_are_predicted_with_its_model(site_run, call, new_rows,
 
 def test_rows_with_labels_are_evaluated(site_run, call, new_rows, tmp_path):
     outcome = call("model", "evaluate", site_run.folder, "new.csv", "--method", "FedAvg+", "--site", "Essen",
-                   "--metrics",
-                   "roc_auc", "{name: f1, average: macro}", "--class-weight", "{ill: 2, well: 1}", "--format", "json",
+                   "--metrics", "roc_auc", "{name: f1, average: macro}",
+                   "--set", "class_weight={ill: 2, well: 1}", "--format", "json",
                    cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     fitted = rv.load(site_run.folder, method="FedAvg+", site="Essen")
@@ -74,7 +74,8 @@ def test_rows_with_labels_are_evaluated(site_run, call, new_rows, tmp_path):
 @pytest.mark.parametrize(("arguments", "message"), [
     (("unlabelled.csv",), "'unlabelled.csv' has no column 'outcome', the label; its columns are 'patient', 'hospital'"),
     (("new.csv", "--metrics", "auc"), "there is no metric 'auc'"),
-    (("new.csv", "--class-weight", "{sick: 1}"), "there is no class 'sick'"),
+    (("new.csv", "--set", "class_weight={sick: 1}"), "there is no class 'sick'"),
+    (("new.csv", "--set", "refit=no"), "--set 'refit=no': 'no' is not a valid value"),
 ])
 def test_what_cannot_be_evaluated_is_refused(site_run, call, new_rows, tmp_path, arguments, message):
     new_rows.drop(columns="outcome").to_csv(tmp_path / "unlabelled.csv", index=False)

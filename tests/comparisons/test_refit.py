@@ -253,7 +253,7 @@ def test_the_command_line_uses_the_refitted_models(run, call, tmp_path):
     for written, label, is_refitted in (
             ("--site Essen", "alone", True), ("--site Bochum", "FedAvg+", True), ("", "FedAvg+", True),
             ("--method FedAvg --site Bochum", "FedAvg", False),
-            ("--method alone --site Bochum --before-refit", "alone", False)):
+            ("--method alone --site Bochum --set refit=false", "alone", False)):
         arguments = written.split()
         outcome = call("model", "predict", run, "new.csv", *arguments, "--overwrite", cwd=tmp_path)
         assert outcome.code == 0, outcome.err

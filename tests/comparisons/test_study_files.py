@@ -70,7 +70,7 @@ def test_a_study_resumes_and_has_a_page(mine, tmp_path):
     again = [json.loads((root / folder / "summary.json").read_text())["methods"]["FedProx"]["digests"]
              for folder in ("digits", "digits-2")]
     assert digests == again
-    outcome = call_command("compare", "runs/mine", "--paper", "figures", "--reference", "alone", cwd=tmp_path)
+    outcome = call_command("compare", "runs/mine", "--paper", "figures", "--set", "reference=alone", cwd=tmp_path)
     assert outcome.code == 0, outcome.err
     assert (tmp_path / "figures" / "scores.tex").read_text().count("toprule") == 1
     assert call_command("compare", "runs/absent", "--paper", "paper", cwd=tmp_path).code == 2

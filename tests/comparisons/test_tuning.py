@@ -106,6 +106,8 @@ def test_halving_is_refused_with_what_to_write(problem, tmp_path):
         tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine", ["search.strategy=halving"]), tmp_path / "out")
     with pytest.raises(InputError, match=r"there is no strategy 'gird'.*'grid'"):
         rv.tune(fedavg, RATE, problem, rounds=1, strategy="gird")
+    with pytest.raises(InputError, match=r"search: strategy: there is no strategy 'gird'"):  # also without a search
+        ExperimentFile.parse(TEXT, "mine.yaml", "mine", ["search.strategy=gird"]).build()
 
 
 @pytest.mark.parametrize(("rates", "warning"), [
@@ -338,7 +340,8 @@ search:
 
 @pytest.fixture(scope="module")
 def tuned_file(tmp_path_factory):
-    return tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine"), tmp_path_factory.mktemp("runs") / "mine")
+    with pytest.warns(UserWarning, match="the chosen solver.learning_rate = .* that was tried: search"):
+        return tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine"), tmp_path_factory.mktemp("runs") / "mine")
 
 
 @pytest.mark.when_changed

@@ -144,7 +144,7 @@ def test_errors_name_the_data_set_the_address_or_the_folder(server, data_folder,
     with pytest.raises(InputError, match=r"could not be downloaded \(HTTP Error 404"):
         fetch("a", sources=sources(server, "absent.bin"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot be written .*--to"):
+    with pytest.raises(InputError, match=r"cannot be written .*RESOLVENT_DATA"):
         fetch("a", tmp_path / "file", sources=sources(server))
 
 

@@ -43,16 +43,14 @@ def run(
             is tested once.
         rounds: number of rounds; short for --set rounds=...
         out: the run folder; default: runs/NAME, or the next free number.
-        resume: finish an interrupted run. Without one, the run starts from the beginning; a complete run is shown.
+        resume: finish an interrupted run, if there is one.
         overwrite: replace the content of the folder when the new run is complete.
-        devices: split the CPU into this many JAX devices and distribute each cohort over them. On two cores, 2 is
-            faster for convolutional and recurrent networks.
-        processes: run in this many processes on this machine, each of which has the data and the states of a part of
-            the parties; or cluster: this is one of the processes that Slurm or Open MPI has started.
+        devices: split the CPU into this many JAX devices, which share each cohort.
+        processes: share the parties' data and states among this many processes on this machine; or cluster: this is one
+            of the processes that Slurm or Open MPI has started.
         jobs: number of experiments that run at the same time, of a file with several data sets or a sweep.
-        scheduler: how each device runs its parties. sequential: one after the other; lanes: in parallel; queue: in
-            parallel, and a lane that is done takes the next party; auto: sequential on a CPU, otherwise lanes;
-            measured: time one round of each, and take the fastest.
+        scheduler: how each device runs its parties: one after the other, in parallel lanes, or in a queue, where a lane
+            that is done takes the next party; auto: sequential on a CPU, otherwise lanes; measured: the fastest.
     """
     from resolvent.cli import outcomes, terminal
     from resolvent.cli.processes import connect_processes, run_in_processes
@@ -126,20 +124,18 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
             print_texts(plural, kinds[plural])
 
 
-def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], names: Names = (), *,
-         to: OptionalPath = None) -> None:
+def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], names: Names = ()) -> None:
     """Download data sets from their official addresses, or check the downloaded files.
 
     resolvent data fetch mnist
     resolvent data check
 
-    Data are searched in the folder RESOLVENT_DATA, and then in the user's cache folder. An interrupted download is
-    resumed when the command runs again. The exit code of check is 1 if a file is damaged.
+    Downloads are in the folder RESOLVENT_DATA, or in the user's cache folder if it is not set. An interrupted download
+    is resumed when the command runs again. The exit code of check is 1 if a file is damaged.
 
     Args:
         action: fetch downloads the named data sets; check checks them, or all data sets if none is named.
         names: data sets, such as mnist, fashion_mnist, emnist, cifar10, shakespeare, sentiment140.
-        to: the folder of the downloads; default: RESOLVENT_DATA, or the user's cache folder.
     """
     from resolvent.cli import terminal
     from resolvent.data.files.fetch import check, fetch
@@ -155,7 +151,7 @@ def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], nam
     if not names:
         raise InputError(f"name the data sets to fetch: {', '.join(SOURCES)}")
     with progress_bars("bytes", width=LABEL_WIDTH) as progress:
-        paths = [path for name in names for path in fetch(name, to, progress)]
+        paths = [path for name in names for path in fetch(name, progress=progress)]
     for path in paths:
         terminal.print_path("", path)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from resolvent.cli.exit_codes import FAILURE
-from resolvent.cli.options import Changes, Format, OptionalNumber, OptionalPath, OptionalText, Source, flat
+from resolvent.cli.options import Changes, Format, OptionalPath, Source, chosen, flat
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MAX_ALIKE = 4  # findings of one kind about one column
 
 
 def check(experiment: Source, *, set: Changes = (), format: Format = "text") -> None:
-    """Check the data of an experiment or a regression before the first round; prints all findings at once.
+    """Check the data of an experiment or a regression before the first round.
 
     resolvent check mine.yaml
     resolvent check mine.yaml --set data.missing=impute
@@ -110,8 +110,7 @@ def show(experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=
 
 def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(
                 metavar="[NAME=]RUN[,RUN] ...", help_behavior_hint="(required)")], *,
-            paper: OptionalPath = None, target: OptionalNumber = None, reference: OptionalText = None,
-            format: Format = "text") -> None:
+            paper: OptionalPath = None, set: Changes = (), format: Format = "text") -> None:
     """Compare the methods of several runs on the same test rows, or write figures and tables for a paper.
 
     resolvent compare runs/mine runs/mine-2
@@ -124,9 +123,9 @@ def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg
         runs: run folders. With --paper: the run folder of each data set, with a name for it, or the folder of a study.
             Several folders of one data set, such as those of a colleague, are separated by commas.
         paper: the folder for figures, tables and a paragraph.
-        target: for --paper: the score for which rounds, bytes and seconds are counted, as tables print it, such as 90
-            for 90 %; default: the best score that two methods reach.
-        reference: for --paper: the method that gains are over; default: training alone, or the first method.
+        set: for --paper: target=90 is the score for which rounds, bytes and seconds are counted, as tables print it
+            (default: the best score that two methods reach); reference=FedAvg is the method that gains are over
+            (default: training alone, or the first method).
         format: text or json.
     """
     from resolvent.cli import outcomes, terminal
@@ -137,8 +136,8 @@ def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg
     if paper is None:
         from resolvent.comparisons.runs.saved_runs import compare_runs
 
-        if target is not None or reference is not None:
-            raise InputError("--target and --reference are for --paper")
+        if set:
+            raise InputError("--set is for --paper")
         record = compare_runs([Path(run) for run in runs])
         if format == "json":
             print_json(record.plain())
@@ -149,6 +148,6 @@ def compare(runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg
     from resolvent.comparisons.study.study_file import study_of_folders
 
     study = study_of_folders(runs)
-    page = study.paper(paper, target=target, reference=reference)
+    page = study.paper(paper, **chosen(set, {"target": float, "reference": str}))
     terminal.print_line(study.paragraph())
     terminal.print_path("Paper", page)

@@ -4,15 +4,20 @@ Whatever is not among them is left as it is, and judged by the parser.
 """
 
 _MODEL = ("predict", "evaluate", "calibrate", "explain", "refit")
+_OF_MODEL = {**{name: name for name in ("separator", "decimal", "encoding", "class_weight", "kind")},
+             "raw": "calibration", "before_refit": "refit"}
 # Options that are now settings, by command.
 _SETTINGS = {
     "run": {"seed": "seed", "seeds": "seeds", "folds": "folds"},
     "tune": {name: f"search.{name}" for name in ("strategy", "trials", "rounds")},
     "regress": {**{name: f"regression.{name}" for name in ("level", "l1", "l2", "offset", "exposure", "reference")},
                 **{name: f"data.{name}" for name in ("separator", "decimal", "encoding")}},
-    "federate": {name: f"federation.{name}" for name in ("quorum", "grace", "deadline", "retries", "lost_state")},
-    **{word: {name: name for name in ("separator", "decimal", "encoding")} for word in _MODEL},
+    "federate": {name: f"federation.{name}" for name in
+                 ("quorum", "grace", "deadline", "retries", "lost_state", "engine")},
+    "compare": {"target": "target", "reference": "reference"}, "lead": {"engine": "federation.engine"},
+    **dict.fromkeys((*_MODEL, "model"), _OF_MODEL),
 }
+_FLAGS = ("raw", "before_refit")
 _LEAD = {"new": "kits", "start": "serve", "verify": "card"}
 _MOVED = {
     "reproduce": "the papers' figures are not part of the package: run them in a clone of the repository, with "
@@ -43,6 +48,8 @@ def present_words(arguments: list[str]) -> list[str]:
             raise InputError(_MOVED[moved])
     words = _Words(arguments[1:])
     words.rename_settings(_SETTINGS.get(word, {}))
+    if "reason" in words.options:
+        words.is_changed, words.positional = True, [*words.positional, *words.take("reason")]
     if "json" in words.options and word not in ("site", "lead"):
         words.rename("json", "format")
         words.options["format"] = [["json"]]
@@ -87,12 +94,15 @@ class _Words:
             self.options[present] = self.options.pop(former)
 
     def rename_settings(self, names: dict[str, str]) -> None:
-        """Options that have become settings: ``--seed 3`` is ``--set seed=3``, ``--reference a=b`` sets a level."""
+        """Options that have become settings: ``--seed 3`` is ``--set seed=3``, ``--raw`` is ``calibration=false``."""
         for name, setting in names.items():
+            mark = "." if setting == "regression.reference" else "="  # a level of a column
             for values in self.options.pop(name, []):
                 self.is_changed = True
-                self.options.setdefault("set", []).append(
-                    [f"{setting}.{value}" if name == "reference" else f"{setting}={value}" for value in values])
+                if name in _FLAGS:
+                    self.positional += values
+                    values = ["false"]
+                self.options.setdefault("set", []).append([f"{setting}{mark}{value}" for value in values])
 
     def take(self, name: str) -> list[str]:
         """The values of an option, which becomes a positional word."""

@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from resolvent.cli.exit_codes import FAILURE
 from resolvent.cli.federation_events import federation_observer
-from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, Run, Texts, flat
+from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, Reason, Run, Texts, flat
 
 if TYPE_CHECKING:
     from resolvent.federation.protocol.kits import Engine
@@ -20,19 +20,19 @@ Participant = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")
 _RULES = "federation."  # settings of --set that begin with it say how long the server waits, and for how many sites
 
 
-def kits(consortium: ConsortiumFile, *, out: OptionalPath = None) -> None:
+def kits(consortium: ConsortiumFile) -> None:
     """Make a kit for the server, each site and the lead: certificate, private key, address.
 
     resolvent lead kits consortium.yaml
-    resolvent lead kits consortium.yaml --out kits
+    resolvent lead kits hearts/consortium.yaml
 
-    The file has four lines: `name: hearts`, `host: fed.example.org`, `sites: [aachen, berlin]` and `lead:
-    lead@example.org`. Send each kit to its owner over a channel that others cannot read, and keep the folder
-    `authority`: it makes kits. Again, after a site was added to the file: its kit is added, the others stay valid.
+    They are in the folder kits, next to the file, which has four lines: `name: hearts`, `host: fed.example.org`,
+    `sites: [aachen, berlin]` and `lead: lead@example.org`. Send each kit to its owner over a channel that others cannot
+    read, and keep the folder `authority`: it makes kits. Again, after a site was added to the file: its kit is added,
+    the others stay valid.
 
     Args:
         consortium: the file: name, host, port (default 8002), sites, lead, members, engine (nvflare or flower).
-        out: the folder of the kits; default: kits, next to the file.
     """
     from resolvent.cli import terminal
     from resolvent.federation.lead.engines import lead_kit, make_federation_kits, require_engine
@@ -42,7 +42,7 @@ def kits(consortium: ConsortiumFile, *, out: OptionalPath = None) -> None:
 
     plan = read_consortium(consortium)
     require_engine(plan.engine)
-    folder = consortium.parent / "kits" if out is None else out
+    folder = consortium.parent / "kits"
     check_not_revoked(folder, plan)
     made = make_federation_kits(folder, plan)
     commands = {SERVER_KIT: "resolvent lead serve {}",
@@ -58,11 +58,11 @@ def kits(consortium: ConsortiumFile, *, out: OptionalPath = None) -> None:
     terminal.print_line(f"Keep {folder / 'authority'} to yourself: it signs kits.")
 
 
-def revoke(consortium: ConsortiumFile, name: Participant, *, reason: str = "", out: OptionalPath = None) -> None:
+def revoke(consortium: ConsortiumFile, name: Participant, reason: Reason = "") -> None:
     """Exclude a participant that has left, or whose key was stolen.
 
     resolvent lead revoke consortium.yaml celle
-    resolvent lead revoke consortium.yaml celle --reason "left the consortium"
+    resolvent lead revoke consortium.yaml celle "left the consortium"
 
     A running federation refuses the key as soon as the server has the files that the command names.
 
@@ -70,38 +70,36 @@ def revoke(consortium: ConsortiumFile, name: Participant, *, reason: str = "", o
         consortium: the file of the federation.
         name: the site, or the lead's e-mail address.
         reason: a text for the record.
-        out: the folder of the kits; default: kits, next to the file.
     """
     from resolvent.federation.lead.key_changes import revoke_key
 
-    _change_key(revoke_key, consortium, name, reason, out)
+    _change_key(revoke_key, consortium, name, reason)
 
 
-def rotate(consortium: ConsortiumFile, name: Participant, *, reason: str = "", out: OptionalPath = None) -> None:
+def rotate(consortium: ConsortiumFile, name: Participant, reason: Reason = "") -> None:
     """Give a participant a kit with a new key; the old one is refused.
 
     resolvent lead rotate consortium.yaml celle
-    resolvent lead rotate consortium.yaml celle --reason "stolen laptop"
+    resolvent lead rotate consortium.yaml celle "stolen laptop"
 
     Args:
         consortium: the file of the federation.
         name: the site, or the lead's e-mail address.
         reason: a text for the record.
-        out: the folder of the kits; default: kits, next to the file.
     """
     from resolvent.federation.lead.key_changes import rotate_key
 
-    _change_key(rotate_key, consortium, name, reason, out)
+    _change_key(rotate_key, consortium, name, reason)
 
 
-def _change_key(change_key: Callable[..., Any], consortium: Path, name: str, reason: str, out: Path | None) -> None:
+def _change_key(change_key: Callable[..., Any], consortium: Path, name: str, reason: str) -> None:
     from resolvent.cli import terminal
     from resolvent.federation.lead.engines import require_engine
     from resolvent.federation.protocol.files import read_consortium
 
     plan = read_consortium(consortium)
     require_engine(plan.engine)
-    change = change_key(consortium.parent / "kits" if out is None else out, plan, name, reason)
+    change = change_key(consortium.parent / "kits", plan, name, reason)
     if change.new is not None:
         terminal.print_path(f"New kit of {name}, to which its owner moves the folder runs of the old one", change.new)
     if change.old is not None:
@@ -213,7 +211,6 @@ def start(
     *,
     kit: OptionalPath = None,
     rehearse: bool = False,
-    engine: Literal["nvflare", "flower"] = "nvflare",
     out: OptionalPath = None,
     sites: Texts = (),
     set: Changes = (),
@@ -232,13 +229,13 @@ def start(
         experiment: the file; in a rehearsal also the name of an experiment, such as digits.
         kit: the lead's kit; over Flower the server's kit, on the server's machine.
         rehearse: run all participants on this machine, from the table of the experiment.
-        engine: what connects the participants of a rehearsal: NVIDIA FLARE or Flower. Elsewhere the kit says it.
         out: the run folder; default: runs/NAME-federation, or runs/NAME-rehearsal.
         sites: the sites that take part; default: all, or those of the unfinished run.
         set: change settings, such as rounds=50 privacy='{secure_sums: true}'. federation.quorum: number of sites that
             must answer in a round (default: all); federation.grace: seconds to wait for more after the quorum (0);
             federation.deadline: longest wait for replies (600); federation.retries of a round (3);
-            federation.lost_state: refuse or restart a site that has lost its disk (refuse).
+            federation.lost_state: refuse or restart a site that has lost its disk (refuse). federation.engine=flower
+            rehearses over Flower and not NVIDIA FLARE; elsewhere the kit says it.
         live: a port at which this machine sees the run as a page, while the command runs.
     """
     from resolvent.cli import terminal
@@ -247,10 +244,13 @@ def start(
     if rehearse == (kit is not None):
         raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
     changes, rules = _divide(flat(set))
+    engine = rules.pop("engine", None)
+    if engine is not None and kit is not None:
+        raise InputError("--set federation.engine is for a rehearsal: the kit says what connects the participants")
     name = Path(experiment).stem if experiment.endswith((".yaml", ".yml")) else experiment
     folder = Path("runs") / f"{name}-{'rehearsal' if rehearse else 'federation'}" if out is None else out
     if kit is None:
-        result, is_equal = _rehearse(experiment, changes, folder, rules, engine)
+        result, is_equal = _rehearse(experiment, changes, folder, rules, engine or "nvflare")
     else:
         result, is_equal = _federate(experiment, changes, folder, rules, kit, sites, live), True
     _print_result(result)
@@ -297,20 +297,15 @@ def _divide(changes: list[str]) -> tuple[list[str], dict[str, Any]]:
     >>> _divide(["rounds=5", "federation.quorum=2"])
     (['rounds=5'], {'quorum': 2})
     """
-    from resolvent.cli.options import chosen
+    from resolvent.cli.options import chosen, one_of
 
-    kinds: dict[str, Callable[[str], Any]] = {"quorum": int, "grace": float, "deadline": float, "retries": int,
-                                              "lost_state": _lost_state}
+    kinds: dict[str, Callable[[str], Any]] = {
+        "quorum": int, "grace": float, "deadline": float, "retries": int,
+        "lost_state": one_of("refuse", "restart"), "engine": one_of("nvflare", "flower")}
     rules = [change for change in changes if change.startswith(_RULES)]
     return ([change for change in changes if not change.startswith(_RULES)],
             {name.removeprefix(_RULES): value for name, value in chosen(
                 (tuple(rules),), {f"{_RULES}{name}": kind for name, kind in kinds.items()}).items()})
-
-
-def _lost_state(text: str) -> str:
-    if text not in ("refuse", "restart"):
-        raise ValueError(text)
-    return text
 
 
 def _rehearse(source: str, changes: list[str], out: Path, rules: Mapping[str, Any],

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -16,6 +16,7 @@ from resolvent.cli.options import (
     Run,
     Texts,
     chosen,
+    one_of,
     text_format,
 )
 from resolvent.cli.output import print_json
@@ -34,10 +35,8 @@ def predict(
     *,
     method: OptionalText = None,
     site: OptionalText = None,
-    before_refit: bool = False,
     out: Path = Path("predictions.csv"),
     overwrite: bool = False,
-    raw: bool = False,
     set: Changes = (),
 ) -> None:
     """Predict new rows with a trained model or a regression; writes a file with a row for each.
@@ -57,13 +56,12 @@ def predict(
         method: a method of the run; default: the one that the site is advised to use. Naming one also uses a model that
             the site was advised against.
         site: the party whose personal model predicts; default: the shared model.
-        before_refit: predict with the model that was trained on the training rows, also after `resolvent model refit`.
         out: the file of the predictions, .csv or .parquet.
         overwrite: replace the file if it exists.
-        raw: leave out the calibration and the threshold that `resolvent model calibrate` has stored with the model.
         set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252; formulas=keep writes
-            texts that begin with = + - @ without a ' before them; for a regression also scale=link, which predicts
-            linear predictors and not means.
+            texts that begin with = + - @ without a ' before them; refit=false: the model of the training rows, also
+            after `resolvent model refit`; calibration=false: without the calibration and the threshold of `resolvent
+            model calibrate`; for a regression also scale=link, which predicts linear predictors and not means.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.predictions import predict_file
@@ -71,15 +69,14 @@ def predict(
     from resolvent.tables.text_formats import TextFormat
 
     if _is_regression(run):
-        if method is not None or site is not None or before_refit or raw:
-            raise InputError(f"{run} is a regression, which has no methods, sites or calibration: leave --method, "
-                             "--site, --before-refit and --raw out")
+        if method is not None or site is not None:
+            raise InputError(f"{run} is a regression, which has no methods or sites: leave --method and --site out")
         _predict_regression(run, rows, out, set, overwrite=overwrite)
         return
-    text = chosen(set, {**TEXT_SETTINGS, "formulas": _are_quoted})
-    quote_formulas = text.pop("formulas", True)
-    predictions = predict_file(run, method, site, rows, out, TextFormat(**text), overwrite=overwrite,
-                               before_refit=before_refit, raw=raw, quote_formulas=quote_formulas)
+    text = chosen(set, {**TEXT_SETTINGS, **_MODEL_SETTINGS, "formulas": one_of("quote", "keep")})
+    quote_formulas, which = text.pop("formulas", "") != "keep", _which_model(text)
+    predictions = predict_file(run, method, site, rows, out, TextFormat(**text), overwrite=overwrite, **which,
+                               quote_formulas=quote_formulas)
     for message in predictions.remarks.messages():
         terminal.print_note(f"warning: {message}")
     for sentence in predictions.adjustments:
@@ -91,9 +88,12 @@ def predict(
     terminal.print_path(f"Predictions for {predictions.remarks.rows} rows", out)
 
 
-def _are_quoted(text: str) -> bool:
-    """Whether texts that look like formulas are quoted, from ``quote`` or ``keep``; another word is a ValueError."""
-    return ("keep", "quote").index(text) == 1
+_MODEL_SETTINGS = dict.fromkeys(("refit", "calibration"), one_of("true", "false"))
+
+
+def _which_model(settings: dict[str, Any]) -> dict[str, bool]:
+    """Which of the stored models is used, taken from the settings."""
+    return {"before_refit": settings.pop("refit", "") == "false", "raw": settings.pop("calibration", "") == "false"}
 
 
 def _is_regression(folder: Path) -> bool:
@@ -112,8 +112,8 @@ def _predict_regression(folder: Path, rows: str, out: Path, changes: tuple[tuple
     from resolvent.errors import count_of
     from resolvent.tables.text_formats import TextFormat
 
-    text = chosen(changes, {**TEXT_SETTINGS, "scale": str, "formulas": _are_quoted})
-    scale, quote_formulas = text.pop("scale", "response"), text.pop("formulas", True)
+    text = chosen(changes, {**TEXT_SETTINGS, "scale": str, "formulas": one_of("quote", "keep")})
+    scale, quote_formulas = text.pop("scale", "response"), text.pop("formulas", "") != "keep"
     count, incomplete = predict_file(folder, rows, out, TextFormat(**text), scale, overwrite=overwrite,
                                      quote_formulas=quote_formulas)
     if incomplete:
@@ -128,9 +128,6 @@ def evaluate(
     method: OptionalText = None,
     site: OptionalText = None,
     metrics: Texts = (),
-    class_weight: OptionalText = None,
-    before_refit: bool = False,
-    raw: bool = False,
     set: Changes = (),
     format: Format = "text",
 ) -> None:
@@ -149,18 +146,20 @@ def evaluate(
         site: the party whose personal model is evaluated; default: the shared model.
         metrics: further metrics, see `resolvent list metrics`; also '{name: f1, average: macro}', and module:function
             for one of your own.
-        class_weight: weights of the classes in the loss: balanced, or such as '{ill: 5, well: 1}'. Scores and metrics
-            count every row once.
-        before_refit: evaluate the model that was trained on the training rows, also after `resolvent model refit`.
-        raw: leave out the calibration and the threshold that `resolvent model calibrate` has stored with the model.
-        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
+        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252; refit=false: the model of the
+            training rows, also after `resolvent model refit`; calibration=false: without the calibration and the
+            threshold of `resolvent model calibrate`; class_weight=balanced, or such as 'class_weight={ill: 5, well:
+            1}': weights of the classes in the loss (scores and metrics count every row once).
         format: text or json.
     """
     from resolvent.cli import outcomes, terminal
     from resolvent.comparisons.after.evaluations import evaluate_file
+    from resolvent.tables.text_formats import TextFormat
 
-    evaluated = evaluate_file(run, method, site, rows, text_format(set), metrics=metrics,
-                              class_weight=class_weight, before_refit=before_refit, raw=raw)
+    text = chosen(set, {**TEXT_SETTINGS, **_MODEL_SETTINGS, "class_weight": str})
+    class_weight, which = text.pop("class_weight", None), _which_model(text)
+    evaluated = evaluate_file(run, method, site, rows, TextFormat(**text), metrics=metrics,
+                              class_weight=class_weight, **which)
     for message in evaluated.remarks.messages():
         terminal.print_note(f"warning: {message}")
     for sentence in evaluated.adjustments:
@@ -179,13 +178,12 @@ def calibrate(
     *,
     method: OptionalText = None,
     sites: Texts = (),
-    kind: Literal["auto", "none", "temperature", "platt", "isotonic"] = "auto",
     positive: OptionalText = None,
     goal: OptionalText = None,
     set: Changes = (),
     format: Format = "text",
 ) -> None:
-    """Calibrate the probabilities of the sites' models, and choose the probability from which on a class is predicted.
+    """Calibrate the probabilities of the sites' models, and choose the threshold for predicting a class.
 
     resolvent model calibrate runs/mine
     resolvent model calibrate runs/mine --positive ill --goal cost=5:1
@@ -201,22 +199,25 @@ def calibrate(
             .csv.gz, .tsv or .parquet file: half of them, drawn, calibrate, and the other half measures.
         method: a method of the run; default: for each site the model that it is advised to use.
         sites: the sites whose models are calibrated; default: all, and the shared model.
-        kind: the kind of calibration. auto: for each site the one with the smallest cross-validated log loss, among a
-            temperature (from 10 rows on), Platt's map (50) and the isotonic map (500).
         positive: the class that the threshold is for.
-        goal: how the threshold is chosen: cost=5:1 for the smallest cost, where a row of the class that is missed
-            costs 5 times a false alarm; sensitivity=0.9 for the largest threshold that finds 90 % of the class;
-            specificity=0.9 for the smallest that leaves 90 % of the other rows alone.
-        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252.
+        goal: how the threshold is chosen: cost=5:1 if a row of the class that is missed costs 5 times a false alarm;
+            sensitivity=0.9 for the largest threshold that finds 90 % of the class; specificity=0.9 for the smallest
+            that leaves 90 % of the other rows alone.
+        set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252; kind=temperature, platt,
+            isotonic or none: the kind of calibration, instead of the one with the smallest cross-validated log loss
+            among a temperature (from 10 rows on), Platt's map (50) and the isotonic map (500).
         format: text or json.
     """
     from resolvent.cli import outcomes, terminal
     from resolvent.comparisons.after.calibrations import calibrate as calibrate_rows
     from resolvent.comparisons.after.held_out_rows import SHARED
     from resolvent.comparisons.runs.report import redraw_report
+    from resolvent.tables.text_formats import TextFormat
 
     chosen_goal = _goal(goal)
-    held_out = _read_held_out(run, method, rows, sites, text_format(set))
+    text = chosen(set, {**TEXT_SETTINGS, "kind": one_of("auto", "none", "temperature", "platt", "isotonic")})
+    kind = text.pop("kind", "auto")
+    held_out = _read_held_out(run, method, rows, sites, TextFormat(**text))
     with progress_bars("models") as progress:
         made = calibrate_rows(held_out, sites=sites, kind=kind, positive=positive, goal=chosen_goal,
                               progress=lambda done, total: progress(held_out.method, done, total))

@@ -12,7 +12,7 @@ _NAME = re.compile(r"[A-Za-z_]\w{0,60}", re.ASCII)
 
 
 def new(kind: Annotated[Literal["algorithm", "model", "experiment"], tyro.conf.Positional],
-        name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")], *, overwrite: bool = False) -> None:
+        name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]) -> None:
     """Write a file to start from, into the current folder.
 
     resolvent new algorithm mine
@@ -22,7 +22,6 @@ def new(kind: Annotated[Literal["algorithm", "model", "experiment"], tyro.conf.P
         kind: algorithm: a method of your own, which passes the contract as it is; model: a network from two functions;
             experiment: an experiment file with comments.
         name: its name, of letters, digits and underscores; the file is NAME.py or NAME.yaml.
-        overwrite: replace the file.
     """
     from resolvent.cli import terminal
     from resolvent.data.files.atomic_files import write_text
@@ -32,8 +31,8 @@ def new(kind: Annotated[Literal["algorithm", "model", "experiment"], tyro.conf.P
         raise InputError(f"{quote(name)} cannot be the name of a Python module: use letters, digits and underscores, "
                          "such as mine")
     path = Path(f"{name}.{'yaml' if kind == 'experiment' else 'py'}")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists: choose another name, or give --overwrite")
+    if path.exists():
+        raise InputError(f"{path} exists: choose another name, or remove it")
     template = (resources.files("resolvent.cli") / "starters" / f"{kind}{path.suffix}.txt").read_text("utf-8")
     words = [word for word in name.split("_") if word]
     camel = "".join(word[:1].upper() + word[1:] for word in words) or "Mine"

@@ -26,7 +26,7 @@ Texts = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavi
 OptionalInt = Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")]
 OptionalPath = Annotated[Path | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="")]
 OptionalText = Annotated[str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")]
-OptionalNumber = Annotated[float | None, tyro.conf.arg(metavar="NUMBER", help_behavior_hint="")]
+Reason = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[REASON]", help_behavior_hint="")]
 Rows = Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ROWS]", help_behavior_hint="")]
 
 
@@ -63,6 +63,11 @@ def chosen(changes: tuple[tuple[str, ...], ...], kinds: "Mapping[str, Callable[[
         except ValueError:
             raise InputError(f"--set {quote(change)}: {quote(text)} is not a valid value") from None
     return values
+
+
+def one_of(*words: str) -> "Callable[[str], str]":
+    """A function for ``chosen`` that takes these words only."""
+    return lambda text: words[words.index(text)]  # another word is a ValueError
 
 
 def flat(changes: tuple[tuple[str, ...], ...]) -> list[str]:

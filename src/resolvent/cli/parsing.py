@@ -77,10 +77,10 @@ def parse_and_run() -> None:
 def _print_overview(program: str, purpose: str, commands: Mapping[str, str]) -> None:
     """Print what there is to type, with a sentence each. No command is imported for it."""
     sys.stdout.write(f"usage: {program} COMMAND ...\n\n{purpose}\n\n")
-    print_texts("Commands:", {f"  {word}": _first_sentence(path) for word, path in commands.items()})
-    if commands is COMMANDS:
-        print_texts("Groups of commands:", {
-            f"  {word}": f"{text}: {', '.join(verbs)}." for word, (text, verbs) in GROUPS.items()})
+    groups = GROUPS if commands is COMMANDS else {}
+    print_texts("Commands:", {**{f"  {word}": _first_sentence(path) for word, path in commands.items()}, **{
+        f"  {word}": f"{text}: {', '.join(verbs)}." for word, (text, verbs) in groups.items()}})
+    if groups:
         print_texts("Exit codes:", {f"  {code}": meaning for code, meaning in EXIT_CODES.items()})
 
 
@@ -98,7 +98,7 @@ def _described(path: str) -> tuple[Callable[..., Any], str]:
     # tyro ends a line of help where the line of the docstring ends.
     command.__doc__ = re.sub(r"\n {8,}(?=\S)", " ", cleandoc(command.__doc__ or ""))
     paragraphs = command.__doc__.partition("\nArgs:")[0].strip().split("\n\n")
-    return command, "\n".join([f"{paragraphs[0]}\n", *map(_paragraph, paragraphs[1:])])
+    return command, "\n".join(map(_paragraph, paragraphs))
 
 
 def _paragraph(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, SiteFile, flat
+from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, Reason, SiteFile, flat
 
 if TYPE_CHECKING:
     from resolvent.federation.site.plans import Plans
@@ -146,11 +146,11 @@ def plans(kit: Kit) -> None:
         terminal.print_line("no plan has arrived")
 
 
-def approve(kit: Kit, plan: Plan, *, reason: str = "") -> None:
+def approve(kit: Kit, plan: Plan, reason: Reason = "") -> None:
     """Approve a plan that waits for a decision.
 
     resolvent site approve kit 3f9a
-    resolvent site approve kit 3f9a --reason "ethics vote 12"
+    resolvent site approve kit 3f9a "ethics vote 12"
 
     Args:
         kit: the site's kit.
@@ -160,11 +160,11 @@ def approve(kit: Kit, plan: Plan, *, reason: str = "") -> None:
     _decide(kit, plan, "approved", reason)
 
 
-def reject(kit: Kit, plan: Plan, *, reason: str = "") -> None:
+def reject(kit: Kit, plan: Plan, reason: Reason = "") -> None:
     """Reject a plan: nothing is computed for it.
 
     resolvent site reject kit 3f9a
-    resolvent site reject kit 3f9a --reason "no consent for this purpose"
+    resolvent site reject kit 3f9a "no consent for this purpose"
 
     Args:
         kit: the site's kit.

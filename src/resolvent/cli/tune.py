@@ -48,7 +48,5 @@ def tune(
         terminal.print_line(f"{label}: {values} ({tuned.criterion.split} {title_of(name)} "
                             f"{format_value(trial.reading.score, name)}, best of {len(tuned.trials[label])} trials in "
                             f"{tuned.rounds_spent[label]} rounds)")
-    for sentence in tuned.edges:
-        terminal.print_note(f"warning: {sentence}")
     terminal.print_path("Compare the methods with these values", folder / TUNED_FILE)
     terminal.print_path("What was tried", folder / "tuning.html")

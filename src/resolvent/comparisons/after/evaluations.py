@@ -49,7 +49,7 @@ def evaluate_file(run: Path, method: str | None, site: str | None, rows: str, te
         raw: leave out the calibration and the threshold that are stored with the model.
     """
     named = read_metrics(metrics)
-    weights = None if class_weight is None else read_value(class_weight, "--class-weight")
+    weights = None if class_weight is None else read_value(class_weight, "--set class_weight")
     fitted = load_fitted(run, method, site, before_refit=before_refit)
     fitted = fitted.raw if raw else fitted
     frame = read_rows(rows, fitted.encoding, text)

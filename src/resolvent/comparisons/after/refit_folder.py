@@ -26,7 +26,7 @@ from resolvent.simulator.record.model_folder import NOTE_FILE, SavedModels, writ
 REFIT_FOLDER = "refit"
 _NOTE = "refit.json"
 _VERSION = 2
-_ADVICE = "run resolvent model refit again, or use the models of the run with --before-refit"
+_ADVICE = "run resolvent model refit again, or use the models of the run with --set refit=false"
 
 
 def write_refit(run: Path, plan: RefitPlan, models: Mapping[str, SavedModels | Path],

@@ -256,7 +256,7 @@ class ExperimentFile:
                 name = f"algorithms.{label}"
                 check_held_out(task.prepare(algorithm, name).description, held_out, name)
         parts["participation"] = self.bound.part("participation").build()
-        for key in ("clock", "privacy", "decision"):
+        for key in ("clock", "privacy", "decision", "search"):
             if key in self.bound.parts:
                 parts[key] = self.bound.part(key).build()
         budget: PrivacyBudget | None = parts.get("privacy")

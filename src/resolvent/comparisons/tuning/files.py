@@ -75,10 +75,11 @@ def tune_file(file: ExperimentFile, out: Path | None = None, *, resume: bool = F
                 raise InputError(f"{folder} exists: continue the search with --resume, replace it with --overwrite, or "
                                  "choose another folder with --out")
             remove_folder(folder)
-        with _located(file):
-            search: Search = file.bound.part("search").build()
-            methods = _methods(settings, search)
         experiment = file.build()
+        search = experiment.search
+        assert search is not None
+        with _located(file):
+            methods = _methods(settings, search)
         subject = experiment.model if experiment.problem is None else experiment.problem
         assert isinstance(subject, Model | Problem)
         data = experiment.data if isinstance(experiment.data, FederatedData) else None
@@ -129,13 +130,12 @@ class FoldSearch(NamedTuple):
 
 def fold_search(file: ExperimentFile, experiment: Experiment) -> FoldSearch | None:
     """The search of an experiment file with folds; None without folds or without a search."""
-    settings = file.bound.settings()
-    if "search" not in file.bound.parts or experiment.folds == 1 or not isinstance(experiment.data, FederatedData):
+    search = experiment.search
+    if search is None or experiment.folds == 1 or not isinstance(experiment.data, FederatedData):
         return None
     _check_no_privacy(file)
     with _located(file):
-        search: Search = file.bound.part("search").build()
-        methods = _methods(settings, search)
+        methods = _methods(file.bound.settings(), search)
         assert isinstance(experiment.model, Model)
         criterion = criterion_of(experiment.model, experiment.data, search.by or experiment.decide_by,
                                  experiment.metrics)

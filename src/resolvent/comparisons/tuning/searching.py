@@ -204,7 +204,11 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
         progress: a function that is called with (label, rounds done, rounds in total).
 
     Raises:
-        InputError: a candidate cannot be built, budgets differ, or the folder belongs to another search.
+        InputError: a candidate cannot be built, budgets differ, all trainings of a method diverged, or the folder
+            belongs to another search.
+
+    Warns:
+        UserWarning: a chosen value lies at the edge of the values that were tried.
     """
     check_budgets(search, {label: method.space for label, method in methods.items()})
     rounds = search.rounds or rounds
@@ -221,7 +225,10 @@ def run_search(search: Search, methods: dict[str, TunableMethod], subject: Subje
                              checkpoints / f"{number:02d}" if folder is not None or _continues(search) else None)
             trials[label] = run_strategy(search, Candidates(label, method.space, rounds, criterion.loss), runner.run)
         remove_folder(checkpoints)
-    return Tuned(search, criterion, trials, methods, subject.parties)
+    tuned = Tuned(search, criterion, trials, methods, subject.parties)
+    for sentence in tuned.edges:
+        warnings.warn(sentence, stacklevel=3)
+    return tuned
 
 
 def _continues(search: Search) -> bool:

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -119,12 +118,9 @@ def tune(
     identity = hashlib.sha256("".join(describe(subject)).encode()).hexdigest()
     bars = progress_bars("rounds") if progress is True else contextlib.nullcontext(progress or None)
     with bars as report:
-        tuned = run_search(search, methods, Subject(model, data, participation, parties), criterion_of(model, data, by),
-                           rounds=rounds, folder=None if folder is None else Path(folder), identity=identity,
-                           progress=report)
-    for sentence in tuned.edges:
-        warnings.warn(sentence, stacklevel=2)
-    return tuned
+        return run_search(search, methods, Subject(model, data, participation, parties), criterion_of(model, data, by),
+                          rounds=rounds, folder=None if folder is None else Path(folder), identity=identity,
+                          progress=report)
 
 
 def criterion_of(model: Model | Problem, data: FederatedData | None, by: str | None,

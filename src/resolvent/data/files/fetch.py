@@ -83,8 +83,8 @@ def _download(download: Download, folder: Path, progress: Progress | None) -> No
         raise InputError(f"{download.url} could not be downloaded ({shorten(error)}): {part} has {done} bytes: run it "
                          "again to resume it, or download the file by other means") from error
     except OSError as error:
-        raise InputError(f"{path.parent} cannot be written ({shorten(error)}): choose another folder with --to, or set "
-                         "RESOLVENT_DATA") from error
+        raise InputError(f"{path.parent} cannot be written ({shorten(error)}): set RESOLVENT_DATA to "
+                         "another folder") from error
 
 
 class _CheckedRedirects(urllib.request.HTTPRedirectHandler):
