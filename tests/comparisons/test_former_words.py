@@ -34,7 +34,7 @@ party new --table a.csv --site mine.yaml => site new a.csv --out mine.yaml
 party check --kit k --site s.yaml --experiment e.yaml --attack => site check k s.yaml e.yaml --attack
 party start --kit k --site s.yaml => site start k s.yaml
 party approve 3f9a --kit k => site approve k 3f9a
-party clean --kit k --days 1 => lead clean k --days 1
+party clean --kit k --days 1 => lead clean k 1
 federate digits --rehearse --quorum 2 => lead start digits --rehearse --set federation.quorum=2
 """
 

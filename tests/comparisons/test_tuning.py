@@ -1,10 +1,12 @@
 """Searches of hyperparameters: closed forms, budgets in rounds, one program for all trials, resumption."""
 
 import contextlib
+import itertools
 import math
 import re
 import warnings
 from collections import Counter
+from importlib.util import find_spec
 
 import jax
 import jax.numpy as jnp
@@ -428,6 +430,30 @@ def test_optuna_proposes_within_the_budget_and_is_repeatable(problem, simulated,
     simulated.clear()
     assert search(tmp_path / "a").table.equals(tuned.table)
     assert not simulated
+
+
+@pytest.mark.when_changed
+def test_every_sampler_and_pruner_of_optuna_spends_the_budget_and_finds_a_good_rate(problem, monkeypatch):
+    optuna = pytest.importorskip("optuna")
+    tables = {}
+    for sampler, pruner in [*itertools.product(["tpe"], ["none", "median", "halving", "hyperband"]),
+                            ("gp", "none"), ("cmaes", "none"), ("random", "none")]:
+        if sampler == "gp" and not find_spec("torch"):
+            continue
+        tuned = rv.tune(fedavg, RATE, problem, rounds=10, strategy="optuna", trials=6, sampler=sampler, pruner=pruner)
+        assert 50 < tuned.rounds_spent["run"] <= 60
+        if pruner != "median":  # which compares with five complete trials
+            assert (pruner == "none") == tuned.table["complete"].all()
+        assert tuned.table["gap"].min() < 1e-3
+        tables[sampler, pruner] = tuple(tuned.table["rate"])
+    assert len({*tables.values()}) == len(tables)  # each proposes its own trials
+
+    def fail(**options):
+        raise ImportError("no cmaes")
+
+    monkeypatch.setattr(optuna.samplers, "CmaEsSampler", fail)
+    with pytest.raises(InputError, match=r"sampler: Optuna's cmaes needs another package .*no cmaes"):
+        rv.tune(fedavg, RATE, problem, rounds=1, strategy="optuna", sampler="cmaes")
 
 
 def test_missing_optuna_is_named(problem, monkeypatch):

@@ -258,7 +258,7 @@ def test_connections_follow_the_log_of_the_engine(kit):
         wait = staticmethod(lambda seconds: None)
 
     supervision._report_news(Process(), {"New client ": "joined: ", "client_dead": "lost: "}, "server",
-                             Connections(kit.kit))
+                             Connections(kit.kit), lambda: None)
     assert read_connections(kit.kit) == {"aachen": True, "berlin": False}
 
 

@@ -5,12 +5,14 @@ import logging
 import os
 import warnings
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import nightly
+import resolvent
 from federation.harness import EXPERIMENT, SITES, Consortium, answer_of, limits, pooled_table, request_bytes, signed
 from resolvent.comparisons.runs.record import read_record
 from resolvent.errors import InputError
@@ -19,7 +21,7 @@ from resolvent.federation.protocol.experiment import experiment_from_text, exper
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.job import plan_digest
 from resolvent.federation.protocol.limits import read_refusal
-from resolvent.federation.protocol.names import library_version
+from resolvent.federation.protocol.names import digest_of_sources, library_version
 from resolvent.federation.protocol.plan_files import plan_of_file
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, outgoing, refusing
 from resolvent.federation.protocol.schema import agree
@@ -245,6 +247,20 @@ def test_the_log_of_a_site_names_the_line_of_its_file_also_in_a_regression(tmp_p
         version=library_version())))
     assert "refused" in reply
     assert "column 'age': 20 of 21 values are numbers, and 'unknown' in row 22 is not" in caplog.text
+
+
+def test_checkouts_of_one_version_are_told_apart(tmp_path):
+    """A changed line and a changed name of a file; line ends, which Git changes, and other files do not count."""
+    (tmp_path / "part.py").write_bytes(b"a = 1\nb = 2\n")
+    first = digest_of_sources(tmp_path)
+    (tmp_path / "note.txt").write_text("")
+    (tmp_path / "part.py").write_bytes(b"a = 1\r\nb = 2\r\n")
+    assert digest_of_sources(tmp_path) == first
+    (tmp_path / "part.py").write_bytes(b"a = 1\nb = 3\n")
+    changed = digest_of_sources(tmp_path)
+    (tmp_path / "part.py").rename(tmp_path / "other.py")
+    assert len({first, changed, digest_of_sources(tmp_path)}) == 3
+    assert digest_of_sources(Path(resolvent.__file__).parent) in library_version()
 
 
 def test_the_text_is_in_the_log_of_the_site(tmp_path, caplog):

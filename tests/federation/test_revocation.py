@@ -166,6 +166,20 @@ def test_a_revoked_site_is_in_no_list_and_gets_no_kit_by_mistake(federation, cap
     command("kits")
 
 
+def test_kits_of_another_address_are_refused_and_stay(federation):
+    """Otherwise they would go on connecting to the former address."""
+    kits, command = federation
+    file, before = kits.parent / "consortium.yaml", keys_of(kits)
+    text = file.read_text()
+    for change in (text.replace("localhost", "new.example.org"), f"{text}port: 9000\n", f"{text}port: 9000\n".replace(
+            "celle", "celle, dortmund")):
+        file.write_text(change)
+        with pytest.raises(InputError, match=r"kits/server connects to localhost:8002, and the consortium file says"):
+            command("kits")
+    assert keys_of(kits) == before
+    assert not (kits / "dortmund").exists()
+
+
 def test_a_rotated_site_has_a_new_key_and_the_old_one_is_refused(federation):
     kits, command = federation
     before = keys_of(kits)

@@ -48,8 +48,9 @@ def present_words(arguments: list[str]) -> list[str]:
             raise InputError(_MOVED[moved])
     words = _Words(arguments[1:])
     words.rename_settings(_SETTINGS.get(word, {}))
-    if "reason" in words.options:
-        words.is_changed, words.positional = True, [*words.positional, *words.take("reason")]
+    for name in ("reason", "days"):
+        if name in words.options:
+            words.is_changed, words.positional = True, [*words.positional, *words.take(name)]
     if "json" in words.options and word not in ("site", "lead"):
         words.rename("json", "format")
         words.options["format"] = [["json"]]

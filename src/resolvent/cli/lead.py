@@ -159,15 +159,15 @@ def status(kit: Kit, *, format: Format = "text") -> None:
     sys.exit(supervision.show_status(kit_note(kit, "server"), format))
 
 
-def clean(kit: Kit, *, days: float = 7.0) -> None:
+def clean(kit: Kit, days: Annotated[float, tyro.conf.Positional, tyro.conf.arg(metavar="[DAYS]")] = 7.0) -> None:
     """Remove the engine's folders of jobs that have ended from the kit of the server or of a site, and no run.
 
     resolvent lead clean kits/server
-    resolvent lead clean kits/aachen --days 1
+    resolvent lead clean kits/aachen 1
 
     Args:
         kit: the kit of the server or of a site that is not started.
-        days: jobs of the last days are left.
+        days: keep jobs that are newer.
     """
     from resolvent.cli import supervision
     from resolvent.federation.protocol.kits import KitNote

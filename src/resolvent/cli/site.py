@@ -1,6 +1,9 @@
 """``resolvent site``: what the person at a site of a federation types."""
 
 import re
+import shlex
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,6 +12,7 @@ import tyro
 from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, Reason, SiteFile, flat
 
 if TYPE_CHECKING:
+    from resolvent.federation.protocol.kits import KitNote
     from resolvent.federation.site.plans import Plans
 
 Plan = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PLAN")]
@@ -40,18 +44,20 @@ def new(table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE
 def check(kit: Kit, site: SiteFile,
           experiment: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(
               metavar="[EXPERIMENT.yaml]", help_behavior_hint="")] = None, *,
-          attack: bool = False, seconds: float = 120.0, format: Format = "text") -> None:
+          connect: bool = False, attack: bool = False, seconds: float = 120.0, format: Format = "text") -> None:
     """Show a site's table and limits and, with an experiment, all that would leave the site.
 
     resolvent site check kit site.yaml
-    resolvent site check kit site.yaml mine.yaml --attack
+    resolvent site check kit site.yaml mine.yaml --connect --attack
 
-    Nothing leaves the site. With --attack, what insiders of the federation could do is tried on the site's own table.
+    Nothing about the table leaves the site. With --attack, what insiders of the federation could do is tried on the
+    site's own table.
 
     Args:
         kit: the site's kit.
         site: the site's file, with its table and its limits.
         experiment: the lead's experiment file.
+        connect: also test the connection to the server: name, port and certificates.
         attack: attack what the plan would release, and say how many rows come back.
         seconds: the time for the attacks on replies and models, apart from compilation.
         format: text, or json for the result of the attacks.
@@ -64,6 +70,12 @@ def check(kit: Kit, site: SiteFile,
     from resolvent.federation.protocol.names import runs_of
 
     note, file = kit_note(kit, "site"), read_site(site)
+    if connect:
+        from resolvent.federation.protocol.connections import connection_problem
+
+        if problem := connection_problem(note):
+            raise InputError(problem)
+        terminal.print_line(f"The server at {note.address} answers, and accepts this kit")
     if not attack:
         from resolvent.federation.site.check import check_site
 
@@ -107,13 +119,48 @@ def start(kit: Kit, site: SiteFile, *, live: OptionalText = None) -> None:
     from resolvent.federation.protocol.second_sessions import SECOND_SESSION
 
     note = kit_note(kit, "site")
-    read_site(site)  # a wrong file is an error of this command, not of the process that it starts
+    file = read_site(site)  # a wrong file is an error of this command, not of the process that it starts
     require_engine(note.engine)
     with started_once(note):
         terminal.print_line(f"site {note.name} of the federation at {note.address}; Ctrl-C ends it")
         news = {**ENGINES[note.engine].site_news, SECOND_SESSION: "the server has refused a second process, such as "
                 "one with a copy of this kit, that connects as: "}
-        supervision.supervise(note, {SITE_FILE: str(site.resolve())}, news, live)
+        supervision.supervise(note, {SITE_FILE: str(site.resolve())}, news, live, plan_watch(note, file.notify))
+
+
+def plan_watch(note: "KitNote", command: str) -> Callable[[], None]:
+    """A function that says which plans have begun to wait for a decision, and runs the site's command for each."""
+    from resolvent.cli import terminal
+    from resolvent.errors import InputError
+
+    plans, told, changed = _plans_of(note.kit), set[str](), 0.0
+
+    def look() -> None:
+        nonlocal changed
+        try:
+            if (time := plans.journal.path.stat().st_mtime) == changed:
+                return
+            changed, waiting = time, [plan for plan in plans.all() if plan.decision == "waiting"]
+        except FileNotFoundError:  # no plan has arrived
+            return
+        except (InputError, OSError) as error:  # the site refuses all plans until the journal is put right
+            terminal.print_note(f"warning: {error}")
+            return
+        for plan in waiting:
+            if plan.digest in told:
+                continue
+            told.add(plan.digest)
+            text = (f"plan {plan.name} of {plan.lead} waits for a decision, because {plan.reason}: resolvent site "
+                    f"plans {note.kit}, then resolvent site approve {note.kit} {plan.name}")
+            terminal.print_line(text)
+            try:
+                if command:
+                    subprocess.run(shlex.split(command), input=f"{text}\n\n{plan.experiment}\n", text=True, timeout=60,
+                                   check=True, stdout=subprocess.DEVNULL)
+            except (OSError, subprocess.SubprocessError) as error:
+                terminal.print_note(f"warning: the command notify of the site's file has failed: {error}")
+
+    return look
 
 
 def plans(kit: Kit) -> None:

@@ -16,7 +16,7 @@ from resolvent.federation.engines.processes import EngineProcess, running
 from resolvent.federation.lead.engines import start_participant
 from resolvent.federation.lead.live import parse_address, serving
 from resolvent.federation.lead.monitoring import View, lead_view, server_view, site_view
-from resolvent.federation.protocol.connections import Connections
+from resolvent.federation.protocol.connections import Connections, connection_problem
 from resolvent.federation.protocol.job import Observer
 from resolvent.federation.protocol.kits import KitNote, started_once
 from resolvent.federation.protocol.run_status import RunStatus, SiteStatus
@@ -27,19 +27,23 @@ _LONG_LIFE = 60.0  # seconds; a process that ran longer had started properly
 _JOINED, _LOST, _CONNECTED = "joined: ", "lost: ", "connected to the server"
 
 
-def supervise(note: KitNote, environment: Mapping[str, str], news: Mapping[str, str], live: str | None) -> None:
+def supervise(note: KitNote, environment: Mapping[str, str], news: Mapping[str, str], live: str | None,
+              look: Callable[[], None] = lambda: None) -> None:
     """Run a participant's process until an interruption; start it again if it ends.
 
     Args:
         news: text in the log of the process -> message for the person who runs it.
         live: ``[HOST:]PORT`` at which the view of the participant is served; None: nowhere.
+        look: a function that is called twice a second while the process runs.
     """
     failures, connections = 0, Connections(note.kit)
     with _live(live, partial(server_view if note.kind == "server" else site_view, note)):
         while True:
             start = time.monotonic()
+            if note.kind == "site" and (problem := connection_problem(note)):
+                terminal.print_note(f"no connection yet: {problem}")
             with running(start_participant(note, environment)) as process:
-                _report_news(process, news, note.name, connections)
+                _report_news(process, news, note.name, connections, look)
             connections.clear()
             failures = 0 if time.monotonic() - start > _LONG_LIFE else failures + 1
             pause = _RESTART_PAUSES[min(failures, len(_RESTART_PAUSES) - 1)]
@@ -48,9 +52,11 @@ def supervise(note: KitNote, environment: Mapping[str, str], news: Mapping[str, 
             time.sleep(pause)
 
 
-def _report_news(process: EngineProcess, news: Mapping[str, str], name: str, connections: Connections) -> None:
+def _report_news(process: EngineProcess, news: Mapping[str, str], name: str, connections: Connections,
+                 look: Callable[[], None]) -> None:
     """Print a message for each new log line that contains a key of ``news``, until the process ends."""
     while process.is_running:
+        look()
         for line in process.new_lines():
             for mark, title in news.items():
                 if mark not in line:

@@ -49,7 +49,11 @@ def run_optuna(search: Search, candidates: Candidates, run: RunTrials) -> list[T
 
 def _sampler(optuna: Any, search: Search, seed: int) -> Any:
     samplers = {"tpe": "TPESampler", "gp": "GPSampler", "cmaes": "CmaEsSampler", "random": "RandomSampler"}
-    return getattr(optuna.samplers, samplers[search.sampler])(seed=seed)
+    try:
+        return getattr(optuna.samplers, samplers[search.sampler])(seed=seed)
+    except ImportError as error:  # Optuna itself needs neither cmaes nor torch
+        raise InputError(f"sampler: Optuna's {search.sampler} needs another package ({error}): install it, or use the "
+                         "sampler tpe") from error
 
 
 def _pruner(optuna: Any, search: Search, rounds: int) -> Any:

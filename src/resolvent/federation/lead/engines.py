@@ -68,7 +68,17 @@ def require_engine(engine: Engine) -> None:
 
 
 def make_federation_kits(folder: Path, plan: Consortium) -> dict[str, Path]:
-    """Make the kits of a federation's participants, see ``make_kits``; returns name of a new kit -> its folder."""
+    """Make the kits of a federation's participants, see ``make_kits``; returns name of a new kit -> its folder.
+
+    Raises:
+        InputError: there are kits that connect to another address.
+    """
+    address = f"{plan.host}:{plan.port}"
+    for name in (SERVER_KIT, *plan.sites, plan.lead, *plan.members):
+        if name and (folder / name).exists() and (former := KitNote(folder / name).address) != address:
+            raise InputError(f"{folder / name} connects to {former}, and the consortium file says {address}: kits are "
+                             "made for one address. Write the former one, or move the folder of the kits away, make "
+                             "all kits again and send them to their owners")
     if plan.engine == "flower":
         from resolvent.federation.engines.flower.kits import make_flower_kits
 

@@ -1,13 +1,18 @@
-"""Which sites are connected, as the command reads it from the log of the engine that it runs."""
+"""Which sites are connected, as the command reads it from the log of its engine; and why a site cannot connect."""
 
 import json
+import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from resolvent.data.files.atomic_files import write_text
+from resolvent.federation.protocol.kits import KitNote
 
 _FILE = "connections.json"
+_SECONDS = 5.0  # for the connection, and for the first answer
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # how a gRPC client begins
 
 
 class Connections:
@@ -45,3 +50,36 @@ def read_connections(kit: Path) -> Mapping[str, bool]:
     except (OSError, ValueError):
         return {}
     return {str(name): value is True for name, value in content.items()} if isinstance(content, dict) else {}
+
+
+def connection_problem(note: KitNote) -> str:
+    """Why a participant cannot connect to its server, in a sentence that begins with name, port or certificate.
+
+    Returns:
+        An empty text if the server answers and accepts the certificate of the kit.
+    """
+    host, _, port = note.address.rpartition(":")
+    startup, is_nvflare = note.kit / "startup", note.engine == "nvflare"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # the authority signs for this federation only
+    context.load_verify_locations(startup / ("rootCA.pem" if is_nvflare else "authority.pem"))
+    context.set_alpn_protocols(["h2"])
+    if is_nvflare:
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    try:
+        plain = socket.create_connection((host, int(port)), _SECONDS)
+    except socket.gaierror as error:
+        return (f"name: this machine does not know {host} ({error.strerror}): the consortium file has the host; ask "
+                "who runs the network of this machine")
+    except OSError as error:
+        return (f"port: nothing answers at {note.address} ({error.strerror or error}): the server is not started, or a "
+                "firewall is between it and this machine")
+    try:
+        with plain, context.wrap_socket(plain) as connection:
+            connection.sendall(_HTTP2)
+            return "" if connection.recv(1) else f"certificate: the server at {note.address} refuses that of this kit"
+    except TimeoutError:
+        return f"port: a program at {note.address} accepts connections and says nothing: it is stopped, or another one"
+    except OSError as error:  # an error of TLS, or the end of the connection
+        return (f"certificate: the one of the server at {note.address} and this kit are not of one federation ("
+                f"{getattr(error, 'reason', None) or error.strerror or error}): ask the lead for a new kit")

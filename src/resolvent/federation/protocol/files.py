@@ -135,6 +135,8 @@ class SiteFile:
         limits: what the site allows, where it differs from the profile; an experiment beyond it is refused at the site.
         approval: the plans that run without a decision of a person here: leads, algorithms, labels, max_rounds. With {}
             there are none. Without this setting all plans run that are signed and within the limits.
+        notify: a command that ``resolvent site start`` runs when a plan waits for a decision, such as ``mail -s plan
+            data@example.org``; the plan is its standard input. It runs without a shell.
         folder: the folder of this file; ``read_site`` sets it.
 
     Raises:
@@ -154,6 +156,7 @@ class SiteFile:
     profile: Literal["open", "clinic", "strict"] = "clinic"
     limits: Limits = field(default_factory=Limits)
     approval: Approval | None = None
+    notify: str = ""
     folder: Path | None = None
 
     def __post_init__(self) -> None:

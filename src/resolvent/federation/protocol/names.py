@@ -1,12 +1,15 @@
 """Names that the commands of a federation and the processes of its jobs share. This module imports no engine."""
 
+import hashlib
 import os
 import re
 import secrets
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import resolvent
 from resolvent.errors import InputError, quote
 
 # The only classes that a job may name.
@@ -23,9 +26,22 @@ PREPARED_FILE = "prepared.json"  # how the server has prepared the site for a ru
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
 
 
+@cache
 def library_version() -> str:
-    """The version of the library, which must be the same at the server and at the sites."""
-    return version("resolvent")
+    """The version of the library with a digest of its sources, which must be the same at the server and at the sites.
+
+    Two checkouts can call themselves by one version.
+    """
+    return f"{version('resolvent')} ({digest_of_sources(Path(resolvent.__file__).parent)})"
+
+
+def digest_of_sources(folder: Path) -> str:
+    """The first 12 digits of the SHA-256 of all Python files of a package, with their names and without line ends."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
+        digest.update(path.read_bytes().replace(b"\r\n", b"\n"))
+    return digest.hexdigest()[:12]
 
 
 def check_run_name(run: Any) -> str:
