@@ -433,6 +433,7 @@ def test_optuna_proposes_within_the_budget_and_is_repeatable(problem, simulated,
 
 
 @pytest.mark.when_changed
+@pytest.mark.filterwarnings("ignore:.* that was tried")
 def test_every_sampler_and_pruner_of_optuna_spends_the_budget_and_finds_a_good_rate(problem, monkeypatch):
     optuna = pytest.importorskip("optuna")
     tables = {}

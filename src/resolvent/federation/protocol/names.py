@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import resolvent
 from resolvent.errors import InputError, quote
 
 # The only classes that a job may name.
@@ -32,7 +31,7 @@ def library_version() -> str:
 
     Two checkouts can call themselves by one version.
     """
-    return f"{version('resolvent')} ({digest_of_sources(Path(resolvent.__file__).parent)})"
+    return f"{version('resolvent')} ({digest_of_sources(Path(__file__).parents[2])})"
 
 
 def digest_of_sources(folder: Path) -> str:
