@@ -79,6 +79,7 @@ MISTAKES = {
         "mine.yaml:8: algorithms: ('a',) cannot be a label: put text in quotes"]),
     "ambiguous number": ("rounds: 3", "rounds: 010", ["mine.yaml:12: '010' is ambiguous", "octal: write 10"]),
     "tag": ("rounds: 3", "rounds: !!python/object 3", ["mine.yaml:12: the tag", "is not supported: remove it"]),
+    "control character": ("rounds: 3", 'title: "a\\e[2Jb"', ["mine.yaml:12: 'a\\x1b[2Jb' has a control"]),
     "half of a character": ("rounds: 3", 'title: "\\ud800"', ["mine.yaml:12: ", "surrogate"]),
     "huge number": ("rounds: 3", f"rounds: {10**30}", ["mine.yaml:12: rounds: 1000000000", "smaller than 2^31"]),
     "what the data determine": ("model: logistic", "model:\n  name: logistic\n  classes: 3", [

@@ -30,7 +30,6 @@ from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.wire import decode, encode
 from resolvent.federation.site.check import check_site
 from resolvent.federation.site.journal import Journal
-from resolvent.federation.site.regression_guard import RegressionGuard
 from resolvent.regression.newton import FederatedNewton
 
 
@@ -347,16 +346,6 @@ def test_a_lead_cannot_subtract_a_label_of_classes_from_one_of_numbers(tmp_path)
     outcome = serve_until("round", careful(tmp_path, "severity ~ age + ward", frame), run="run-1")
     assert "aachen: refused (limits): column 'severity'" in outcome["message"]
     assert serve_until("round", careful(tmp_path, "cost ~ age + ward", frame), run="run-2") is None
-
-
-def test_more_evaluations_than_rows_have_values_are_refused(tmp_path):
-    with jax.enable_x64(True):
-        rows = read_rows(table(120)[:120], RegressionSettings(formula="ill ~ age + ward"), party="site")
-        guard = RegressionGuard(rows, rows.problem(), Limits())
-        assert guard.reasons() == {}
-        guard.check(np.zeros(4), 31)  # 32 times 15 numbers, and 120 rows of 4 values
-        with pytest.raises(Refusal, match="33 evaluations have 495 numbers, and the rows have 480"):
-            guard.check(np.zeros(4), 32)
 
 
 @pytest.mark.parametrize(("formula", "is_answered"), [

@@ -20,7 +20,9 @@ from resolvent.federation.lead.model_card import model_card, write_model_card
 from resolvent.federation.protocol import kits, results
 from resolvent.federation.protocol.cards import CARD_FORMATS, card_text, check_card, write_card
 from resolvent.federation.protocol.kits import KitNote
+from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.results import share_warnings
+from resolvent.federation.site.journal import Journal
 
 
 def files_of(folder):
@@ -126,23 +128,48 @@ def test_the_command_names_who_has_signed(card, monkeypatch, capsys):
         commands.card(card.folder)
 
 
-def test_a_changed_bit_is_noticed_in_every_file_of_a_finished_run(card):
+def check_site(folder):
+    """As ``resolvent site ledger`` does."""
+    journal = Journal(folder.parent / JOURNAL)
+    journal.check_runs()
+    assert len([*journal.check_files()]) == 1
+
+
+@pytest.mark.parametrize("of_site", [False, True], ids=["lead", "site"])
+def test_a_changed_bit_is_noticed_in_every_file_of_a_finished_run(card, of_site):
     """The report, the summary, the tables and models, the card and its signature: no file is left out."""
-    unnoticed, names = [], files_of(card.folder)
-    assert {"report.html", "summary.json", "metrics.parquet", "models/FedAvg/server.safetensors",
-            "model-card.signature.json"} <= names
-    for path in (card.folder / name for name in sorted(names)):
+    folder = card.consortium.folder / SITES[0] / "mine-1" if of_site else card.folder
+    unnoticed, names = [], files_of(folder)
+    expected = {"report.html", "journals.json", "models/FedAvg/server.safetensors", "model-card.signature.json"}
+    if of_site:
+        expected = {"encoding.json", "journal.head", "data-sheet.html", "stores/01/sent.jsonl", "prepared.json"}
+    assert expected | {"summary.json", "metrics.parquet"} <= names
+
+    def check():
+        check_site(folder) if of_site else check_card(folder, "model-card", lead_of)
+
+    for path in (folder / name for name in sorted(names)):
         content = path.read_bytes()
-        for position in {len(content) // 3, len(content) - 3}:
+        for position in {len(content) // 3, max(len(content) - 3, 0)} if content else ():
             path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1:])
             try:
-                check_card(card.folder, "model-card", lead_of)
+                check()
             except InputError:
                 continue
             unnoticed.append((path.name, position))
         path.write_bytes(content)
     assert unnoticed == []
-    check_card(card.folder, "model-card", lead_of)
+    check()
+
+
+def test_the_lead_knows_the_head_of_each_journal(card):
+    heads = json.loads((card.folder / "journals.json").read_text())
+    assert {*heads} == {*SITES}
+    for site, head in heads.items():
+        journal = Journal(card.consortium.folder / site / JOURNAL)
+        assert journal.continues(head)
+        journal.entries[:] = journal.entries[:-3]  # as if it had been shortened
+        assert not journal.continues(head)
 
 
 def test_a_card_that_nobody_has_signed_is_not_valid(card, tmp_path):

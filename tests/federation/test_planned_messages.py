@@ -151,7 +151,7 @@ def test_a_party_outside_the_cohort_does_not_work():
     (rv.participation.Uniform(2), rv.combinators.PrivateParties(rv.fedavg(rv.solvers.GD(0.1)), cohort=2.0), 1.0),
 ], ids=["by size", "budgets", "stragglers by size", "secret cohorts"])
 def test_efforts_that_do_not_depend_on_what_the_site_cannot_know_are_checked(participation, algorithm, expected):
-    plan = PlannedWork(algorithm, participation, Membership("b", ("a", "b", "c"), ()), 0, 5, None, False)
+    plan = PlannedWork(algorithm, participation, Membership("b", ("a", "b", "c"), ()), 0, 5, 5, False)
     key = np.asarray(jax.random.key_data(keys.party_key(keys.phase_key(keys.round_key(
         keys.root_key(0), jnp.asarray(1)), 0), jnp.array(1))))
     for effort in (0.1, 0.5, 1.0):

@@ -316,7 +316,7 @@ def test_all_rows_come_back_from_steps_on_one_row_and_none_with_noise(tmp_path):
     assert report.methods[0].closed_form == report.training_rows == 12
     assert report.methods[0].rows == 12
     # How many regressions are asked depends on the time; they tell rows for validation and testing, too.
-    assert report.rows == max(12, report.combined.rows)
+    assert report.rows == max(12, *(questions.rows for questions in report.questions))
     assert any("Change: an update to which one row contributes" in line for line in report.lines())
     noisy = replace(file, limits=replace(ALLOWS_ONE_ROW, clip=1.0, noise=1.0))
     assert attack_site(noisy, "aachen", experiment, None, seconds=0.5).rows == 0
@@ -412,16 +412,18 @@ def test_combined_questions_and_made_up_coefficients_bring_back_rows_of_an_open_
                                                     **privacy}))
     plan = plan_of_file(str(tmp_path / "plan.yaml"))
     reports = [attack_site(SiteFile(table=str(tmp_path / "patients.csv"), limits=limits), "aachen", plan, None,
-                           seconds=1e-3) for limits in (NO_LIMITS, Limits())]
-    opened, clinic = reports
-    assert opened.combined.questions == opened.combined.answered >= 1
-    assert opened.combined.rows >= 5
-    assert opened.made_up.rounds == (0 if privacy else 7)
-    assert (opened.made_up.rows > 4) == (not privacy)
-    assert clinic.combined.answered < clinic.combined.questions
-    assert clinic.rows == 0
-    assert f"together they give {opened.combined.rows} rows" in "\n".join(opened.lines())
-    assert clinic.plain()["made_up"] == {"rounds": 0, "rows": 0}
+                           seconds=60) for limits in (NO_LIMITS, Limits())]
+    (made_up, combined, scores), clinic = reports[0].questions, reports[1].questions
+    assert combined.asked == combined.answered >= 1
+    assert combined.rows >= 5
+    assert made_up.answered == (0 if privacy else 7)
+    assert (made_up.rows > 4) == (not privacy)
+    assert scores.rows >= 1
+    assert clinic[1].answered < clinic[1].asked
+    assert clinic[2].answered == clinic[2].asked == 7
+    assert reports[1].rows == 0
+    assert f"together they give {combined.rows} rows" in "\n".join(reports[0].lines())
+    assert reports[1].plain()["questions"] == [questions._asdict() for questions in clinic]
 
 
 # The experiments of the documentation and of the package

@@ -13,18 +13,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from federation.harness import Consortium
+from federation.harness import SITES, Consortium
 from federation.secure_parts import Certified
+from resolvent.comparisons.judgement.advice import SiteEvidence
+from resolvent.comparisons.judgement.site_judgement import SiteCalibration, SiteFacts, SiteJudgement
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.limits import Limits
 from resolvent.federation.protocol.names import JOURNAL, VERSIONS
-from resolvent.federation.protocol.wire import decode, encode
+from resolvent.federation.protocol.reports import EvaluationReport, report_from_entry
+from resolvent.federation.protocol.stores import ServerStore
+from resolvent.federation.protocol.wire import decode, encode, identity_of_message
 from resolvent.federation.site import table_versions
 from resolvent.federation.site.journal import Journal
-from resolvent.federation.site.scores import rounded_at_random
+from resolvent.federation.site.scores import rounded_at_random, rounded_judgement
 from resolvent.federation.site.table_versions import TableVersions
+from resolvent.predict.intervals import Interval
 
-ROWS, TEST, ROUNDS = 200, 60, 20
+ROWS, ROUNDS = 200, 20
 PLAIN = """
 data: {label: ill, features: [age], levels: {ill: ["no", "yes"]}}
 model: logistic
@@ -46,6 +51,12 @@ def federation(folder, rounds, kind=Consortium, more="", **changes):
     return consortium
 
 
+def answer_to(message, reply):
+    """A reply as if it answered the message that the server meant to send."""
+    answer = decode(reply)
+    return encode(replace(answer, facts={**answer.facts, "answers": identity_of_message(message)}))
+
+
 class HalfSpaces(InProcess):
     """Sends another model to be scored, and keeps the answers of berlin, for each threshold."""
 
@@ -56,12 +67,12 @@ class HalfSpaces(InProcess):
         self.accuracies = {}
 
     def broadcast(self, messages, **times):
-        changed = {name: self._changed(bytes(message)) for name, message in messages.items()}
-        replies = super().broadcast(changed, **times)
+        originals = {name: bytes(message) for name, message in messages.items()}
+        replies = super().broadcast({name: self._changed(data) for name, data in originals.items()}, **times)
         reply = decode(replies["berlin"])
         if reply.kind == "scores" and "personal" in reply.facts:
             self.accuracies[reply.round] = reply.facts["personal"]["accuracy"]["test"]
-        return replies
+        return {name: answer_to(originals[name], data) for name, data in replies.items()}
 
     def _changed(self, data):
         message = decode(data)
@@ -74,7 +85,7 @@ class HalfSpaces(InProcess):
 
 
 def attack(consortium, rounds, results="out"):
-    """The outcome, the thresholds in standard deviations, and the accuracies after each round."""
+    """The outcome, and the accuracies after each round: those of berlin, in secure sums the means of both sites."""
     HalfSpaces.thresholds = tuple(np.linspace(-2.2, -0.9, rounds))
     transports = []
 
@@ -83,43 +94,77 @@ def attack(consortium, rounds, results="out"):
         return transports[-1]
 
     outcome = consortium.serve(transport=transport, results=results)
-    return outcome, transports[-1].accuracies
+    with ServerStore(consortium.folder / "server" / "stores" / "00") as store:
+        reports = [report for report in map(report_from_entry, store.entries()) if isinstance(report, EvaluationReport)]
+    means = {report.round: value for report in reports for name, split, value in report.means
+             if (name, split) == ("mean_accuracy", "test")}
+    return outcome, transports[-1].accuracies or means
 
 
-def recovered(consortium, accuracies, rows=TEST):
-    """How many test rows of berlin the accuracies give: one row between two thresholds, and its label.
+def recovered(consortium, accuracies, sites):
+    """How many test rows the mean accuracies of sites give: a row that is alone between two thresholds, and its label.
 
     Of guessed labels as many would be wrong as right: those that are wrong are subtracted.
     """
-    column = json.loads((consortium.folder / "berlin" / "mine-1" / "encoding.json").read_text())["numbers"][0]
-    path = consortium.files["berlin"].table
-    table, versions = pd.read_csv(path), TableVersions(consortium.folder / "berlin" / VERSIONS, 5)
-    test = table.iloc[versions.rows(table, path, 0.2, 0.3).splits["test"]]
-    ages, found, wrong = (test["age"] - column["mean"]) / column["deviation"], 0, 0
+    ages, labels, found, wrong = [], [], 0, 0
+    for site in sites:
+        column = json.loads((consortium.folder / site / "mine-1" / "encoding.json").read_text())["numbers"][0]
+        path = consortium.files[site].table
+        table, versions = pd.read_csv(path), TableVersions(consortium.folder / site / VERSIONS, 5)
+        test = table.iloc[versions.rows(table, path, 0.2, 0.3).splits["test"]]
+        ages += [*(test["age"] - column["mean"]) / column["deviation"]]
+        labels += [*test["ill"]]
     for t, (low, high) in enumerate(pairwise(HalfSpaces.thresholds), 1):
-        step = (accuracies.get(t + 1, np.nan) - accuracies.get(t, np.nan)) * rows
-        if abs(abs(step) - 1) < 0.01:
-            labels = [*test["ill"][(ages > low) & (ages <= high)]]
-            is_right = labels == ["yes" if step < 0 else "no"]
+        step = (accuracies.get(t + 1, np.nan) - accuracies.get(t, np.nan)) * len(ages)
+        between = [label for age, label in zip(ages, labels, strict=True) if low < age <= high]
+        if abs(abs(step) - 1) < 0.01 and len(between) == 1:
+            is_right = between == ["yes" if step < 0 else "no"]
             found, wrong = found + is_right, wrong + (not is_right)
     return found - wrong
 
 
-def test_half_spaces_give_no_rows(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [pytest.param(Consortium, id="plain"), pytest.param(
+    Certified, marks=pytest.mark.when_changed, id="secure")])
+def test_half_spaces_give_no_rows(kind, tmp_path, monkeypatch):
     """Exact scores of 20 half-spaces give rows, rounded ones none; the sites store no model but the one scored last."""
     monkeypatch.setattr(table_versions, "stored_secret", lambda path, length: bytes(length))  # the same test rows
-    found = {}
-    for name, changes in {"exact": {"min_cell": 1, "score_digits": None}, "rounded": {}}.items():
+    found, is_summed = {}, kind is Certified
+    for name, changes in {"exact": {"min_cell": 1}, "rounded": {}}.items():
         (tmp_path / name).mkdir()
-        consortium = federation(tmp_path / name, ROUNDS, max_scores=None, **changes)
+        consortium = federation(tmp_path / name, ROUNDS, kind, SUMS if is_summed else "", max_scores=None, **changes)
         outcome, accuracies = attack(consortium, ROUNDS)
         assert (outcome["status"], len(accuracies)) == ("stopped", ROUNDS)
         assert "berlin has not stored its models of FedAvg: refused (not in the plan)" in outcome["message"]
-        found[name] = recovered(consortium, accuracies)
-        if name == "rounded":
-            np.testing.assert_allclose(np.array([*accuracies.values()]) * 12 % 1, 0, atol=1e-12)  # steps of five rows
+        found[name] = recovered(consortium, accuracies, SITES if is_summed else ["berlin"])
+        if name == "rounded":  # steps of five rows
+            multiples = np.array([*accuracies.values()]) * 12 * (1 + is_summed)
+            np.testing.assert_allclose(multiples, np.round(multiples), atol=1e-4)
     assert found["exact"] >= 3
     assert found["rounded"] == 0
+
+
+def test_the_judgement_at_the_end_is_rounded_at_random_and_right_on_average():
+    """Its errors include those of rounding; a site that is asked again says the same."""
+    evidence = SiteEvidence(0.05, 0.03**2, ROWS, 0.9, 0.3**2, 0.004, 0.01)
+    site = SiteJudgement(0, "a", ROWS, 0, {"m": Interval(0.71, 0.6, 0.82)}, {"m": Interval(0.04, -0.03, 0.11)},
+                         variances={"m": 0.036**2}, facts=SiteFacts(0.69, {"m": 0.6}, {"m": {"shared": evidence}}, {
+                             "m": SiteCalibration(Interval(0.1, -0.2, 0.4), Interval(0.9, 0.3, 1.5))}))
+    plans = [rounded_judgement(site, 5, b"secret", str(plan), is_share=True) for plan in range(500)]
+    assert rounded_judgement(site, 5, b"secret", "0", is_share=True) == plans[0] != plans[1]
+    assert rounded_judgement(site, 5, b"another", "0", is_share=True) != plans[0]
+    numbers = {
+        "score": (lambda of: of.scores["m"].value, 0.71, 1.0), "gain": (lambda of: of.gains["m"].value, 0.04, 1.0),
+        "loss": (lambda of: of.facts.losses["m"], 0.6, 0.69),
+        "skill": (lambda of: of.facts.evidence["m"]["shared"].gain, 0.05, 1.0),
+        "slope": (lambda of: of.facts.evidence["m"]["shared"].slope, 0.9, 16.0),
+        "calibration": (lambda of: of.facts.calibrations["m"].intercept.value, 0.1, 8.0)}
+    for name, (read, value, scale) in numbers.items():
+        drawn, step = np.array([read(of) for of in plans]), scale / 40  # of the scale, five of 200 rows
+        assert drawn.mean() == pytest.approx(value, abs=6 * step / 2 / 500**0.5), name
+        np.testing.assert_allclose(drawn / step, np.round(drawn / step), atol=1e-9, err_msg=name)
+    errors = np.array([of.facts.evidence["m"]["shared"].variance**0.5 for of in plans])
+    assert errors.mean() == pytest.approx(math.hypot(0.03, 1 / 80), abs=1e-3)
+    assert all(-1 <= end <= 1 for of in plans for end in (*of.gains["m"], *of.scores["m"]))
 
 
 @pytest.mark.parametrize(("kind", "allowed"), [(Consortium, 13), (Certified, 26)], ids=["plain", "secure"])

@@ -240,7 +240,7 @@ def _decide(kit: Path, plan: str, decision: Literal["approved", "rejected"], rea
 
 
 def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalText = None) -> None:
-    """Show what the site has answered in all experiments; a journal that was changed is an error.
+    """Show what the site has answered in all experiments; a changed journal, or file of a finished run, is an error.
 
     resolvent site ledger kit
     resolvent site ledger kit --out ledger.html
@@ -248,7 +248,8 @@ def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalText = None) 
     Args:
         kit: the site's kit.
         out: a file for the entries of the journal, as a page for a browser (.html) or as CSV.
-        compare: an earlier copy of the file journal.sqlite, or an earlier digest, which the journal must continue.
+        compare: an earlier copy of the file journal.sqlite, or an earlier digest, which the journal must continue, such
+            as the one in journals.json of the lead's run folder.
     """
     from resolvent.cli import terminal
     from resolvent.data.files.atomic_files import write_text
@@ -261,7 +262,7 @@ def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalText = None) 
     note = kit_note(kit, "site")
     journal = Journal(runs_of(note.kit) / JOURNAL)
     journal.check_runs()
-    for line in journal.summary():
+    for line in (*journal.summary(), *journal.check_files()):
         terminal.print_line(line)
     if out is not None:
         write_text(out, ledger_page(note.name, journal) if out.suffix == ".html" else journal.csv_text())

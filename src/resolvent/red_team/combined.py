@@ -16,16 +16,19 @@ value of v, powers and logarithms of v, and pairs of plans with and without a co
 value have no weight, so that the second derivatives are this row. In secure sums it sends them to one site only, and
 to the others what the method asks for.
 
+**Half-spaces.** The server has models scored that call every row with v above a threshold ill. From one threshold to
+the next the number of right answers changes by one if the row between them is a test row: by its label.
+
 References:
     Pasquini, Francati, Ateniese: Eluding Secure Aggregation in Federated Learning via Model Inconsistency, CCS 2022.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +41,7 @@ from resolvent.federation.protocol.fitted_regression import read_fit
 from resolvent.federation.protocol.job import FederationJob
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import plan_from_text
-from resolvent.federation.protocol.wire import decode, encode, identity_of_message
+from resolvent.federation.protocol.wire import Message, decode, encode, identity_of_message
 from resolvent.federation.secure.local import local_identities
 from resolvent.federation.server.serve import serve_federation
 from resolvent.federation.site.read_rows import read_frame
@@ -53,33 +56,25 @@ _POLES, _PLANS = 6, 4  # in a plan; plans with poles
 _NEAR = 1e-8  # distance of a pole from its value, in standard deviations
 _STEEP = 1e4  # slope of the made-up coefficients, for a column of the standard deviation 1
 _FEWEST_VALUES = 3  # a column with fewer is guessed
+_THRESHOLDS, _ROWS_OF_A_SCORE, _EXACT = 30, 20, 0.01
+_HALF_SPACES = "scores of half-spaces that the server makes up"
 Change = Callable[[str, bytes], bytes]
 
 
-class Combined(NamedTuple):
-    """What several answers give together.
+class Questions(NamedTuple):
+    """What came of the questions of an attack.
 
     Attributes:
-        questions: number of plans that were asked.
-        answered: number of those that the site has answered.
-        rows: number of rows of which a value is determined.
+        what: the questions.
+        asked: number of plans, or of rounds of one, that were asked.
+        answered: number of those that the site has answered; in secure sums with a sum that can be read.
+        rows: number of rows that come back, or of which a value is determined.
     """
 
-    questions: int = 0
-    answered: int = 0
-    rows: int = 0
-
-
-class MadeUp(NamedTuple):
-    """What a server gets that sends coefficients of its own.
-
-    Attributes:
-        rounds: number of rounds in which it had an answer of the site, in secure sums a sum that can be read.
-        rows: number of rows that come back from the answers.
-    """
-
-    rounds: int = 0
-    rows: int = 0
+    what: str
+    asked: int
+    answered: int
+    rows: int
 
 
 class Insiders:
@@ -93,12 +88,12 @@ class Insiders:
         self.folder, self.name, self._file = folder, name, replace(file, approval=None)
         self.sites = (name, *(f"copy-{k}" for k in range(1, max(3, file.limits.min_sites))))
         self._identities, self._numbers = local_identities(self.sites), itertools.count(1)
-        self.replies: list[Mapping[str, NDArray[Any]]] = []
+        self.answers: list[Message] = []
 
     def serve(self, text: str, change: Change = lambda name, message: message) -> Path | None:
         """Run a plan; ``change`` is what the server does to its messages. Returns the folder of a complete run."""
         job = FederationJob(f"attack-{next(self._numbers)}", text, self.sites, signature={})
-        plan, folder, self.replies = plan_from_text(text, job.run), self.folder / "insiders", []
+        plan, folder, self.answers = plan_from_text(text, job.run), self.folder / "insiders", []
         sites = {name: Site(name, self.folder if name == self.name else folder / name, self._file,
                             verify=lambda content, signature: "the lead",
                             identity=None if plan.privacy is None else self._identities[name]) for name in self.sites}
@@ -114,23 +109,21 @@ class Insiders:
     def _handle(self, site: Site, change: Change, message: bytes | memoryview) -> bytes:
         sent = bytes(message)
         answer = decode(site.handle(change(site.name, sent)))
-        if answer.kind == "reply" and site.name == self.name:
-            self.replies.append(answer.arrays)
+        if site.name == self.name:
+            self.answers.append(answer)
         # As if it had answered the message that the others got.
         return encode(replace(answer, facts={**answer.facts, "answers": identity_of_message(sent)}))
 
 
-def attack_combined(insiders: Insiders, file: SiteFile, plan: Plan, has_time: Callable[[], bool]) -> Combined:
+def attack_combined(insiders: Insiders, frame: "pd.DataFrame", plan: Plan, has_time: Callable[[], bool]) -> Questions:
     """Ask several regressions about the columns of numbers, and combine the answers.
 
     Args:
+        frame: the site's table, see ``table_of``.
         plan: the questions go through secure sums if this plan does.
         has_time: whether a further question may be asked; one is asked in any case.
     """
-    frame = read_frame(file).rename(columns={local: common for common, local in (file.columns or {}).items()})
-    values = frame.select_dtypes("number").astype(float)
-    counts = values.nunique().sort_values(ascending=False, kind="stable")
-    names = [name for name in counts.index if counts[name] >= _FEWEST_VALUES]
+    values, names = _numbers(frame)
     questions = answered = 0
     known = set[int]()
     for target in names[1:]:
@@ -154,7 +147,20 @@ def attack_combined(insiders: Insiders, file: SiteFile, plan: Plan, has_time: Ca
             scale = InputScale(np.ones(1, bool), np.array([values[target].std()]))
             rows = recovered_rows(guess[has_value, None], values[[target]][has_value].to_numpy(), scale)
             known |= {*np.flatnonzero(has_value)[rows].tolist()}
-    return Combined(questions, answered, len(known))
+    return Questions("several regressions, to somebody who knows one column of all rows", questions, answered,
+                     len(known))
+
+
+def table_of(file: SiteFile) -> "pd.DataFrame":
+    """The site's table with the names of the federation."""
+    return read_frame(file).rename(columns={local: common for common, local in (file.columns or {}).items()})
+
+
+def _numbers(frame: "pd.DataFrame") -> "tuple[pd.DataFrame, list[str]]":
+    """The columns of numbers, and the names of those with several values, the one with the most first."""
+    values = frame.select_dtypes("number").astype(float)
+    counts = values.nunique().sort_values(ascending=False, kind="stable")
+    return values, [name for name in counts.index if counts[name] >= _FEWEST_VALUES]
 
 
 def _questions(values: "pd.DataFrame", known: str, target: str) -> Iterator[str]:
@@ -187,7 +193,7 @@ def _answer(values: "pd.DataFrame", target: str, formula: str,
     return basis, x @ np.array([slopes[name] for name in design.names])
 
 
-def attack_coefficients(insiders: Insiders, run: RegressionRun) -> MadeUp:
+def attack_coefficients(insiders: Insiders, run: RegressionRun) -> Questions:
     """Answer the rounds of a regression with steep coefficients at the values of its first column that varies.
 
     Args:
@@ -214,12 +220,72 @@ def attack_coefficients(insiders: Insiders, run: RegressionRun) -> MadeUp:
         return encode(replace(content, arrays=arrays))
 
     insiders.serve(run.plan.text, change)
+    what, replies = "coefficients that the server makes up", [m.arrays for m in insiders.answers if m.kind == "reply"]
     if is_summed:  # the first sum is read when the second round begins
-        return MadeUp(max(sent - 1, 0))
-    of_rows = [matrix[constant[0]] / matrix[constant[0], constant[0]] for reply in insiders.replies
+        return Questions(what, sent, max(sent - 1, 0), 0)
+    of_rows = [matrix[constant[0]] / matrix[constant[0], constant[0]] for reply in replies
                for key, matrix in reply.items() if key.endswith("hessian") and constant.size
                and matrix.shape == (x.shape[1],) * 2 and matrix[constant[0], constant[0]]]
     is_number = np.array([len(np.unique(column)) >= _FEWEST_VALUES for column in x.T])
     guesses = np.concatenate([np.zeros((0, x.shape[1])), *(guess[None] for guess in of_rows)])
     rows = recovered_rows(guesses, x, InputScale(is_number, np.where(deviation > 0, deviation, 1.0)))
-    return MadeUp(len(insiders.replies), len(rows))
+    return Questions(what, sent, len(replies), len(rows))
+
+
+def attack_scores(insiders: Insiders, frame: "pd.DataFrame") -> Questions:
+    """Have half-spaces in the column with the most numbers scored, outside secure sums.
+
+    Many at first and, if the site refuses these, few. Labels that are wrong count -1.
+
+    Args:
+        frame: the site's table, see ``table_of``.
+    """
+    values, names = _numbers(frame)
+    labels = [str(name) for name in frame if frame[name].nunique() == 2 and frame[name].notna().all()]
+    if not names or not labels:
+        return Questions(_HALF_SPACES, 0, 0, 0)
+    table = frame.assign(v=values[names[0]]).dropna(subset="v").sort_values("v")
+    alone = table[~table["v"].duplicated(keep=False)]
+    for count in (_THRESHOLDS, len(frame) // _ROWS_OF_A_SCORE):
+        found = _score_half_spaces(insiders, names[0], labels[0], alone.iloc[:count])
+        if found.answered:
+            break
+    return found
+
+
+def _score_half_spaces(insiders: Insiders, name: str, label: str, alone: "pd.DataFrame") -> Questions:
+    """Score a half-space below each row and one at the last.
+
+    Args:
+        name: the column of numbers.
+        alone: the rows, each the only one with its number ``v``, in ascending order.
+    """
+    numbers = alone["v"].to_numpy()
+    thresholds = [*(numbers - np.diff(numbers, prepend=numbers[0] - 1) / 2), numbers[-1]]
+    scale = list[float]()
+
+    def change(site: str, message: bytes) -> bytes:
+        content = decode(message)
+        if content.kind == "prepare":
+            column = content.facts["content"]["encoding"]["numbers"][0]
+            scale[:] = column["mean"], column["deviation"]
+        if content.kind != "evaluate":
+            return message
+        bias = -_STEEP * (thresholds[content.round - 1] - scale[0]) / scale[1]
+        return encode(replace(content, arrays={
+            key: np.full_like(array, _STEEP if "weight" in key else bias) if array.dtype.kind == "f" else array
+            for key, array in content.arrays.items()}))
+
+    insiders.serve(write_yaml({
+        "data": {"label": label, "features": [name]}, "model": "logistic", "algorithms": ["fedavg"],
+        "solver": {"name": "GD", "learning_rate": 0.1, "steps": 1}, "rounds": len(thresholds), "evaluate_every": 1}),
+        change)
+    rows, scores = 0, {answer.round: answer.facts["personal"]["accuracy"].get("test", np.nan)
+                       for answer in insiders.answers if answer.kind == "scores" and answer.facts.get("personal")}
+    tested = sum(facts["split_sizes"][facts["splits"].index("test")] for facts in (
+        answer.facts for answer in insiders.answers if answer.kind == "ready"))
+    for t, value in enumerate(alone[label], 1):
+        step = (scores.get(t + 1, np.nan) - scores.get(t, np.nan)) * tested
+        if abs(abs(step) - 1) < _EXACT:
+            rows += 1 if (step > 0) == (value == min(alone[label])) else -1
+    return Questions(_HALF_SPACES, len(thresholds), len(scores), max(rows, 0))

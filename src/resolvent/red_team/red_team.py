@@ -33,7 +33,14 @@ from resolvent.problem.learning import LearningProblem
 from resolvent.problem.solvers import GD, SGD
 from resolvent.red_team.answers import attack_answers
 from resolvent.red_team.closed_forms import DenseUpdate, dense_updates, rows_of_classes, rows_of_units
-from resolvent.red_team.combined import Insiders, attack_coefficients, attack_combined
+from resolvent.red_team.combined import (
+    Insiders,
+    Questions,
+    attack_coefficients,
+    attack_combined,
+    attack_scores,
+    table_of,
+)
 from resolvent.red_team.gradient_matching import Target, match_update
 from resolvent.red_team.membership import Membership, attack_membership
 from resolvent.red_team.recovery import InputScale, recovered_rows
@@ -78,17 +85,20 @@ def attack_site(file: SiteFile, name: str, plan: Plan, runs: Path | None, *,
             differencing = attack_answers(dry.folder / VERSIONS, file)
             if conflicts := dry.prepare():
                 raise InputError(f"the rounds cannot be attacked: {'; '.join(conflicts)}")
-            methods, made_up, insiders = list[MethodAttack](), None, Insiders(dry.folder, file, name)
+            methods, questions = list[MethodAttack](), list[Questions]()
+            insiders, frame = Insiders(dry.folder, file, name), table_of(file)
             if isinstance(plan, FederatedExperiment):
                 share = seconds / (_ATTACKS * len(plan.labels) + 1)
                 with plan.precision():
                     methods = [_attack_method(dry, file, number, share, progress) for number in range(len(plan.labels))]
+            progress("questions beside the plan")
             if isinstance(dry.run, RegressionRun):
-                progress("coefficients that the server makes up")
-                made_up = attack_coefficients(insiders, dry.run)
-            progress("several regressions, each a plan of its own")
-            combined = attack_combined(insiders, file, plan, _Budget(seconds / (_ATTACKS * len(methods) + 1)).has_time)
-            return AttackReport(name, "", dry.run.training_rows, differencing, tuple(methods), combined, made_up)
+                questions.append(attack_coefficients(insiders, dry.run))
+            has_time = _Budget(seconds / (_ATTACKS * len(methods) + 1)).has_time
+            questions.append(attack_combined(insiders, frame, plan, has_time))
+            if has_time():
+                questions.append(attack_scores(insiders, frame))
+            return AttackReport(name, "", dry.run.training_rows, differencing, tuple(methods), tuple(questions))
     except Refusal as refusal:
         if refusal.code != RefusalCode.LIMITS:
             raise

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from resolvent.red_team.answers import Differencing
-from resolvent.red_team.combined import Combined, MadeUp
+from resolvent.red_team.combined import Questions
 from resolvent.red_team.membership import Membership, Rate
 from resolvent.red_team.recovery import TOLERANCE
 
@@ -46,8 +46,7 @@ class AttackReport:
         refused: why the site would refuse the plan, so that nothing leaves and nothing was attacked; empty otherwise.
         differencing: what follows from all answers about the table.
         methods: what follows from the replies of each method of an experiment.
-        combined: what several regressions beside the plan give together.
-        made_up: what the server of a regression gets that sends coefficients of its own; None for other plans.
+        questions: what follows from questions beside the plan, and from models that the server makes up.
     """
 
     site: str
@@ -55,20 +54,19 @@ class AttackReport:
     training_rows: int = 0
     differencing: Differencing | None = None
     methods: tuple[MethodAttack, ...] = ()
-    combined: Combined | None = None
-    made_up: MadeUp | None = None
+    questions: tuple[Questions, ...] = ()
 
     @property
     def rows(self) -> int:
         """The largest number of rows that an attack brings back."""
-        attacks = (self.differencing, self.combined, self.made_up, *self.methods)
+        attacks = (self.differencing, *self.questions, *self.methods)
         return max((attack.rows for attack in attacks if attack is not None), default=0)
 
     def plain(self) -> dict[str, Any]:
         """Plain values."""
         content = asdict(self)
-        for name in ("differencing", "combined", "made_up"):
-            content[name] = None if (result := getattr(self, name)) is None else result._asdict()
+        content["differencing"] = None if self.differencing is None else self.differencing._asdict()
+        content["questions"] = [questions._asdict() for questions in self.questions]
         for method, plain in zip(self.methods, content["methods"], strict=True):
             result = method.membership
             plain["membership"] = None if result is None else {
@@ -86,8 +84,11 @@ class AttackReport:
             yield from _differencing_lines(self.differencing)
         for method in self.methods:
             yield from _method_lines(method, self.training_rows)
-        if self.combined is not None:
-            yield from _combined_lines(self.combined, self.made_up)
+        for what, asked, answered, rows in self.questions:
+            yield f"{what}: {answered} of {asked} were answered; together they give {rows} rows"
+        if any(questions.rows for questions in self.questions):
+            yield ("  Change: leave max_leverage, max_leverage_in_sums, max_parameters_per_row, max_scores and "
+                   "min_cell as they are.")
         yield (f"A row comes back if every number of a guess is within {TOLERANCE} standard deviations of it, every "
                "level is right, no other row is nearer, and guesses from the marginal distributions are ten times as "
                "far.")
@@ -102,16 +103,6 @@ def _differencing_lines(result: Differencing) -> Iterator[str]:
     if result.counts:
         yield ("  Change: such a number tells how many rows have a value, and not which: exclude the column, join its "
                "rare values, or raise min_cell.")
-
-
-def _combined_lines(combined: Combined, made_up: MadeUp | None) -> Iterator[str]:
-    yield (f"Several regressions beside the plan: {combined.answered} of {combined.questions} were answered; together "
-           f"they give {combined.rows} rows with a determined value to somebody who knows one column of all rows")
-    if made_up is not None:
-        yield (f"Coefficients that the server makes up: it had a sum of this site, or one with its part, in "
-               f"{made_up.rounds} rounds; {made_up.rows} rows come back")
-    if combined.rows or (made_up is not None and made_up.rows):
-        yield "  Change: leave max_leverage, max_leverage_in_sums, max_parameters_per_row and min_cell as they are."
 
 
 def _method_lines(method: MethodAttack, training_rows: int) -> Iterator[str]:

@@ -23,7 +23,8 @@ pytest.importorskip("Crypto")
 
 TEXT = SECURE.replace("rounds: 3", "rounds: 2\nmetrics: [ROCAUC]").replace("evaluate_every: 3", "evaluate_every: 1")
 MASKED = {"masked", "shares", "commitment"}  # random without the keys; the others follow from keys and signatures
-KEYS = {"card", "signature", "answers", "own", "seeds", "sent"}  # ``sent``: a digest of what the server has sent
+KEYS = {"card", "signature", "answers", "own", "seeds",
+        "sent", "journal"}  # a digest of what the server has sent, and a keyed one of the journal
 
 
 class Listener(InProcess):

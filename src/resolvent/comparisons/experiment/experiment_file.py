@@ -66,7 +66,8 @@ class Experiment:
             its fold. Hyperparameters (`search`) are chosen separately in each fold, and every seed has other folds. It
             takes as many runs as there are folds. Default: 5 for a table with fewer than 20,000 rows, without `search`
             and `start`; otherwise 1.
-        evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small.
+        evaluate_every: rounds between evaluations; default: 20 evaluations, fewer when the cohort is small; between the
+            sites of a federation one, at the end.
         diagnostics: quantities to measure in addition to the scores.
         precision: float32, or float64 to resolve gaps far below 1e-6.
         title: heading of the report.

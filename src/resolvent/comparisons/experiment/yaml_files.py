@@ -17,6 +17,8 @@ from resolvent.errors import InputError, quote, shorten
 MAX_FILE_SIZE = 200_000  # characters: a search with 700 trials of nested algorithms, and a second of checks
 _MAX_VALUES = 20_000  # a file without aliases has fewer
 _MAX_DEPTH = 30
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_FORBIDDEN = re.compile(rf"[\ud800-\udfff]|{_CONTROL}[\s\S]|[\s\S]{_CONTROL}")  # alone, one can separate cells
 _OCTAL = re.compile(r"[-+]?0[0-9_]*[0-9]")
 
 
@@ -63,8 +65,9 @@ def _check_node(event: NodeEvent, line: str) -> None:
     tag = getattr(event, "tag", None)
     if tag is not None:
         raise InputError(f"{line}: the tag {quote(tag)} is not supported: remove it")
-    if isinstance(event, ScalarEvent) and any("\ud800" <= letter <= "\udfff" for letter in event.value):
-        raise InputError(f"{line}: {quote(event.value)} has half of a pair of characters (a surrogate): remove it")
+    if isinstance(event, ScalarEvent) and _FORBIDDEN.search(event.value):
+        raise InputError(f"{line}: {quote(event.value)} has a control character, or half of a pair of characters (a "
+                         "surrogate): remove it")
     if isinstance(event, ScalarEvent) and event.implicit[0] and _OCTAL.fullmatch(event.value):
         raise InputError(f"{line}: {quote(event.value)} is ambiguous, because some programs read a number with a "
                          f"leading zero as octal: write {int(event.value.replace('_', ''))} for the decimal "

@@ -3,8 +3,8 @@
 The value of a single row never leaves a site. If the site lets its scores out, the lead gets for each method the score
 and the gain over training alone, each with an interval, the variance of the gain, the mean loss, and the evidence for
 the advice: the gain in skill and the slope of the calibration, with their variances. They are those of a simulation
-with the same rows and models, rounded to the site's ``score_digits``, and so is the advice, which the lead computes
-from the evidence of all sites.
+with the same rows and models, rounded at random as the site's ``min_cell`` asks, and so is the advice, which the lead
+computes from the evidence of all sites.
 
 The interval of a mean over the sites differs from that of a simulation, which adds the resampled means of all sites:
 from these the lead could compute values of single rows. Here the half width of the interval is

@@ -370,10 +370,6 @@ class Limits:
         "the sum of several sites hides part of what a combination says about a row of one of them",
         "the columns of this plan and of all earlier ones, together, come nearer to single rows than the leverage {}: "
         "leave the column out, or let the site have more rows", interval="(0, 1]")
-    score_digits: int | None = _limit(
-        3, "number of significant digits of the judgement of the methods that leaves the site at the end; null: all",
-        "a score with all digits tells how a change of the model changes the prediction of a single row",
-        interval="[1, inf)")
     scores: bool = _limit(
         True, "whether the scores of models on this site's samples may leave it; those of personal models not if "
         "single parties are protected and they are not: such scores depend on training rows",
@@ -421,13 +417,13 @@ LIMITS: Mapping[str, Limit] = {
 
 NO_LIMITS = Limits(max_levels=None, max_level_density=None, identifiers=True, min_rows=1, min_cell=1, min_batch=1,
                    min_sites=1, max_parameters_per_row=None, networks=True, max_leverage=None,
-                   max_leverage_in_sums=None, max_scores=None, score_digits=None)
+                   max_leverage_in_sums=None, max_scores=None)
 """What a rehearsal allows: a simulation has no limits."""
 
 PROFILES: Mapping[str, Limits] = {
     "open": NO_LIMITS,
     "clinic": Limits(),
-    "strict": Limits(min_rows=50, min_cell=10, min_batch=10, secure_sums=True, max_scores=1 / 10, score_digits=2,
+    "strict": Limits(min_rows=50, min_cell=10, min_batch=10, secure_sums=True, max_scores=1 / 10,
                      training_scores=False, max_leverage=1 / 3, max_leverage_in_sums=1 / 3, max_total_rounds=5000,
                      max_lead_rounds=1000, max_total_jobs=100, max_lead_jobs=20, refit_with_test_rows=False),
 }

@@ -100,8 +100,8 @@ class Plan(ABC):
         return Full()
 
     @property
-    def evaluate_every(self) -> int | None:
-        """Rounds between evaluations; None: as in ``simulate``."""
+    def evaluate_every(self) -> int:
+        """Rounds between evaluations of the models."""
         return self.rounds
 
     @property

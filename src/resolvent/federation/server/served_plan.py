@@ -19,7 +19,7 @@ from resolvent.differential_privacy.parties import noise_parties
 from resolvent.errors import InputError
 from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError, ask_about_plan
 from resolvent.federation.protocol.job import FederationJob, Observer
-from resolvent.federation.protocol.names import library_version, run_of_method
+from resolvent.federation.protocol.names import JOURNALS_FILE, library_version, run_of_method
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.refusals import RefusalCode
 from resolvent.federation.protocol.reports import FinishReport, PhaseReport, Report, event_of_report
@@ -156,7 +156,11 @@ class ServedPlan(ABC, Generic[_Plan]):
         write_text(path, json.dumps(agreed.known._asdict()))
         with self.plan.precision():
             self._run_methods()
-            self._write(results, *self._ask_to_finish())
+            answers, missing = self._ask_to_finish()
+            self._write(results, answers, missing)
+        heads = {site: answer["journal"] for site, answer in answers.items()
+                 if isinstance(answer.get("journal"), str)}
+        write_text(results / JOURNALS_FILE, json.dumps(heads, indent=1))
 
     def _check_order(self) -> None:
         job, plan = self.job, self.plan

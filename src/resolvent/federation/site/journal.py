@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.data.files.atomic_files import write_text
-from resolvent.data.files.digests import DamagedFileError
+from resolvent.data.files.digests import DamagedFileError, check_files, file_digests
 from resolvent.errors import InputError
 from resolvent.federation.protocol.limits import Usage
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
@@ -212,6 +212,17 @@ class Journal:
                 raise DamagedFileError(f"{self.path} is older than the run {path.parent.name}, or another journal has "
                                        "replaced it: put the newest copy back")
 
+    def check_files(self) -> Iterator[str]:
+        """Check the files of each finished run that is still there; yields a line for each.
+
+        Raises:
+            DamagedFileError: a file is not the one with which the run ended.
+        """
+        for run, files in {entry["run"]: entry["files"] for entry in self.of("finish") if "files" in entry}.items():
+            if (folder := self.path.parent / run).is_dir():
+                check_files(folder, files, "it was changed, or a later command, such as calibrate, has written it")
+                yield f"{run}: its {len(files)} files are those with which it ended"
+
     def continues(self, head: str) -> bool:
         """Whether this journal had the head before, such as the head of a copy, or one that a lead was told."""
         return not head or any(entry["digest"] == head for entry in self.entries)
@@ -252,6 +263,12 @@ class Journal:
         writer.writeheader()
         writer.writerows(self.entries)
         return text.getvalue()
+
+
+def digests_of_run(folder: Path) -> dict[str, str]:
+    """Name -> SHA-256 of the files of a run, without locks and without the head of the journal."""
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("[!.]*") if path.is_file())
+    return file_digests(folder, sorted({*names} - {_HEAD_FILE}))
 
 
 def head_of(path: Path) -> str:

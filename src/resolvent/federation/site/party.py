@@ -96,7 +96,7 @@ class Party:
         finished: is called with the personal and the shared model when the run has ended.
         secure: the site's side of secure sums; None: its replies leave as they are.
         metrics: metrics on validation and test samples, in addition to the loss and the score.
-        guard: (payload of a phase, number of its round) -> raises ``Refusal`` if the reply would tell too much.
+        guard: payload of a phase -> raises ``Refusal`` if the reply would tell too much.
         secret: the site's secret, which orders its minibatches; None, in a rehearsal: the server's keys do.
 
     Example:
@@ -115,7 +115,7 @@ class Party:
                  finished: Callable[[Vector, Vector | None], None] | None = None,
                  metrics: PartyMetrics | None = None, secure: SecureSite | None = None,
                  secret: bytes | None = None,
-                 guard: Callable[[Any, int], None] = lambda payload, number: None) -> None:
+                 guard: Callable[[Any], None] = lambda payload: None) -> None:
         self.name, self._guard = name, guard
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
@@ -245,7 +245,7 @@ class Party:
             raise Refusal(RefusalCode.CONFLICT, "the effort is outside [0, 1]")
         if self._planned is not None:
             self._planned.check_work(*position, record.number, content["key"], float(content["effort"]))
-        self._guard(content["payload"], message.round)
+        self._guard(content["payload"])
         sums = self._sums if jax.tree.leaves(self._description.replies) else None
         if sums is not None:
             sums.check(message, None if self._planned is None else self._planned.working_sites(message.round))

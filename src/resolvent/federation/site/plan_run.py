@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.digests import DamagedFileError
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.differential_privacy.account import ADJACENCY
 from resolvent.federation.protocol.files import SiteFile
@@ -40,6 +41,7 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.record.metrics_table import PartyMetrics
 
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
+_ROUNDING = 1e-9  # of a leverage
 _Plan = TypeVar("_Plan", bound=Plan)
 
 
@@ -59,7 +61,7 @@ class SiteMethod(NamedTuple):
     problem: Problem
     metrics: PartyMetrics | None = None
     secret: bytes | None = None
-    guard: Callable[[Any, int], None] = lambda payload, number: None
+    guard: Callable[[Any], None] = lambda payload: None
 
 
 class PlanRun(ABC, Generic[_Plan]):
@@ -202,12 +204,13 @@ class PlanRun(ABC, Generic[_Plan]):
         if self.version is None or getattr(limits, name) is None:
             return
         rows = len(next(iter(columns.values())))
+        before = self._stored_span("columns", "columns", rows)
         with self._refusing_leverages(name):
-            self.span = Span.read(self._span_file("columns"), rows).extended(
-                columns, getattr(limits, name), limits.max_parameters_per_row)
+            self.span = before.extended(columns, getattr(limits, name), limits.max_parameters_per_row)
         self.span.write(self._span_file("columns"))
         if self._journal.latest("columns", run=self._folder.name, plan=self._digest) is None:
-            self._journal.append("columns", run=self._folder.name, rank=self.span.rank, leverage=self.span.largest)
+            self._journal.append("columns", run=self._folder.name, version=self.version, rank=self.span.rank,
+                                 leverage=self.span.largest)
 
     def _count_round(self, columns: Mapping[str, NDArray[Any]], share: float) -> None:
         """Count the columns that a round's reply adds, together with everything before; see ``leverage``.
@@ -237,10 +240,23 @@ class PlanRun(ABC, Generic[_Plan]):
     def _span_of_rounds(self) -> Span:
         """The span of everything that the site has answered, with what the rounds have added."""
         assert self.span is not None
-        return Span.read(self._span_file("rounds"), len(self.span.leverages)).extended({"columns": self.span.basis.T})
+        return self._stored_span("rounds", "round", len(self.span.leverages)).extended(
+            {"columns": self.span.basis.T})
 
-    def _span_file(self, kind: str) -> Path:
-        return self._folder.parent / VERSIONS / f"{kind}-{self.version}.npy"
+    def _stored_span(self, name: str, kind: str, rows: int) -> Span:
+        """The stored span of the columns, or of the rounds, which only grows; the journal has its leverages.
+
+        Args:
+            kind: of its entries in the journal.
+        """
+        path, entry = self._span_file(name), self._journal.latest(kind, version=self.version)
+        span = Span.read(path, rows)
+        if entry is not None and span.largest < entry["leverage"] - _ROUNDING:
+            raise DamagedFileError(f"{path} is older than the journal, or was changed: put the newest copy back")
+        return span
+
+    def _span_file(self, name: str) -> Path:
+        return self._folder.parent / VERSIONS / f"{name}-{self.version}.npy"
 
     @contextmanager
     def _refusing_leverages(self, name: str) -> Iterator[None]:

@@ -23,7 +23,6 @@ from resolvent.algorithms.participation.rules import draw_cohort
 from resolvent.algorithms.round import working_parties
 from resolvent.federation.protocol.protection import protects_parties
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
-from resolvent.simulator.plan import plan_evaluation
 
 _TOLERANCE = 1e-6  # of an effort, which is a number of 32 bits
 
@@ -59,7 +58,7 @@ class PlannedWork:
         participation: draws the cohorts.
         membership: the site among the sites of the run.
         seed: seed of all random keys.
-        evaluate_every: rounds between evaluations; None: as in ``simulate``.
+        evaluate_every: rounds between evaluations.
         rehearsal: whether all of the federation is on one machine, so that cohorts come from the seed.
         may_end_early: whether the run may end after fewer rounds, when the algorithm has converged.
     """
@@ -69,7 +68,7 @@ class PlannedWork:
     membership: Membership
     seed: int
     rounds: int
-    evaluate_every: int | None
+    evaluate_every: int
     rehearsal: bool
     may_end_early: bool = False
 
@@ -80,11 +79,8 @@ class PlannedWork:
         In a rehearsal the first model is evaluated, too, as in a simulation: it is no result of training, so that its
         scores would be answers to a question of the server's own.
         """
-        parties = len(self.membership.sites)
-        every = plan_evaluation(
-            self.algorithm, rounds=self.rounds, cohort=self.participation.capacity(parties), every=self.evaluate_every,
-            parties=np.arange(parties, dtype=np.int32), diagnostics=(), clock=None).every
-        return frozenset((*range(0 if self.rehearsal else every, self.rounds, every), self.rounds))
+        first = 0 if self.rehearsal else self.evaluate_every
+        return frozenset((*range(first, self.rounds, self.evaluate_every), self.rounds))
 
     def number_of(self, key: NDArray[np.uint32]) -> int:
         """The number of the party to which the data of the key of the first state belong.

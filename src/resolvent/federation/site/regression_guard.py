@@ -7,8 +7,7 @@ vanish. The guard counts the rows behind every sum, at every evaluation:
 - each level, each value of an indicator, each class, and each cell of two of them has no row or at least ``min_cell``;
   the same holds for rows in which a column is not zero;
 - at the coefficients of the server, the effective number of rows of each such cell, (sum w)^2 / sum w^2 with the
-  weights w of the rows in X'WX, is at least ``min_cell`` / 2;
-- all evaluations together have at most as many numbers as the rows have values.
+  weights w of the rows in X'WX, is at least ``min_cell`` / 2.
 
 Combinations of columns, of this plan and of all others, are judged by their leverages, see ``leverage``. So are the
 columns that an evaluation adds: X'WX and X's have the columns of WX and the slopes s beside those of X, with another W
@@ -62,8 +61,6 @@ class RegressionGuard:
         """Name of a limit that the rows and columns exceed -> the reason; empty if the site takes part."""
         rows, parameters, largest = len(self.rows.y), len(self.rows.model.names), self.limits.max_parameters_per_row
         reasons = {}
-        if rows < self.limits.min_rows:
-            reasons["min_rows"] = f"{rows} complete rows are fewer than {self.limits.min_rows}"
         if largest is not None and parameters + self.constants > largest * rows:
             numbers = f" and {self.constants} numbers in its formula" if self.constants else ""
             reasons["max_parameters_per_row"] = (f"the regression has {parameters} parameters{numbers}, more than "
@@ -72,25 +69,18 @@ class RegressionGuard:
             reasons["min_cell"] = "; ".join(few[:3])
         return reasons
 
-    def check(self, w: Any, number: int) -> None:
+    def check(self, w: Any) -> None:
         """Check the sums at the coefficients of the server.
 
         Args:
             w: [P] the coefficients, or a ``FitQuestion``; in secure sums with the combinator's part around it.
-            number: number of evaluations that the site has answered before.
 
         Raises:
-            Refusal: a sum would be one of few rows, or the answers would have more numbers than the rows.
+            Refusal: a sum would be one of few rows, alone or together with other answers.
         """
         w = w.inner if isinstance(w, Wrapped) else w
         is_report = isinstance(w, FitQuestion)
         w, inverse = w if is_report else (w, None)
-        parameters = len(self.rows.model.names)
-        numbers = (number + 1) * (1 + parameters + parameters * (parameters + 1) // 2)
-        values = len(self.rows.y) * (sum(name != "Intercept" for name in self.rows.model.columns) + 1)
-        if self.limits.max_parameters_per_row is not None and numbers > values:
-            raise refusal_of_limits({"max_parameters_per_row": f"{number + 1} evaluations have {numbers} numbers, and "
-                                     f"the rows have {values}"}, self.limits)
         if self.limits.min_cell > 1:
             for weight in np.abs(np.asarray(_row_weights(self.problem, jnp.asarray(w)))).T:
                 if np.isfinite(weight).all():  # otherwise the reply says only that it has failed

@@ -18,12 +18,19 @@ For a metric by class, n is the number of rows of the rarest class. The loss of 
 could be seen in the mean of many: losses are cut off at four times that of the best constant, rounded up to a power of
 two, which depends on no model, and rounded as a share of this range. A prediction that is not finite has the worst
 value. A metric without a range, such as R2, does not leave a site this way.
+
+The judgement at the end has numbers without a range as well: a slope, a mean loss. Their range is that of typical rows:
+the loss of the best constant, or twice the standard deviation of a row, as a power of two. What is drawn there follows
+from the site's secret and the plan, so that a site that is asked again says the same. The standard errors that leave
+include the error of rounding.
 """
 
+import hmac
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +44,14 @@ from resolvent.simulator.engine.evaluate import evaluate_models
 from resolvent.simulator.record.cross_fit import Half, cross_fit, cross_fitted_scores
 from resolvent.simulator.record.metrics_table import HELD_OUT, PartyMetrics
 
+if TYPE_CHECKING:
+    from resolvent.comparisons.judgement.advice import SiteEvidence
+    from resolvent.comparisons.judgement.site_judgement import SiteJudgement
+    from resolvent.predict.intervals import Interval
+
 _random = random.SystemRandom()
+_Z = 1.96  # half the width of an interval of 95 %, in standard errors
+_PARTS = 4  # a standard error is rounded to this part of the step of its number
 
 
 def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | None, min_cell: int = 1,
@@ -90,9 +104,14 @@ def rounded_at_random(value: float, rows: int, min_cell: int, limits: tuple[floa
         limits: the smallest and the largest possible value of a row.
     """
     low, high = limits
-    parts = max(1, math.floor(1 / max(1 / (4 * math.sqrt(rows)), min_cell / rows)))
+    parts = _parts(rows, min_cell)
     multiple = math.floor((value - low) / (high - low) * parts + _random.random())
     return low + (high - low) * min(max(multiple, 0), parts) / parts
+
+
+def _parts(rows: int, min_cell: int) -> int:
+    """1/s, the number of steps of a score between its smallest and its largest value."""
+    return max(1, math.floor(1 / max(1 / (4 * math.sqrt(rows)), min_cell / rows)))
 
 
 def smallest_split(sizes: Mapping[str, int], min_cell: int) -> int:
@@ -100,13 +119,92 @@ def smallest_split(sizes: Mapping[str, int], min_cell: int) -> int:
     return min((rows for rows in sizes.values() if rows >= min_cell), default=0)
 
 
-def round_scores(content: Any, digits: int | None) -> Any:
-    """Plain values in which numbers that are not whole have this number of significant digits; None: all."""
-    if isinstance(content, dict):
-        return {name: round_scores(value, digits) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [round_scores(value, digits) for value in content]
-    return float(f"{content:.{digits}g}") if digits is not None and type(content) is float else content
+def rounded_judgement(site: "SiteJudgement", min_cell: int, secret: bytes, plan: str, *,
+                      is_share: bool) -> "SiteJudgement":
+    """The judgement of a site as it leaves the site: every number is rounded at random.
+
+    Args:
+        secret: of the site; with ``plan``, the digest of the plan, it decides what is drawn.
+        is_share: whether scores lie in [0, 1].
+    """
+    rounding = _Rounding(site.rarest_class or site.test_rows, min_cell, secret, plan)
+    facts, scale = site.facts, 1.0 if is_share else None
+    scores = {label: rounding.interval(ends, scale, "score", label) for label, ends in site.scores.items()}
+    gains = {label: rounding.interval(ends, scale, "gain", label) for label, ends in site.gains.items()}
+    if is_share:
+        scores, gains = ({label: type(ends)(*np.clip(ends, low, 1.0).tolist()) for label, ends in numbers.items()}
+                         for numbers, low in ((scores, 0.0), (gains, -1.0)))
+    return site._replace(scores=scores, gains=gains, variances={
+        label: rounding.error(math.sqrt(variance), scale or rounding.scale(math.sqrt(variance)), "variance", label)**2
+        for label, variance in site.variances.items()},
+        facts=facts._replace(
+            losses={label: rounding.value(loss, facts.unit, "loss", label) for label, loss in facts.losses.items()},
+            evidence={label: {kind: rounding.evidence(numbers, label, kind) for kind, numbers in of_method.items()}
+                      for label, of_method in facts.evidence.items()},
+            calibrations={label: type(both)(*(rounding.interval(ends, None, name, label)
+                                              for name, ends in both._asdict().items()))
+                          for label, both in facts.calibrations.items()},
+            columns={label: tuple(type(found)(found.column, found.shared, *rounding.interval(
+                type(site.scores[label])(*found[2:]), None, "column", label, found.column)) for found in columns)
+                for label, columns in facts.columns.items()}))
+
+
+@dataclass(frozen=True)
+class _Rounding:
+    """Rounds statistics of a site's test rows at random.
+
+    A number that is not finite stays as it is. Where all rows agree, so that they give no scale, nothing leaves: nan.
+    """
+
+    rows: int
+    min_cell: int
+    secret: bytes
+    plan: str
+
+    def drawn(self, *name: str) -> float:
+        """A number from 0 to 1, the same whenever the plan is asked again."""
+        return random.Random(hmac.digest(self.secret, repr((self.plan, *name)).encode(), "sha256")).random()
+
+    def value(self, value: float, scale: float, *name: str, parts: int = 1) -> float:
+        """A number, rounded to a multiple of s of its scale, or of a part of it; its mean is the value."""
+        if not math.isfinite(value):
+            return value
+        step = scale / (parts * _parts(self.rows, self.min_cell))
+        return step * math.floor(value / step + self.drawn(*name)) if step > 0 else math.nan
+
+    def scale(self, error: float) -> float:
+        """Twice the standard deviation of a row, as a power of two, from the standard error of a mean."""
+        return 2.0**math.ceil(math.log2(2 * error * math.sqrt(self.rows))) if 0 < error < math.inf else math.nan
+
+    def error(self, error: float, scale: float, *name: str) -> float:
+        """A standard error, with that of rounding: at most half a step."""
+        step = scale / _parts(self.rows, self.min_cell)
+        return self.value(math.hypot(error, step / 2), scale, "error", *name, parts=_PARTS)
+
+    def interval(self, ends: "Interval", scale: float | None, *name: str) -> "Interval":
+        """An interval around the rounded number."""
+        error = (ends.high - ends.low) / 2 / _Z
+        if not math.isfinite(error):
+            return ends
+        scale = self.scale(error) if scale is None else scale
+        value, half = self.value(ends.value, scale, *name), _Z * self.error(error, scale, *name)
+        return type(ends)(value, value - half, value + half)
+
+    def evidence(self, numbers: "SiteEvidence", *name: str) -> "SiteEvidence":
+        """Gain and slope with their errors; their correlation is a multiple of a quarter."""
+        error = self.error(math.sqrt(numbers.variance), 1.0, "gain", *name)
+        scale = self.scale(math.sqrt(numbers.slope_variance))
+        if math.isnan(scale):
+            slope, slope_error, together = math.nan, math.inf, 0.0
+        else:
+            slope = self.value(numbers.slope, scale, "slope", *name)
+            slope_error = self.error(math.sqrt(numbers.slope_variance), scale, "slope", *name)
+            correlation = numbers.covariance / (error * slope_error) if 0 < error < math.inf else 0.0
+            quarters = math.floor(4 * correlation + self.drawn("covariance", *name))
+            together = min(max(quarters, -3), 3) / 4 * error * slope_error if quarters else 0.0
+        return numbers._replace(gain=self.value(numbers.gain, 1.0, "gain", *name), variance=error**2, slope=slope,
+                                slope_variance=slope_error**2, covariance=together,
+                                luck=self.value(numbers.luck, 1.0, "luck", *name))
 
 
 def _rounded_means(problem: Problem, model: Vector, halves: Sequence[Half], min_cell: int,

@@ -33,7 +33,7 @@ from resolvent.federation.protocol.wire import Message, head_of_message, identit
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.answering import answer_message, encode_answer, encode_refusal
 from resolvent.federation.site.data_sheet import write_data_sheet
-from resolvent.federation.site.journal import Journal
+from resolvent.federation.site.journal import Journal, digests_of_run
 from resolvent.federation.site.kinds import begin_run
 from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership
@@ -95,10 +95,10 @@ class Site:
         if kind == "prepare":
             return self._run.prepare({key: value for key, value in content.items() if key != "plan"})
         if kind == "finish":
-            answer = self._run.finish()
-            write_data_sheet(self._folder / run, self.name, self._file, self._run,
-                             self._journal(), plan=self._plan, lead=self._lead)
-            return answer
+            answer, journal = self._run.finish(), self._journal()
+            write_data_sheet(self._folder / run, self.name, self._file, self._run, journal, plan=self._plan,
+                             lead=self._lead)
+            return {**answer, "journal": journal.head}
         raise Refusal(RefusalCode.CONFLICT, f"there is no message '{shorten(kind)}' about a plan")
 
     def _describe(self, run: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +140,8 @@ class Site:
             content = {"refused": {key: answer.facts[key] for key in ("code", "column", "limits")}}
             journal.append("refusal", run=self._run_name, bytes=len(reply), content=content)
         else:
-            journal.append(kind, run=self._run_name, bytes=len(reply), content=answer.facts["content"])
+            files = {"files": digests_of_run(self._folder / self._run_name)} if kind == "finish" else {}
+            journal.append(kind, run=self._run_name, bytes=len(reply), content=answer.facts["content"], **files)
         if self._run_name:
             journal.mark(self._folder / self._run_name)
 

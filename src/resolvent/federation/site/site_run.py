@@ -14,6 +14,7 @@ from typing_extensions import override
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.after.refit_folder import write_refit_of_site
 from resolvent.comparisons.judgement.decisive_metric import DecisiveMetric, choose_by_share
+from resolvent.comparisons.judgement.metrics import is_share
 from resolvent.comparisons.judgement.row_values import RowValues, baseline_name, measure_models
 from resolvent.comparisons.judgement.site_judgement import plain_site
 from resolvent.comparisons.judgement.verdict import judge
@@ -37,7 +38,7 @@ from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
 from resolvent.federation.protocol.table_sums import integers_of, names_only
 from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
-from resolvent.federation.site.scores import round_scores, scores_of_model
+from resolvent.federation.site.scores import rounded_judgement, scores_of_model
 from resolvent.federation.site.sum_party import SumParty, secure_site
 from resolvent.federation.site.table import SiteTable, read_site_table
 from resolvent.math.tree import Vector
@@ -231,8 +232,10 @@ class SiteRun(PlanRun[FederatedExperiment]):
         if (not all(scored_splits(limits, algorithm, ["test"]) for algorithm in algorithms)
                 or min(run.test) < limits.min_cell or self.plan.privacy is not None):
             judged = None  # with secure sums the server has the sums of the scores
-        return {"methods": labels, "judgement": None if judged is None else
-                round_scores(plain_site(judged), limits.score_digits)}
+        if judged is not None and limits.min_cell > 1:
+            judged = rounded_judgement(judged, limits.min_cell, self.table.secret or b"", self._digest,
+                                       is_share=is_share(self._decisive.name))
+        return {"methods": labels, "judgement": None if judged is None else plain_site(judged)}
 
     def _read_models(self) -> dict[tuple[str, int], tuple[Vector, Vector | None]]:
         """(label, seed) -> the personal and the shared model after the last round."""
