@@ -13,7 +13,6 @@ def test_precise_measurements_are_kept_and_vague_ones_are_those_of_the_populatio
     assert posterior.mean[:4] == pytest.approx(effects[:4], abs=1e-3)
     assert posterior.mean[4] == pytest.approx(0.1, abs=0.02)
     assert posterior.low[4] < 0.08 < 0.12 < posterior.high[4]
-    assert posterior.gain - posterior.loss == pytest.approx(posterior.mean)
     assert ((posterior.positive >= 0) & (posterior.positive <= 1)).all()
 
 
@@ -70,7 +69,6 @@ def test_a_stranger_keeps_its_own_effect_and_does_not_widen_the_population():
     without = population_posterior(effects, variances, scale=0.1)
     assert posterior.strange[-1] > 0.95 > 0.1 > posterior.strange[:-1].max()
     assert posterior.mean[-1] == pytest.approx(-0.5, abs=0.02)
-    assert posterior.spread < 0.8 * without.spread
     assert (posterior.high - posterior.low)[:-1].mean() < (without.high - without.low)[:-1].mean()
 
 

@@ -126,11 +126,6 @@ class Oracle(eqx.Module):
         """
         raise TypeError(f"{type(self).__name__} has no model with a state: leave ModelState out")
 
-    @property
-    def has_ridge_path(self) -> bool:
-        """Whether f_k is the loss of a linear model on samples that ``ridge_path`` can solve."""
-        return False
-
     def with_objective(self, objective: LocalObjective, **values: Any) -> "Oracle":
         """The oracle whose objective is a function of a minibatch and a context, instead of f_k.
 

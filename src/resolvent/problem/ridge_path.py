@@ -106,7 +106,7 @@ def fit_ridge_path(oracle: Oracle, w0: Vector, folds: Folds, strengths: Float[Ar
     """The model with the best strength of the path.
 
     Args:
-        oracle: a party's samples of a model with ``has_ridge_path``.
+        oracle: samples of a model with ``has_ridge_path``, of a party or of all.
         w0: a model, for its shapes and dtypes.
         strengths: from the strongest to the weakest; infinity is tried before them.
         is_needed: false to do nothing; the result is a model of zeros then.

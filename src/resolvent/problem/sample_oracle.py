@@ -19,7 +19,6 @@ from resolvent.problem.models.model import Model
 from resolvent.problem.models.stateful import BoundModel, ParamsAndState
 from resolvent.problem.objective import Batch, BoundObjective, Context, LocalObjective
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.ridge_path import has_ridge_path
 
 __all__ = ["SampleOracle"]
 
@@ -63,11 +62,6 @@ class SampleOracle(Oracle):
     @override
     def model_state(self) -> dict[str, Any] | None:
         return self.model.state if isinstance(self.model, BoundModel) else None
-
-    @property
-    @override
-    def has_ridge_path(self) -> bool:
-        return self.objective is None and has_ridge_path(self.model)
 
     @override
     def with_model_state(self, state: dict[str, Any], *, changes: bool = False) -> "SampleOracle":

@@ -15,7 +15,8 @@ from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
 from resolvent.problem.oracle import Oracle
-from resolvent.problem.ridge_path import Folds, fit_ridge_path
+from resolvent.problem.ridge_path import Folds, fit_ridge_path, has_ridge_path
+from resolvent.problem.sample_oracle import SampleOracle
 
 STRENGTHS = tuple(10 ** (exponent / 2) for exponent in range(8, -5, -1))  # 10,000 to 0.01
 
@@ -63,7 +64,7 @@ class RidgePath(Combinator):
     @override
     def party(self, inner: InnerParty, state: Wrapped, message: Wrapped, oracle: Oracle, key: Array,
               effort: Float[Array, ""], phase: int) -> tuple[Wrapped, Reply, Info]:
-        if not oracle.has_ridge_path:
+        if not _is_linear(oracle):
             return super().party(inner, state, message, oracle, key, effort, phase)
         before: RidgePathState = state.extra
         is_needed = ~before.is_fitted & (effort > 0)
@@ -77,4 +78,8 @@ class RidgePath(Combinator):
     @override
     def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
         own: Vector = state.extra.model
-        return own if oracle.has_ridge_path else super().personal_model(state, message, oracle)
+        return own if _is_linear(oracle) else super().personal_model(state, message, oracle)
+
+
+def _is_linear(oracle: Oracle) -> bool:
+    return isinstance(oracle, SampleOracle) and oracle.objective is None and has_ridge_path(oracle.model)

@@ -51,24 +51,18 @@ class Posterior(NamedTuple):
         low: [K] lower ends of the central intervals.
         high: [K] upper ends.
         positive: [K] the probability that the effect is above zero.
-        gain: [K] the expected size of a positive effect, E[max(theta, 0)].
         loss: [K] the expected size of a negative effect beyond the margin, E[max(-theta - margin, 0)].
         variance: [K] of the effects.
         strange: [K] the probability that the unit is a stranger.
-        population: expected effect of a unit of the population.
-        spread: expected spread of the population.
     """
 
     mean: Array
     low: Array
     high: Array
     positive: Array
-    gain: Array
     loss: Array
     variance: Array
     strange: Array
-    population: float
-    spread: float
 
 
 class Strangers(NamedTuple):
@@ -123,7 +117,6 @@ def population_posterior(effects: Array, variances: Array, features: Array | Non
             reach = _REACH * np.sqrt(weight @ (nodes - middle) ** 2 + (np.diff(box, axis=0)[0] / 40) ** 2)
             box = np.stack([np.maximum(middle - reach, box[0]), np.minimum(middle + reach, box[1])])
     keep = weight > _SMALLEST_WEIGHT * weight.max()
-    weight, nodes = weight[keep], nodes[keep]
     components = _Components(*(part[keep] for part in components))
     of_shares = np.exp(of_shares[keep] - of_shares[keep].max())
     of_shares /= of_shares.sum()
@@ -136,8 +129,7 @@ def population_posterior(effects: Array, variances: Array, features: Array | Non
     weights = of_unit[:, :, None] * np.exp(parts.log_density - np.concatenate(
         [components.of_unit, strange.of_unit])[:, :, None])
     deviation = parts.deviation if luck is None else np.sqrt(parts.deviation**2 + luck[:, None])
-    return _summary(weights, parts.middle, deviation, level, margin, of_unit[-1], float(weight @ nodes[:, 0]),
-                    float(weight @ nodes[:, 1]))
+    return _summary(weights, parts.middle, deviation, level, margin, of_unit[-1])
 
 
 def _strangers(strangers: Strangers | None, units: int) -> tuple[Array, Array, "_Components"]:
@@ -197,18 +189,16 @@ def _components(centre: Array, spread: Array, effects: Array, variances: Array) 
     return _Components(log_density, of_unit, centre + pull * residual, np.sqrt(pull * variances[:, None]))
 
 
-def _summary(share: Array, middle: Array, deviation: Array, level: float, margin: float, strange: Array,
-             population: float, spread: float) -> Posterior:
+def _summary(share: Array, middle: Array, deviation: Array, level: float, margin: float, strange: Array) -> Posterior:
     """Moments, tails and quantiles of K mixtures of normal distributions, [G, K, Q] each."""
     deviation = np.maximum(deviation, 1e-12)
     above = _normal_cdf(middle / deviation)
     mean = np.sum(share * middle, axis=(0, 2))
     variance = np.sum(share * (deviation**2 + (middle - mean[:, None]) ** 2), axis=(0, 2))
-    gain = np.sum(share * _part_above_zero(middle, deviation), axis=(0, 2))
     loss = np.sum(share * _part_above_zero(-middle - margin, deviation), axis=(0, 2))
     low, high = (_quantile(share, middle, deviation, p) for p in ((1 - level) / 2, (1 + level) / 2))
     positive = np.minimum(np.sum(share * above, axis=(0, 2)), 1.0)
-    return Posterior(mean, low, high, positive, gain, np.maximum(loss, 0), variance, strange, population, spread)
+    return Posterior(mean, low, high, positive, np.maximum(loss, 0), variance, strange)
 
 
 def _part_above_zero(middle: Array, deviation: Array) -> Array:

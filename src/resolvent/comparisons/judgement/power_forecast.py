@@ -24,12 +24,12 @@ from collections.abc import Sequence
 
 from resolvent.predict.intervals import LEVEL
 
-POWER = 0.8
-DIFFERING = 0.2
+POWER = 0.8  # the probability with which an interval excludes zero
+DIFFERING = 0.2  # share of the rows in which exactly one of two models is right
 _MAX_ROWS = 10**9
 
 
-def further_rows(variance: float, rows: int, gain: float, power: float = POWER) -> int | None:
+def further_rows(variance: float, rows: int, gain: float) -> int | None:
     """The number of further rows with which an interval excludes zero.
 
     Args:
@@ -43,23 +43,20 @@ def further_rows(variance: float, rows: int, gain: float, power: float = POWER) 
         >>> further_rows(0.0026, 100, 0.1)
         105
     """
-    z = _normal_quantile((1 + LEVEL) / 2)
     if rows < 1 or gain == 0 or not math.isfinite(variance) or variance == 0:
         return None
-    further = rows * (variance * (z + _normal_quantile(power)) ** 2 / gain**2 - 1)
+    further = rows * (variance * _deviations() ** 2 / gain**2 - 1)
     return max(math.ceil(further), 0) if further < _MAX_ROWS else None
 
 
-def smallest_gain(test_rows: Sequence[int], differing: float = DIFFERING, power: float = POWER) -> float | None:
+def smallest_gain(test_rows: Sequence[int]) -> float | None:
     """The smallest gain in accuracy that an interval on a site's test rows would show.
 
     Args:
         test_rows: number of test rows; for a metric by class, the number of each class.
-        differing: share of the rows in which exactly one of two models is right.
-        power: the probability with which the interval excludes zero.
 
     Returns:
-        The gain; None if no gain up to ``differing`` would be shown.
+        The gain; None if no gain up to ``DIFFERING`` would be shown.
 
     Example:
         >>> round(smallest_gain([200]), 3)
@@ -67,13 +64,13 @@ def smallest_gain(test_rows: Sequence[int], differing: float = DIFFERING, power:
     """
     if min(test_rows, default=0) < 1:
         return None
-    z = _normal_quantile((1 + LEVEL) / 2) + _normal_quantile(power)
-    unit = z**2 * sum(1 / rows for rows in test_rows) / len(test_rows) ** 2
-    gain = math.sqrt(unit * differing / (1 + unit))
-    return gain if gain <= differing else None
+    unit = _deviations() ** 2 * sum(1 / rows for rows in test_rows) / len(test_rows) ** 2
+    gain = math.sqrt(unit * DIFFERING / (1 + unit))
+    return gain if gain <= DIFFERING else None
 
 
-def _normal_quantile(probability: float) -> float:
+def _deviations() -> float:
+    """z_0.975 + z_power."""
     from scipy.special import ndtri  # here, because its import takes 0.1 s, and a run does not need it
 
-    return float(ndtri(probability))
+    return float(ndtri((1 + LEVEL) / 2) + ndtri(POWER))
