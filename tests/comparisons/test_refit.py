@@ -11,6 +11,7 @@ from six_sites import SITES, visits
 
 import nightly
 import resolvent as rv
+from resolvent.algorithms.combinators.ridge_path import uses_held_out
 from resolvent.comparisons.after import refit_folder
 from resolvent.comparisons.after.refit import refit_run
 from resolvent.comparisons.after.refit_plan import check_can_be_refitted, plan_refit
@@ -197,6 +198,13 @@ def test_a_method_that_chooses_by_validation_rows_keeps_them():
                                    trained.encoding.numbers[0].deviation * trained.party(k, "validation")[0][:, 0]
                                    + trained.encoding.numbers[0].mean, atol=1e-4)
     assert trained.encoding == all_rows().encoding
+
+
+def test_a_ridge_path_needs_no_validation_rows_in_a_refit():
+    linear, network, careful = rv.models.logistic(2, 2), rv.models.mlp(2, 2), rv.careful_local(rv.SGD(0.1))
+    assert [uses_held_out(careful, model) for model in (linear, network)] == [False, True]
+    assert uses_held_out(rv.robust_interpolation(rv.SGD(0.1)), linear)
+    assert not uses_held_out(rv.fedavg(rv.SGD(0.1)), network)
 
 
 def test_private_models_are_not_refitted():

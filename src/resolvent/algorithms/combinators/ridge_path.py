@@ -8,15 +8,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 from typing_extensions import override
 
-from resolvent.algorithms.algorithm import Info, Reply
-from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, Wrapped, innermost
+from resolvent.algorithms.algorithm import Algorithm, Info, Reply
+from resolvent.algorithms.combinators.combinator import Combinator, InnerParty, Wrapped, contains, innermost
+from resolvent.algorithms.description import describe
 from resolvent.algorithms.methods.local import LocalTraining
 from resolvent.errors import InputError
 from resolvent.math import tree
 from resolvent.math.tree import Vector
+from resolvent.problem.models.model import Model
 from resolvent.problem.oracle import Oracle
 from resolvent.problem.ridge_path import Folds, fit_ridge_path, has_ridge_path
 from resolvent.problem.sample_oracle import SampleOracle
+from resolvent.xla.shapes import shapes_of
 
 STRENGTHS = tuple(10 ** (exponent / 2) for exponent in range(8, -5, -1))  # 10,000 to 0.01
 
@@ -79,6 +82,13 @@ class RidgePath(Combinator):
     def personal_model(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Vector:
         own: Vector = state.extra.model
         return own if _is_linear(oracle) else super().personal_model(state, message, oracle)
+
+
+def uses_held_out(algorithm: Algorithm, model: Model) -> bool:
+    """Whether a party chooses by its held-out samples; a ridge path is chosen by folds of the training samples."""
+    if contains(algorithm, RidgePath) and has_ridge_path(model):
+        return False
+    return describe(algorithm, shapes_of(model.init, jax.random.key(0))).uses_held_out
 
 
 def _is_linear(oracle: Oracle) -> bool:

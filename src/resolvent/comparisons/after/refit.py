@@ -9,10 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import jax
 import numpy as np
 
-from resolvent.algorithms.description import describe
+from resolvent.algorithms.combinators.ridge_path import uses_held_out
 from resolvent.comparisons.after.refit_folder import write_refit
 from resolvent.comparisons.after.refit_plan import RefitPlan, check_can_be_refitted, plan_refit
 from resolvent.comparisons.experiment.checks import check_same_data
@@ -29,7 +28,6 @@ from resolvent.predict.fitted import Fitted
 from resolvent.problem.models import Model
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
-from resolvent.xla.shapes import shapes_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,11 +135,9 @@ def _train(experiment: Experiment, plan: RefitPlan, progress: ProgressOfMethod |
     results, rows = {}, {}
     for label, rounds in plan.rounds.items():
         algorithm = experiment.algorithms[label]
-        shapes = shapes_of(model.init, jax.random.key(0))
         # A method that chooses by validation rows needs them again: a choice among models that have seen the rows
         # would always prefer the one that fits them most closely.
-        held_out = ("validation",) if describe(algorithm, shapes).uses_held_out else ()
-        samples = join_splits(encoded, held_out)
+        samples = join_splits(encoded, ("validation",) if uses_held_out(algorithm, model) else ())
         report: Callable[[int, int], None] | bool = (
             (lambda done, total, label=label: progress(label, done, total)) if progress else False)
         subject = with_ridge(model, algorithm, shared_ridge(experiment, samples, experiment.seed))

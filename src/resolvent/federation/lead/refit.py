@@ -4,9 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from resolvent.algorithms.description import describe
+from resolvent.algorithms.combinators.ridge_path import uses_held_out
 from resolvent.comparisons.after.refit_folder import REFIT_FOLDER, write_refit
 from resolvent.comparisons.after.refit_plan import RefitPlan, best_round, plan_refit
 from resolvent.comparisons.experiment.checks import folder_name
@@ -21,7 +19,6 @@ from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import name_refit
 from resolvent.simulator.record.model_folder import ModelFolder
 from resolvent.tables.encoding import TableEncoding
-from resolvent.xla.shapes import shapes_of
 
 _UNFINISHED = "federation"  # the run folder of the refit, in the folder of the refits
 
@@ -53,9 +50,8 @@ class RefitOrder:
         encoding = ModelFolder(self.run / "models" / folder_name(self.plan.method)).encoding
         assert isinstance(encoding, TableEncoding)
         with experiment.file.precision():
-            shapes = shapes_of(experiment.model(encoding).init, jax.random.key(0))
-            return any(describe(experiment.algorithm(label), shapes).uses_held_out
-                       for label in self.plan.rounds)
+            model = experiment.model(encoding)
+            return any(uses_held_out(experiment.algorithm(label), model) for label in self.plan.rounds)
 
     def job(self, **rules: Any) -> FederationJob:
         """The order to the server."""
