@@ -1,6 +1,6 @@
 """How often the advice to sites is right: worlds whose truth is known.
 
-    nice python benchmarks/advice.py --out benchmarks/advice.json --cache FOLDER   # all cells; resumable by cell
+    nice python benchmarks/advice.py --out benchmarks/advice.json --cache FOLDER   # all cells, picture; resumable
     python benchmarks/advice.py --cells "two of twelve reversed, 100 rows"
     python benchmarks/advice.py --quick                                            # two worlds, eight draws
 
@@ -476,6 +476,27 @@ def write(path, rows):
                     f'{json.dumps(missing)},\n"cells": [\n{lines}\n]}}\n')
 
 
+def draw_picture(rows, path):
+    """The regret of the rule, of always FedAvg and of always alone, in each world."""
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams.update({"svg.hashsalt": "resolvent", "svg.fonttype": "none"})
+    figure, axes = plt.subplots(figsize=(8.5, 0.19 * len(rows) + 0.8), layout="constrained")
+    for key, label, mark, colour in (("regret_fedavg", "always FedAvg", "s", "#c7622c"),
+                                     ("regret_alone", "always alone", "^", "0.55"),
+                                     ("regret", "the rule", "o", "#3b6fb6")):
+        axes.plot([row[key] for row in rows], range(len(rows)), mark, color=colour, label=label, markersize=4)
+    axes.set_yticks(range(len(rows)), [row["cell"] for row in rows], fontsize=6)
+    axes.invert_yaxis()
+    axes.set_xlim(left=-0.5)
+    axes.set_xlabel("regret against the best choice of each site, points of skill")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(frameon=False, loc="lower right")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=list(CELLS), metavar="CELL")
@@ -500,6 +521,8 @@ def main():
         print(json.dumps(rows[name]), f"{resource.getrusage(resource.RUSAGE_SELF).ru_utime:.0f} s", flush=True)
         if out:
             write(out, rows)
+    if out:
+        draw_picture([rows[name] for name in CELLS if name in rows], out.with_suffix(".svg"))
 
 
 if __name__ == "__main__":

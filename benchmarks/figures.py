@@ -566,6 +566,12 @@ def advice_unclear() -> str:
     return percent(unclear / regret, 0)
 
 
+def advice_joined(world: str) -> str:
+    """The sites of a world that lose more than 5 points, and how many of them are told to join."""
+    (cell,) = (cell for cell in read("advice")["cells"] if cell["cell"].startswith(world))
+    return f"{cell['lose_joined']} of {cell['lose']}"
+
+
 def advice_draws() -> str:
     """The sites of all worlds that lose more than 5 points, and how many of them are told to join."""
     cells = read("advice")["cells"]
