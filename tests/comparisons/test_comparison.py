@@ -166,6 +166,7 @@ def test_methods_that_are_one_algorithm_give_identical_results(comparison):
     assert results["alone"].digest != results["FedAvg+keep"].digest
 
 
+@pytest.mark.when_changed
 def test_methods_meet_the_same_cohorts_and_first_models(comparison):
     metrics = comparison.metrics
     drawn = cohorts(metrics, "alone")

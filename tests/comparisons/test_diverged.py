@@ -54,6 +54,7 @@ def test_it_has_no_score_and_is_no_reference(diverged):
     assert scores["value"].isna().all()
 
 
+@pytest.mark.when_changed
 def test_it_is_named_on_the_terminal_and_in_the_report(diverged):
     outcome, folder = diverged
     summary = json.loads((folder / "runs/mine/summary.json").read_text())

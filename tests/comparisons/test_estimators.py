@@ -86,6 +86,7 @@ def test_training_is_that_of_simulate(classifier):
         np.testing.assert_allclose(result.server_model["weight"], classifier.shared_model_.params["weight"])
 
 
+@pytest.mark.when_changed
 def test_it_can_be_cloned_pickled_and_is_refused_with_a_reason(classifier):
     again = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(again.predict_proba(X, groups=PARTIES), classifier.predict_proba(X, groups=PARTIES))

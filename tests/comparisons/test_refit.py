@@ -233,6 +233,7 @@ def test_what_cannot_be_refitted_is_refused(run, call, tmp_path):
         prices.refit(progress=False)
 
 
+@pytest.mark.when_changed
 def test_another_table_than_that_of_the_run_is_refused(site_run, run):
     path = site_run.csv
     text, table = path.read_text(), pd.read_csv(path)
@@ -293,6 +294,7 @@ def test_a_run_does_not_start_from_a_model_that_has_seen_its_test_rows(run):
         same(load_start(run, None, is_private=False).params, before.params)
 
 
+@pytest.mark.when_changed
 @nightly.parametrize("name", ["write_sealed", "remove_folder", "write_model_folder", "sync_to_disk"], per_commit=2)
 def test_a_refit_that_is_killed_leaves_the_one_before(name, run, monkeypatch):
     """At each step; only the removal of the older models comes after the new ones are in use."""

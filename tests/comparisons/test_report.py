@@ -106,6 +106,7 @@ def test_page_has_only_known_tags(folder):
     assert all(not name.startswith("on") for _, attributes in page.tags for name in attributes)
 
 
+@pytest.mark.when_changed
 def test_page_loads_nothing(folder):
     page = Page(read(folder)[0])
     for tag, attributes in page.tags:

@@ -112,6 +112,7 @@ def test_halving_is_refused_with_what_to_write(problem, tmp_path):
         ExperimentFile.parse(TEXT, "mine.yaml", "mine", ["search.strategy=gird"]).build()
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("rates", "warning"), [
     ([0.01, 0.05, 0.2], "the chosen rate = 0.2 is the largest that was tried: .* such as up to 2$"),
     ([0.9, 0.95, 0.97], "the chosen rate = 0.9 is the smallest that was tried: .* such as down to 0.45$"),
@@ -408,6 +409,7 @@ def test_a_search_with_a_privacy_budget_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.when_changed
 def test_used_folder_is_kept(tuned_file):
     with pytest.raises(InputError, match="exists: continue the search with --resume"):
         tune_file(ExperimentFile.parse(TEXT, "mine.yaml", "mine"), tuned_file[0])

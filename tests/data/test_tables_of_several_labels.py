@@ -26,6 +26,7 @@ def test_targets_are_columns_in_the_order_of_the_setting():
     np.testing.assert_allclose(rows[1][order], expected[["lower", "upper"]])
 
 
+@pytest.mark.when_changed
 def test_labels_of_two_values_are_0_and_1_and_predictions_are_the_values_of_the_columns():
     data = from_frame(FRAME, "site", ["ill", "smokes"], features=["age"], validation=0, test=0, seed=3)
     assert (data.task, data.classes, data.outputs) == ("structured", (), 2)

@@ -32,13 +32,13 @@ SLOW = {f"resolvent.{name}" for name in (
     "testing.contract", "testing.codecs", "testing.solvers", "testing.aggregators", "testing.penalties",
     "testing.participations", "simulator.engine.schedulers", "math.gaussian_noise",
     "predict.fitted",
-    "problem.models.model", "problem.models.structured_losses", "predict.importance", "problem.solvers.batches",
+    "problem.models.model", "problem.models.structured_losses", "predict.importance", "problem.solvers.minibatches",
     "comparisons.after.estimators", "comparisons.runs.compare", "comparisons.runs.comparison",
     "comparisons.study.readings", "comparisons.study.study", "comparisons.tuning.sweep",
     "comparisons.tuning.tune", "simulator.record.callbacks", "simulator.engine.rounds",
     "algorithms.combinators.warm_start", "algorithms.aggregators.robust", "algorithms.aggregators.aggregator",
     "algorithms.attacks", "algorithms.participation.availability",
-    "algorithms.participation.arrivals", "algorithms.participation.base", "algorithms.participation.rules",
+    "algorithms.participation.arrivals", "algorithms.participation.rules",
     "algorithms.cohort", "math.fixed_point", "math.low_rank", "problem.models.adapters",
     "problem.models.wrapped_modules", "federation.engines.in_process")}
 

@@ -371,6 +371,7 @@ def test_a_run_whose_jobs_were_stopped_often_continues(federation, monkeypatch):
     assert federation.federate("nvflare").rounds == 2
 
 
+@pytest.mark.when_changed
 def test_a_complete_run_is_not_run_again(federation):
     """The command says so, and how to start another run; other settings are refused."""
     notes = []

@@ -127,6 +127,7 @@ def test_a_wrong_reply_is_not_counted_and_the_phase_is_repeated(first, undisturb
     assert all(0 in report.late for report in phases)  # the second copies of replies
 
 
+@pytest.mark.when_changed
 def test_a_wrong_reply_that_comes_again_stops_the_run_with_its_reason(undisturbed, tmp_path):
     with federation(tmp_path, rules=RoundRules(retries=1)) as parts:
         handler = parts.transport.handlers["site 1"]

@@ -34,6 +34,7 @@ def result(hospitals):
 
 
 
+@pytest.mark.when_changed
 def test_sites_tell_what_one_process_tells(tmp_path):
     hospitals, events = described(tmp_path), []
     assert hospitals.serve(observe=events.append) == {"status": "complete"}
@@ -108,6 +109,7 @@ def test_only_listed_columns_and_levels_are_described(tmp_path):
     assert result(hospitals).agreement.levels["ward"] == ["(not listed)", "A", "B"]
 
 
+@pytest.mark.when_changed
 def test_the_counts_of_a_histogram_are_told_in_one_grouping_only(tmp_path):
     """With those of all rows and those of one group, the difference would count few rows of the other group."""
     frame = table(90)

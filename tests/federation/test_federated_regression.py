@@ -348,6 +348,7 @@ def test_a_lead_cannot_subtract_a_label_of_classes_from_one_of_numbers(tmp_path)
     assert serve_until("round", careful(tmp_path, "cost ~ age + ward", frame), run="run-2") is None
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("formula", "is_answered"), [
     ("ill ~ I(age**2)", True), ("ill ~ I((age - 40) * (age - 50))", False)], ids=["none", "two"])
 def test_numbers_in_a_formula_count_as_parameters(formula, is_answered, tmp_path, caplog):

@@ -88,6 +88,7 @@ def test_models_are_those_of_the_simulation(complete):
         np.testing.assert_allclose(shared[name], leaf, atol=2e-6)
 
 
+@pytest.mark.when_changed
 def test_the_lead_gets_a_run_folder_and_every_site_a_model_that_predicts(complete, tmp_path):
     consortium, events = complete
     summary = read_record(consortium.folder / "out").plain()

@@ -105,6 +105,7 @@ def test_the_limits_of_a_site_hold(limit, message, consortium):
     assert load(consortium.folder / "berlin" / "mine-1", method="FedAvg", site="berlin").rounds == 3
 
 
+@pytest.mark.when_changed
 def test_a_site_without_the_run_and_wrong_orders_are_refused(consortium):
     order = RefitOrder(consortium.folder / "out", "FedAvg", 2)
     shutil.rmtree(consortium.folder / "berlin" / "mine-1")

@@ -102,6 +102,7 @@ def test_a_party_that_leaves_within_a_round_does_not_stop_it(tmp_path):
         recorded_participation(result.record, result.reports, SEED)
 
 
+@pytest.mark.when_changed
 def test_a_party_that_joins_must_answer(tmp_path):
     with Federation(rv.fedavg(GD), quadratic(), tmp_path, rounds=2) as parts:
         run_until(parts, FOUNDERS, 0)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nightly
 from resolvent.federation.site.leverage import LeverageError, Span
 from resolvent.regression.cox import CoxRegression
 from resolvent.regression.families import Binomial, Multinomial, NegativeBinomial
@@ -82,8 +83,9 @@ def test_a_stored_span_is_the_same(tmp_path):
 X, COUNTS = RNG.normal(size=(40, 2)), RNG.poisson(2, 40).astype(float)
 
 
-@pytest.mark.parametrize(("family", "labels"), [
-    (Binomial(), COUNTS > 1), (Multinomial(3), np.minimum(COUNTS, 2)), (NegativeBinomial(), COUNTS)], ids=str)
+@nightly.parametrize(("family", "labels"), [
+    (Binomial(), COUNTS > 1), (Multinomial(3), np.minimum(COUNTS, 2)), (NegativeBinomial(), COUNTS)],
+                     others=nightly.WHEN_CHANGED, ids=["binomial", "multinomial", "negative binomial"])
 def test_the_sums_of_a_round_are_products_of_features_and_the_columns_that_it_adds(family, labels):
     """Each block of the gradient and of the second derivatives is X'c; c is a slope, or a column of WX."""
     with jax.enable_x64(True):
@@ -105,6 +107,7 @@ def test_the_sums_of_a_round_are_products_of_features_and_the_columns_that_it_ad
     assert not columns.size
 
 
+@pytest.mark.when_changed
 def test_a_cox_model_adds_residuals_scores_and_what_risk_sets_expect():
     with jax.enable_x64(True):
         problem = CoxRegression(X, COUNTS, X[:, 0] > -0.5, [40], offsets=X[:, 1] / 3)  # with ties

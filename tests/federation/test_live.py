@@ -90,6 +90,7 @@ def test_a_run_that_a_simulation_cannot_repeat_is_refused(tmp_path):
         recorded_participation(result.record, result.reports, SEED)
 
 
+@pytest.mark.when_changed
 def test_fewer_than_the_quorum_repeat_the_phase_and_then_stop_the_run(tmp_path):
     """The next start goes on where the run stopped, with the sites that are there."""
     with Federation(rv.scaffold(GD), quadratic(), tmp_path, rounds=2, transport=Slow,

@@ -17,6 +17,7 @@ TABLES = st.builds(Messy, cells=st.tuples(KINDS, st.sampled_from(["decimals", "l
                    **{name: st.sampled_from(values) for name, values in CHOICES.items()})
 
 
+@pytest.mark.when_changed
 @settings(max_examples=nightly.examples(30), deadline=None)
 @given(TABLES)
 @example(Messy(("a few numbers", "levels"), "true or false", "decimals"))

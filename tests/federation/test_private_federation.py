@@ -113,6 +113,7 @@ class StoppingStore(RecordingStore):
         super().write(record)
 
 
+@pytest.mark.when_changed
 def test_a_step_that_is_repeated_after_an_interruption_releases_one_noise_only(tmp_path, monkeypatch):
     """The state whose write failed never leaves, and the resumed run has the cohorts of its secret."""
     states, sent = [], []

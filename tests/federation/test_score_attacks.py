@@ -167,6 +167,7 @@ def test_the_judgement_at_the_end_is_rounded_at_random_and_right_on_average():
     assert all(-1 <= end <= 1 for of in plans for end in (*of.gains["m"], *of.scores["m"]))
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize(("kind", "allowed"), [(Consortium, 13), (Certified, 26)], ids=["plain", "secure"])
 def test_a_plan_with_as_many_evaluations_as_could_be_solved_is_refused(kind, allowed, tmp_path):
     """40 validation rows allow 13 scores, and 26 of two sites in secure sums; all plans count together."""

@@ -136,6 +136,7 @@ class _Structured(rv.losses.Loss):
         return rv.losses.CrossEntropy().score(outputs["logits"], y)
 
 
+@pytest.mark.when_changed
 def test_outputs_of_several_arrays_are_compared_measured_and_predicted():
     def model(loss, structure):
         return rv.models.from_functions(lambda key: jnp.zeros((2, 3)), lambda w, x: structure(x @ w), loss=loss)

@@ -205,6 +205,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     assert {"staleness", "simulated_seconds", "loss", "gap"} <= {*complete.metrics["metric"]}
 
 
+@pytest.mark.when_changed
 def test_the_clock_is_that_of_synchronous_rounds():
     """With all parties a synchronous round lasts as long as the longest job of an asynchronous one."""
     clock = rv.VirtualClock(speed=10.0, rate=500.0, latency=0.2, seed=3)

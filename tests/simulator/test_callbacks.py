@@ -47,6 +47,7 @@ def test_events_have_the_metrics_and_the_models_of_their_rounds(plain):
         assert event.means()["test/accuracy"] == pytest.approx(plain.scores().loc[event.round].mean())
 
 
+@pytest.mark.when_changed
 def test_a_callback_that_edits_its_event_edits_neither_the_run_nor_another_callback(plain, tmp_path):
     def edit(event):
         result = event.result()

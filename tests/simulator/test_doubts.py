@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+import nightly
 import resolvent as rv
 from resolvent.errors import UnusedRepliesWarning
 
@@ -48,21 +49,21 @@ def on_bytes(model, x=BYTES):
     return FEDAVG, model, data_of(x)
 
 
-@pytest.mark.parametrize(("make", "message"), [
+@nightly.parametrize(("make", "message"), [
     (lambda: robust(rv.aggregators.Krum(0.2)), r"Krum\(share=0.2\) .*none of 4 replies.*at least 5 parties.*median"),
+    (lambda: with_optimizer(optax.adam(SCHEDULE)), RESTARTS),
+    (lambda: on_bytes(rv.models.logistic(4, 2)), UNSCALED),
+    (lambda: with_optimizer(optax.sgd(SCHEDULE), keep=True), None),
     (lambda: robust(rv.aggregators.Bulyan(0.2)), r"Bulyan\(share=0.2\) .*none of 4 replies.*at least 7 parties"),
     (lambda: robust(rv.aggregators.NearestNeighbourMixing(rv.aggregators.CoordinateMedian())), "at least 5 parties"),
     (lambda: robust(rv.aggregators.Bucketing(rv.aggregators.Krum(0.2))), "none of 2 replies"),
     (lambda: robust(rv.aggregators.Krum(0.0)), None),
-    (lambda: with_optimizer(optax.adam(SCHEDULE)), RESTARTS),
     (lambda: with_optimizer(optax.inject_hyperparams(optax.sgd)(learning_rate=SCHEDULE)), RESTARTS),
     (lambda: with_optimizer(rv.solvers.traced_optimizer(optax.sgd, SCHEDULE)), RESTARTS),
-    (lambda: with_optimizer(optax.sgd(SCHEDULE), keep=True), None),
     (lambda: with_optimizer(optax.inject_hyperparams(optax.adam)(learning_rate=0.1)), None),
-    (lambda: on_bytes(rv.models.logistic(4, 2)), UNSCALED),
     (lambda: on_bytes(own_model(lambda p, x: jnp.reshape(x, (len(x), -1)) / 255 @ p)), None),
     (lambda: on_bytes(rv.models.logistic(4, 2), (BYTES > 100).astype(np.uint8)), None),
-])
+], per_commit=4, others=nightly.WHEN_CHANGED)
 def test_what_is_known_before_the_first_round(make, message):
     messages = warnings_of(*make())
     if message is None:

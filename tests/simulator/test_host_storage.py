@@ -172,6 +172,7 @@ def run_until_killed(data, checkpoint):
     assert process.returncode == -signal.SIGKILL, process.stderr
 
 
+@pytest.mark.when_changed
 @pytest.mark.parametrize("interrupted", [
     run_until_torn, pytest.param(run_until_killed, marks=[pytest.mark.kill, pytest.mark.nightly])],
     ids=["error", "kill"])

@@ -29,6 +29,7 @@ def test_texts_are_short(result):
     assert max(len(repr(x)) for x in (DATA, result, algorithm)) <= 310
 
 
+@pytest.mark.when_changed
 def test_tables_of_data_results_and_algorithms(result):
     shown = DATA._repr_html_()
     assert "visits &amp; more" in shown

@@ -53,6 +53,7 @@ def test_scores_of_an_unknown_split_or_metric_are_refused(results):
         results["local"].scores("test", "rocauc")
 
 
+@pytest.mark.when_changed
 def test_party_with_one_class_has_no_roc_auc_and_the_score_is_measured_once(results):
     table = results["local"].metrics
     assert set(table.loc[table["metric"] == "roc_auc", "party"]) == {0, 1}

@@ -65,6 +65,7 @@ def test_a_saved_result_answers_as_the_result(result, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.when_changed
 def test_a_pickled_result_answers_as_the_result(result):
     again = pickle.loads(pickle.dumps(result))
     answers_alike(again, result)

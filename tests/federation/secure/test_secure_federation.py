@@ -68,6 +68,7 @@ def test_absent_sites_are_left_out_or_the_phase_has_no_effect(recorder, tmp_path
     assert same(plain.state, after_two.state)
 
 
+@pytest.mark.when_changed
 def test_sums_of_all_sites_wait_for_all_sites_and_need_no_further_step(recorder, tmp_path):
     algorithm, problem = FixedPointSums(rv.fedavg(GD)), quadratic(double=False)
     settings = {"rounds": 2, "seed": SEED, "secure": SumRules(threshold=1),
