@@ -37,10 +37,10 @@ def main() -> None:
 
 
 def _run_digits() -> None:
-    from resolvent.cli import run_process
+    from resolvent.cli import main
 
     sys.argv = ["resolvent", "run", "digits"]
-    run_process()
+    main()
 
 
 def _simulate_resnet() -> None:

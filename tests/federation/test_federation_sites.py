@@ -29,6 +29,7 @@ from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.transport import TransportError
 from resolvent.federation.server.serve import serve_federation
+from resolvent.federation.server.waits import wait_text
 from resolvent.federation.site.samples import samples_of_run
 from resolvent.predict.threshold import Goal
 
@@ -270,6 +271,40 @@ def test_a_job_that_a_participant_has_lost_is_started_again(kind, name, tmp_path
              notify=notes.append)
     assert len(session.jobs) == 2
     assert notes[0] == f"{name} started again without the job, which ends now"
+
+
+class QueuedSession(ChangedSession):
+    """A server with a run at work: the next one waits, and berlin's process is frozen."""
+
+    time = 0.0
+
+    def state(self, job):
+        return JobState("SUBMITTED", is_done=False)
+
+    def running_jobs(self):
+        return {"job of others"}
+
+    def last_signs(self):
+        self.time += 1
+        return {"aachen": self.time, "berlin": 1.0}
+
+
+def test_a_run_that_waits_says_for_which_run_and_which_site(tmp_path, monkeypatch):
+    """A site without a sign is named, and the command ends after the time that a reply may take."""
+    consortium = Consortium(tmp_path)
+    session, texts, clock = QueuedSession(consortium, {"stops": 1}), [], [0.0]
+    monkeypatch.setattr(federation_watchdog, "open_session", session.open)
+    monkeypatch.setattr(federation_watchdog, "_POLL", 0.0)
+    monkeypatch.setattr(federation_watchdog.time, "monotonic", lambda: clock.append(clock[-1] + 1) or clock[-1])
+    monkeypatch.setattr(federation_watchdog.WaitReporter, "expect", lambda self, wait: texts.append(wait_text(wait())))
+    job = replace(consortium.job(), deadline=60.0)
+    with pytest.raises(InputError, match=r"berlin gave no sign for 6\d s: .* resolvent site start there again"):
+        federate(lead_note(engine="nvflare"), consortium.experiment, tmp_path / "out-lead", job, lambda event: None,
+                 notify=texts.append)
+    assert [text for text in dict.fromkeys(texts) if "connect" not in text] == [
+        "waiting for the server to run the job (SUBMITTED)",
+        "waiting for the end of another run at the server, then this one begins (it is SUBMITTED)",
+        "waiting for berlin, without a sign for some time: stopped or cut off (the job is SUBMITTED)"]
 
 
 def test_a_site_that_does_not_answer_stops_the_run_and_does_not_end_it(tmp_path):

@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -16,7 +17,7 @@ from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError
 from resolvent.federation.lead.live import live_page, parse_address, serving
 from resolvent.federation.lead.monitoring import View, lead_view, metrics_text, server_view, site_view
-from resolvent.federation.protocol.connections import Connections, read_connections
+from resolvent.federation.protocol.connections import Connections, read_connections, write_signs
 from resolvent.federation.protocol.kits import KitNote, write_kit_note
 from resolvent.federation.protocol.names import JOURNAL, runs_of
 from resolvent.federation.protocol.run_status import STATUS_FILE, RunStatus, SiteStatus
@@ -260,6 +261,9 @@ def test_connections_follow_the_log_of_the_engine(kit):
     supervision._report_news(Process(), {"New client ": "joined: ", "client_dead": "lost: "}, "server",
                              Connections(kit.kit), lambda: None)
     assert read_connections(kit.kit) == {"aachen": True, "berlin": False}
+    for silence, is_connected in ((5.0, True), (60.0, False)):  # a frozen process keeps its connection
+        write_signs(kit.kit, {"aachen": time.time() - silence})
+        assert read_connections(kit.kit)["aachen"] == is_connected
 
 
 # In a browser

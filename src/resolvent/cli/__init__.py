@@ -4,12 +4,10 @@ Importing it is cheap: ``tyro`` is imported when a command is parsed, JAX and th
 help is printed at once, and an interruption at any moment is answered in one line.
 """
 
-import atexit
 import contextlib
 import gc
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 
@@ -17,7 +15,7 @@ from resolvent.cli.exit_codes import NO_RESOURCE
 from resolvent.cli.interruption import Interrupted, answer_interruptions, end_process, print_interruption
 from resolvent.cli.output import discard_output, flush_output, name_output, prepare_output, print_error
 
-__all__ = ["main", "prepare_process", "run_process"]
+__all__ = ["main", "prepare_process"]
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
@@ -56,19 +54,7 @@ def main() -> None:
             sys.exit(code)
 
 
-def run_process() -> None:
-    """Run the command line as a whole process, which then ends without freeing its memory piece by piece.
-
-    To free the modules and the compiled programs of a run takes 1 s of CPU time.
-    """
-    main()
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-        return  # Python waits for it
-    processes = sys.modules.get("resolvent.simulator.mesh")
-    clean_up = getattr(sys.modules.get("jax._src.api"), "clean_up", None)  # not public: other versions may have none
-    if clean_up is not None and (processes is None or not processes.is_connected()):
-        atexit.unregister(clean_up)  # it clears caches, and disconnects connected processes
-    end_process(0)
+run_process = main  # the name in the scripts that earlier versions have installed
 
 
 def _run() -> None:

@@ -1,5 +1,5 @@
 """``python -m resolvent.cli``."""
 
-from resolvent.cli import run_process
+from resolvent.cli import main
 
-run_process()
+main()

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.algorithms.participation import Participation
 from resolvent.arguments import checked
 from resolvent.comparisons.judgement.metrics import GAP
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
-from resolvent.differential_privacy.budget import PrivacyBudget
 from resolvent.errors import InputError, nearest, quote, shorten
-from resolvent.problem.metrics.metric import Metric
 from resolvent.problem.models import Model
 from resolvent.problem.problem import Problem, SolvedProblem
-from resolvent.simulator.engine.schedulers import SchedulerChoice
-from resolvent.simulator.placement import MemoryChoice
 from resolvent.simulator.record.progress import Progress, progress_bar
 from resolvent.simulator.record.result import Result
-from resolvent.simulator.record.systems import VirtualClock
 from resolvent.simulator.run import simulate
 from resolvent.simulator.together import groups_of_one_structure, simulate_together
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+
+# The settings of a run; the others belong to one run only.
+_OPTIONS = [name for name, parameter in inspect.signature(simulate).parameters.items()
+            if parameter.kind == parameter.KEYWORD_ONLY
+            and name not in ("rounds", "checkpoint", "resume", "on_evaluation", "progress", "name")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,21 +83,10 @@ def sweep(
     data: FederatedData | None = None,
     *,
     rounds: int,
-    seed: int = 0,
-    start: Any = None,
-    participation: Participation | None = None,
-    evaluate_every: int | None = None,
-    diagnostics: Sequence[str] = (),
-    metrics: Sequence[Metric] | Mapping[str, Metric] = (),
-    clock: VirtualClock | None = None,
-    scheduler: SchedulerChoice = "auto",
-    memory: MemoryChoice = "auto",
-    evaluate_parties: int | None = None,
-    privacy: PrivacyBudget | None = None,
     progress: bool | Progress = True,
     over: Mapping[str, Any] | None = None,
     trials_at_once: int = 1,
-    **values: Sequence[Any],
+    **values: Any,
 ) -> Sweep:
     """Run an algorithm with every combination of values of its numbers; all runs have the same random numbers.
 
@@ -109,24 +98,14 @@ def sweep(
         model: a model for ``data``, or a problem.
         data: the parties' samples.
         rounds: number of rounds of each run.
-        seed: seed of all random numbers.
-        start: a trained model with which each run begins, see ``simulate``.
-        participation: which parties take part in a round; default: all.
-        evaluate_every: rounds between evaluations, see ``simulate``.
-        diagnostics: what is measured in addition to losses and scores, see ``simulate``.
-        metrics: further metrics of each run, see ``simulate``.
-        clock: virtual clock of each run, see ``simulate``.
-        scheduler: how the work is distributed on the machine, see ``simulate``.
-        memory: where the parties' data and states are, see ``simulate``.
-        evaluate_parties: number of parties whose models are evaluated, see ``simulate``.
-        privacy: measure each party's epsilon in every run, see ``simulate``.
         progress: show a progress bar on the terminal; or a function that is called with (rounds done, rounds in total)
             of all runs.
         over: further values, for names that are paths, such as ``{"solver.learning_rate": [0.01, 0.1]}``, or for fields
-            that have the name of one of these arguments.
+            that have the name of an argument of ``simulate``.
         trials_at_once: number of runs side by side in one compiled call, see ``Search``; for accelerators. Such runs
-            have metrics, but no other setting of the arguments from ``start`` to ``privacy``.
-        values: the values of each field, by name.
+            have a seed, a participation, metrics and ``evaluate_every``, and no other setting of ``simulate``.
+        values: the values of each field, by name; and settings of ``simulate`` that all runs have: seed, start,
+            participation, evaluate_every, diagnostics, metrics, clock, scheduler, memory, evaluate_parties, privacy.
 
     Returns:
         The runs, and a table of them.
@@ -142,6 +121,7 @@ def sweep(
         >>> runs.table.columns.tolist(), len(runs.results)
         (['mu', 'gap'], 3)
     """
+    options = {name: values.pop(name) for name in _OPTIONS if name in values}
     lists = {**(over or {}), **values}
     if not lists:
         raise InputError("sweep: name a number of the algorithm and its values, such as mu=[0, 0.1, 1]; it has "
@@ -151,19 +131,18 @@ def sweep(
             raise InputError(f"sweep({name}={quote(of_name)}) must be a list of values, such as {name}=[0.01, 0.1]")
     points = [dict(zip(lists, point, strict=True)) for point in itertools.product(*lists.values())]
     algorithms = [with_values(algorithm, point) for point in points]  # wrong values are refused before any run
-    shared: dict[str, Any] = {"rounds": rounds, "seed": seed, "participation": participation,
-                              "evaluate_every": evaluate_every, "metrics": metrics}
-    alone: dict[str, Any] = {"start": start, "diagnostics": diagnostics, "clock": clock, "scheduler": scheduler,
-                             "memory": memory, "evaluate_parties": evaluate_parties, "privacy": privacy}
     with progress_bar(progress, "sweep", rounds * len(points)) as report:
         if trials_at_once == 1:
             return Sweep(points, [
-                simulate(a, model, data, progress=_progress_of_run(report, number, len(points)), **shared, **alone)
-                for number, a in enumerate(algorithms)])
-        _check_side_by_side(alone)
+                simulate(a, model, data, rounds=rounds, progress=_progress_of_run(report, number, len(points)),
+                         **options) for number, a in enumerate(algorithms)])
+        for name in options.keys() - inspect.signature(simulate_together).parameters.keys():
+            raise InputError(f"sweep({name}={quote(options[name])}) is for runs one after the other: leave "
+                             "trials_at_once out")
         results: dict[int, Result] = {}
         for group in groups_of_one_structure(dict(enumerate(algorithms)), trials_at_once):
-            results |= zip(group, simulate_together(list(group.values()), model, data, **shared), strict=True)
+            together = simulate_together([*group.values()], model, data, rounds=rounds, **options)
+            results |= zip(group, together, strict=True)
             report(rounds * len(results), rounds * len(points))
     return Sweep(points, [results[number] for number in range(len(points))])
 
@@ -171,15 +150,6 @@ def sweep(
 def _progress_of_run(report: Progress, number: int, runs: int) -> Progress:
     """The progress of one run as that of all runs, of which ``number`` are done."""
     return lambda done, total: report(number * total + done, runs * total)
-
-
-def _check_side_by_side(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that runs side by side do not have."""
-    defaults = inspect.signature(simulate).parameters
-    for name, value in settings.items():
-        default = defaults[name].default
-        if value is not default and value != default:
-            raise InputError(f"sweep({name}={quote(value)}) is for runs one after the other: leave trials_at_once out")
 
 
 def with_values(algorithm: Algorithm, point: Point) -> Algorithm:

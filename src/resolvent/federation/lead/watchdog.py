@@ -15,7 +15,9 @@ from resolvent.federation.server.waits import FederationEndedError, Patience, Wa
 
 _POLL, _RECONNECT = 0.5, 2.0  # seconds between two queries of a job's state, and between two attempts to connect
 _MAX_JOBS = 100  # of one command
-_DISPATCHED, _RUNNING = "DISPATCHED", "RUNNING"  # the engine's names of the states of a job that has been started
+# The engine's names of the states of a job: it waits for its start, it is being started, and it runs.
+_SUBMITTED, _DISPATCHED, _RUNNING = "SUBMITTED", "DISPATCHED", "RUNNING"
+_SILENT = 21.0  # seconds; a site of NVIDIA FLARE gives a sign every 10 s
 _COMPLETED, _MAX_DOWNLOADS = "FINISHED:COMPLETED", 5  # attempts to download the results of a job
 # What the engine's names of the state of a job that has ended mean.
 _REASONS = {"FINISHED:ABORTED": "it was stopped",
@@ -47,6 +49,8 @@ class Watchdog:
         self._started = 0  # number of jobs that this command has started
         self._last_check, self._idle_checks = time.monotonic(), 0
         self._failed_downloads = 0
+        self._signs: dict[str, tuple[float | None, float]] = {}  # site -> its last sign, and when it was new here
+        self._delay: Mapping[str, Any] = {}
 
     def run(self) -> Mapping[str, Any]:
         """The outcome of the run."""
@@ -97,7 +101,7 @@ class Watchdog:
             if state.is_known and not state.is_done:
                 self._followed.add(job)
             events, number, waiting = session.progress(job, number)
-            wait = waiting or {"for": "job", "state": state.text}
+            wait = waiting or {"for": "job", "state": state.text, **self._delay}
             self._waits.expect(partial(dict, wait))
             for event in events:
                 self._waits.observe(event)
@@ -137,9 +141,12 @@ class Watchdog:
         Returns:
             Whether the job has ended although its state does not say so.
         """
-        if state not in (_DISPATCHED, _RUNNING) or time.monotonic() - self._last_check < _IDLE_CHECK:
+        if time.monotonic() - self._last_check < _IDLE_CHECK:
             return False
         self._last_check = time.monotonic()
+        self._delay = self._reason_of_delay(session) if state in (_SUBMITTED, _DISPATCHED) else {}
+        if state not in (_DISPATCHED, _RUNNING):
+            return False
         is_lost = self._jobs[-1] not in session.running_jobs()
         idle = {"server"} if is_lost else session.idle_sites() & {*self._job.sites} if state == _RUNNING else set()
         self._idle_checks = self._idle_checks + 1 if idle else 0
@@ -149,6 +156,23 @@ class Watchdog:
         self._notify(f"{', '.join(sorted(idle))} started again without the job, which ends now")
         session.abort(self._jobs[-1])
         return is_lost
+
+    def _reason_of_delay(self, session: LeadSession) -> Mapping[str, Any]:
+        """Why the job has not begun, for ``wait_text``: sites that give no sign, or another job before it.
+
+        Raises:
+            FederationEndedError: a site has given no sign for the time that a reply may take.
+        """
+        now, signs = time.monotonic(), session.last_signs()
+        for site in self._job.sites:
+            if site not in self._signs or self._signs[site][0] != signs.get(site):
+                self._signs[site] = signs.get(site), now
+        silent = {site: now - since for site, (_, since) in self._signs.items() if now - since > _SILENT}
+        if silent and (longest := max(silent.values())) > self._job.deadline:
+            raise FederationEndedError(f"{', '.join(silent)} gave no sign for {longest:.0f} s: the machine or the "
+                                       "process is stopped, or cut off. Start resolvent site start there again, then "
+                                       "run the command again to continue, or leave the site out with --sites")
+        return {"missing": sorted(silent), "is_queued": bool(session.running_jobs() - {*self._jobs})}
 
     def _end_job(self, session: LeadSession) -> None:
         """End the job with the earlier order; the next one continues from the server's checkpoint."""

@@ -4,13 +4,16 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from resolvent.data.files.atomic_files import write_text
 from resolvent.federation.protocol.kits import KitNote
 
-_FILE = "connections.json"
+_FILE, _SIGNS_FILE = "connections.json", "signs.json"  # in a kit
+_SILENT = 30.0  # seconds; a site gives a sign every 10 s
 _SECONDS = 5.0  # for the connection, and for the first answer
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # how a gRPC client begins
 
@@ -43,13 +46,24 @@ class Connections:
         write_text(self._path, json.dumps(self._connected))
 
 
+def write_signs(kit: Path, signs: Mapping[str, float]) -> None:
+    """Write when each site has given its last sign to the server, from the engine's own process."""
+    write_text(kit / _SIGNS_FILE, json.dumps(signs))
+
+
 def read_connections(kit: Path) -> Mapping[str, bool]:
-    """Name -> whether it is connected; empty if nothing is known."""
+    """Name -> whether it is connected and, where the engine knows it, has given a sign lately; empty if unknown."""
+    now, signs = time.time(), _read(kit / _SIGNS_FILE)
+    return {name: value is True and now - float(signs.get(name, now)) <= _SILENT
+            for name, value in _read(kit / _FILE).items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads((kit / _FILE).read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return {str(name): value is True for name, value in content.items()} if isinstance(content, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def connection_problem(note: KitNote) -> str:

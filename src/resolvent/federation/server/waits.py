@@ -212,6 +212,10 @@ def wait_text(event: Mapping[str, Any]) -> str:
         request = (_REQUESTS if "method" in event else _OF_PLAN).get(event["message"], "a reply").format_map(event)
         answered = len(event["asked"]) - len(event["missing"])
         return f"waiting for {missing or 'the server'}: {request} ({answered} of {len(event['asked'])} have answered)"
+    if kind == "job" and missing:
+        return f"waiting for {missing}, without a sign for some time: stopped or cut off (the job is {event['state']})"
+    if kind == "job" and event.get("is_queued"):
+        return f"waiting for the end of another run at the server, then this one begins (it is {event['state']})"
     return {"sites": f"waiting for {missing} to connect: resolvent site start",
             "server": "waiting for the server, which computes",
             "job": f"waiting for the server to run the job ({event.get('state')})",

@@ -54,6 +54,10 @@ class LeadSession:
         """The names of the sites that are connected."""
         return {client.name for client in self._session.get_system_info().client_info}
 
+    def last_signs(self) -> dict[str, float]:
+        """Connected site -> the time of its last sign, by the server's clock."""
+        return {client.name: client.last_connect_time for client in self._session.get_system_info().client_info}
+
     def submit(self, name: str, job: Mapping[str, Any], server_class: str, site_class: str) -> str:
         """Start a job, see ``write_job``; returns its id."""
         from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, JobNotFound

@@ -17,6 +17,7 @@ from nvflare.apis.fl_exception import NotAuthenticated
 from typing_extensions import override
 
 from resolvent.errors import InputError
+from resolvent.federation.protocol.connections import write_signs
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.second_sessions import folder_id, report_second_session
 
@@ -58,6 +59,7 @@ class ServerSessions(FLComponent):
         self._note = KitNote(self._kit)
         self._lock = threading.Lock()
         self._reported: set[tuple[str, str]] = set()  # a process that is refused is started again and again
+        self._signs: dict[str, float] = {}  # site -> time of the last sign, for ``status``
         self._folders: dict[str, tuple[str, float]] = {}  # site -> its folder, and time of the last sign
 
     @override
@@ -79,6 +81,9 @@ class ServerSessions(FLComponent):
             is_new = is_second and (site, folder) not in self._reported
             if is_new:
                 self._reported.add((site, folder))
+            if not is_second:
+                self._signs[site] = time.time()
+                write_signs(self._kit, self._signs)
         if is_new:
             report_second_session(self._kit, site)
         if is_second and is_registration:
