@@ -95,9 +95,7 @@ def attack_site(file: SiteFile, name: str, plan: Plan, runs: Path | None, *,
             if isinstance(dry.run, RegressionRun):
                 questions.append(attack_coefficients(insiders, dry.run))
             has_time = _Budget(seconds / (_ATTACKS * len(methods) + 1)).has_time
-            questions.append(attack_combined(insiders, frame, plan, has_time))
-            if has_time():
-                questions.append(attack_scores(insiders, frame))
+            questions += [attack_scores(insiders, frame), attack_combined(insiders, frame, plan, has_time)]
             return AttackReport(name, "", dry.run.training_rows, differencing, tuple(methods), tuple(questions))
     except Refusal as refusal:
         if refusal.code != RefusalCode.LIMITS:
