@@ -37,9 +37,12 @@ METHODS: dict[str, Callable[[], rv.Algorithm]] = {
     "coordinate_median": lambda: rv.coordinate_median(SOLVER),
     "robust (TrimmedMean)": lambda: rv.robust(SOLVER, rv.aggregators.TrimmedMean(0.3)),
     "robust (MultiKrum)": lambda: rv.robust(SOLVER, rv.aggregators.MultiKrum(0.2)),
+    "robust (Krum)": lambda: rv.robust(SOLVER, rv.aggregators.Krum(0.2)),
     "robust (NormBound)": lambda: rv.robust(SOLVER, rv.aggregators.NormBound()),
     "fedgeomed_plus": lambda: rv.fedgeomed_plus(SOLVER, sigma=0.1, delta=1),
     "fedcomed_plus": lambda: rv.fedcomed_plus(SOLVER, sigma=0.03, delta=0.3),
+    "robust_interpolation": lambda: rv.robust_interpolation(SOLVER),
+    "protected_fedplus": lambda: rv.protected_fedplus(SOLVER),
 }
 
 

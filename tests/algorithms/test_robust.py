@@ -448,7 +448,8 @@ def test_robust_presets_limit_the_weight_that_a_party_claims():
 
 @pytest.mark.when_changed
 @nightly.parametrize("method", ["rfa", "coordinate_median", "robust (TrimmedMean)", "robust (MultiKrum)",
-                                "fedgeomed_plus", "fedcomed_plus"])
+                                "robust (Krum)", "fedgeomed_plus", "fedcomed_plus", "robust_interpolation",
+                                "protected_fedplus"])
 def test_a_party_that_claims_many_rows_does_not_move_a_robust_method(method):
     """One of five parties claims 20 times its rows and sends minus its model: within two points of no attack."""
     rounds = 20
