@@ -9,10 +9,13 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
+import resolvent as rv
 from federation.harness import SITES, Consortium
 from federation.secure_parts import Certified
 from resolvent.comparisons.judgement.advice import SiteEvidence
@@ -25,7 +28,7 @@ from resolvent.federation.protocol.stores import ServerStore
 from resolvent.federation.protocol.wire import decode, encode, identity_of_message
 from resolvent.federation.site import table_versions
 from resolvent.federation.site.journal import Journal
-from resolvent.federation.site.scores import rounded_at_random, rounded_judgement
+from resolvent.federation.site.scores import rounded_at_random, rounded_judgement, scores_of_model
 from resolvent.federation.site.table_versions import TableVersions
 from resolvent.predict.intervals import Interval
 
@@ -144,14 +147,13 @@ def test_half_spaces_give_no_rows(kind, tmp_path, monkeypatch):
 
 
 def test_the_judgement_at_the_end_is_rounded_at_random_and_right_on_average():
-    """Its errors include those of rounding; a site that is asked again says the same."""
+    """Its errors include those of rounding; the same models have the same answer."""
     evidence = SiteEvidence(0.05, 0.03**2, ROWS, 0.9, 0.3**2, 0.004, 0.01)
     site = SiteJudgement(0, "a", ROWS, 0, {"m": Interval(0.71, 0.6, 0.82)}, {"m": Interval(0.04, -0.03, 0.11)},
                          variances={"m": 0.036**2}, facts=SiteFacts(0.69, {"m": 0.6}, {"m": {"shared": evidence}}, {
                              "m": SiteCalibration(Interval(0.1, -0.2, 0.4), Interval(0.9, 0.3, 1.5))}))
-    plans = [rounded_judgement(site, 5, b"secret", str(plan), is_share=True) for plan in range(500)]
-    assert rounded_judgement(site, 5, b"secret", "0", is_share=True) == plans[0] != plans[1]
-    assert rounded_judgement(site, 5, b"another", "0", is_share=True) != plans[0]
+    drawings = [rounded_judgement(site, 5, str(secret).encode(), is_share=True) for secret in range(500)]
+    assert rounded_judgement(site, 5, b"0", is_share=True) == drawings[0] != drawings[1]
     numbers = {
         "score": (lambda of: of.scores["m"].value, 0.71, 1.0), "gain": (lambda of: of.gains["m"].value, 0.04, 1.0),
         "loss": (lambda of: of.facts.losses["m"], 0.6, 0.69),
@@ -159,12 +161,12 @@ def test_the_judgement_at_the_end_is_rounded_at_random_and_right_on_average():
         "slope": (lambda of: of.facts.evidence["m"]["shared"].slope, 0.9, 16.0),
         "calibration": (lambda of: of.facts.calibrations["m"].intercept.value, 0.1, 8.0)}
     for name, (read, value, scale) in numbers.items():
-        drawn, step = np.array([read(of) for of in plans]), scale / 40  # of the scale, five of 200 rows
+        drawn, step = np.array([read(of) for of in drawings]), scale / 40  # of the scale, five of 200 rows
         assert drawn.mean() == pytest.approx(value, abs=6 * step / 2 / 500**0.5), name
         np.testing.assert_allclose(drawn / step, np.round(drawn / step), atol=1e-9, err_msg=name)
-    errors = np.array([of.facts.evidence["m"]["shared"].variance**0.5 for of in plans])
+    errors = np.array([of.facts.evidence["m"]["shared"].variance**0.5 for of in drawings])
     assert errors.mean() == pytest.approx(math.hypot(0.03, 1 / 80), abs=1e-3)
-    assert all(-1 <= end <= 1 for of in plans for end in (*of.gains["m"], *of.scores["m"]))
+    assert all(-1 <= end <= 1 for of in drawings for end in (*of.gains["m"], *of.scores["m"]))
 
 
 @pytest.mark.when_changed
@@ -188,6 +190,25 @@ def test_a_plan_with_as_many_evaluations_as_could_be_solved_is_refused(kind, all
     consortium = federation(tmp_path, allowed - 1, kind, more)
     outcome = consortium.serve(consortium.job(run="third"))
     assert outcome["status"] == "refused"
+
+
+def test_models_that_agree_on_all_rows_have_one_answer():
+    """Of a mean of many answers, half of the answers that a table allows give the count of right rows exactly."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(100, 1)), rng.integers(0, 2, 100)
+    data = rv.FederatedData.from_arrays([x], [y], classes=["0", "1"], validation=0.2, test=0.6)
+    problem = rv.problems.LearningProblem(rv.models.logistic(1, 2), data)
+
+    def answers(scale, threshold, secret):
+        model = jax.tree.map(lambda leaf: jnp.full(leaf.shape, scale if leaf.ndim > 1 else -scale * threshold),
+                             problem.model.init(jax.random.key(0)))
+        return scores_of_model(problem, model, None, 5, secret=secret)["accuracy"]["test"]
+
+    thresholds, drawn = np.linspace(-1, 1, 5), {}
+    for scale in (100.0, 250.0):
+        drawn[scale] = [[answers(scale, threshold, bytes([k])) for k in range(20)] for threshold in thresholds]
+    assert drawn[100.0] == drawn[250.0]
+    assert max(len({*of_sites}) for of_sites in drawn[100.0]) == 2  # another site draws anew
 
 
 def test_a_rounded_score_is_the_score_on_average_and_hides_single_rows():

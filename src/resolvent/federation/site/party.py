@@ -97,7 +97,8 @@ class Party:
         secure: the site's side of secure sums; None: its replies leave as they are.
         metrics: metrics on validation and test samples, in addition to the loss and the score.
         guard: payload of a phase -> raises ``Refusal`` if the reply would tell too much.
-        secret: the site's secret, which orders its minibatches; None, in a rehearsal: the server's keys do.
+        secret: the site's secret, which orders its minibatches and rounds its scores; None, in a rehearsal: the
+            server's keys do.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -116,7 +117,7 @@ class Party:
                  metrics: PartyMetrics | None = None, secure: SecureSite | None = None,
                  secret: bytes | None = None,
                  guard: Callable[[Any], None] = lambda payload: None) -> None:
-        self.name, self._guard = name, guard
+        self.name, self._guard, self._secret = name, guard, secret
         self._store, self._limits, self._finished, self._metrics = store, limits or NO_LIMITS, finished, metrics
         self._problem, self._rehearsal, self._method, self._rounds = problem, rehearsal, method, rounds
         self._journal, self._lead, self._planned = journal, lead, planned
@@ -291,12 +292,12 @@ class Party:
             self._sums.check(message, None if self._planned is None else self._planned.membership.sites)
         self._count_scores(message)
         scores = scores_of_model(self._problem, choose(self._problem), self._metrics, self._limits.min_cell,
-                                 self._scored, choose if self._description.uses_held_out else None)
+                                 self._scored, self._secret, choose if self._description.uses_held_out else None)
         facts: dict[str, Any] = {"withheld": False, "personal": scores, "shared": None}
         if shared is not None:
             facts["shared"] = (scores if self._description.uses_shared_model
                                else scores_of_model(self._problem, shared, self._metrics, self._limits.min_cell,
-                                                    self._scored))
+                                                    self._scored, self._secret))
         arrays = dict[str, Any]()
         if self._sums is not None:
             names = names_of_scores(self._problem.score_name, self._metric_names)

@@ -5,8 +5,10 @@ as many exact counts as there are rows solves for the rows. So a score that leav
 
 .. math:: s = \max\!\Big(\frac{1}{4\sqrt{n}},\ \frac{c}{n}\Big), \quad c = \text{min\_cell},
 
-the larger of half the largest standard error of a share and of c rows. It is the multiple above or below, drawn by the
-operating system with the probabilities that make the mean of the answer the score itself. Then
+the larger of half the largest standard error of a share and of c rows. It is the multiple above or below, drawn with
+the probabilities that make the mean of the answer the score itself. What is drawn follows from the site's secret and
+the rows that a model predicts rightly: of models that agree on all rows there is one answer, since the mean of many
+would be the score. Then
 
 1. *A row changes an answer with a probability of at most 1/c.* It changes the score by at most 1/n, and the
    probability of either multiple by at most 1/(n s) <= 1/c. Over k evaluations that is at most k/c for each row.
@@ -21,8 +23,8 @@ value. A metric without a range, such as R2, does not leave a site this way.
 
 The judgement at the end has numbers without a range as well: a slope, a mean loss. Their range is that of typical rows:
 the loss of the best constant, or twice the standard deviation of a row, as a power of two. What is drawn there follows
-from the site's secret and the plan, so that a site that is asked again says the same. The standard errors that leave
-include the error of rounding.
+from the site's secret and the exact judgement, so that the same models have the same answer. The standard errors that
+leave include the error of rounding.
 """
 
 import hmac
@@ -55,7 +57,7 @@ _PARTS = 4  # a standard error is rounded to this part of the step of its number
 
 
 def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | None, min_cell: int = 1,
-                    scored: Sequence[str] | None = None,
+                    scored: Sequence[str] | None = None, secret: bytes | None = None,
                     choose: Callable[[Problem], Vector] | None = None) -> dict[str, dict[str, float | None]]:
     """Name of a score -> split -> its value; None if it is not finite. A split with fewer samples is left out.
 
@@ -63,6 +65,7 @@ def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | Non
         metrics: are measured on validation and test samples, where the labels define them; None: no metrics.
         min_cell: smallest number of samples of a split; at least 1. From 2 on, scores are rounded at random.
         scored: the splits whose scores are computed; None: all.
+        secret: of the site, from which the rounding of equal predictions follows; None: it is drawn anew.
         choose: problem -> the model that the party chooses by its validation samples, which are then divided into
             halves, see ``cross_fit``; None: the model does not depend on them.
     """
@@ -71,7 +74,7 @@ def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | Non
     sizes = {split: int(problem.split_sizes(i)[0]) if scored is None or split in scored else 0
              for i, split in enumerate(problem.splits)}
     if min_cell > 1:
-        scores = _rounded_means(problem, model, halves, min_cell, sizes)
+        scores, drawn = _rounded_means(problem, model, halves, min_cell, sizes, secret)
     else:
         scores = {name: {split: _finite(value) for split, value in zip(
             problem.splits, np.asarray(values)[0], strict=True) if sizes[split] >= min_cell}
@@ -93,19 +96,22 @@ def scores_of_model(problem: Problem, model: Vector, metrics: PartyMetrics | Non
             if rarest >= min_cell and np.isfinite(metric.limits).all():
                 worst = min(metric.limits) if metric.higher_is_better else max(metric.limits)
                 scores[name][split] = rounded_at_random(value if np.isfinite(value) else worst, rarest, min_cell,
-                                                        metric.limits)
+                                                        metric.limits, drawn(name, split))
     return scores
 
 
-def rounded_at_random(value: float, rows: int, min_cell: int, limits: tuple[float, float] = (0.0, 1.0)) -> float:
+def rounded_at_random(value: float, rows: int, min_cell: int, limits: tuple[float, float] = (0.0, 1.0),
+                      drawn: float | None = None) -> float:
     """A mean over rows, rounded to a multiple of s of its range, which divides the range; its mean is the value.
 
     Args:
         limits: the smallest and the largest possible value of a row.
+        drawn: a random number from 0 to 1; None: of the operating system.
     """
     low, high = limits
     parts = _parts(rows, min_cell)
-    multiple = math.floor((value - low) / (high - low) * parts + _random.random())
+    drawn = _random.random() if drawn is None else drawn
+    multiple = math.floor((value - low) / (high - low) * parts + drawn)
     return low + (high - low) * min(max(multiple, 0), parts) / parts
 
 
@@ -119,15 +125,15 @@ def smallest_split(sizes: Mapping[str, int], min_cell: int) -> int:
     return min((rows for rows in sizes.values() if rows >= min_cell), default=0)
 
 
-def rounded_judgement(site: "SiteJudgement", min_cell: int, secret: bytes, plan: str, *,
+def rounded_judgement(site: "SiteJudgement", min_cell: int, secret: bytes, *,
                       is_share: bool) -> "SiteJudgement":
     """The judgement of a site as it leaves the site: every number is rounded at random.
 
     Args:
-        secret: of the site; with ``plan``, the digest of the plan, it decides what is drawn.
+        secret: of the site; with the judgement it decides what is drawn.
         is_share: whether scores lie in [0, 1].
     """
-    rounding = _Rounding(site.rarest_class or site.test_rows, min_cell, secret, plan)
+    rounding = _Rounding(site.rarest_class or site.test_rows, min_cell, secret, repr(site))
     facts, scale = site.facts, 1.0 if is_share else None
     scores = {label: rounding.interval(ends, scale, "score", label) for label, ends in site.scores.items()}
     gains = {label: rounding.interval(ends, scale, "gain", label) for label, ends in site.gains.items()}
@@ -159,11 +165,11 @@ class _Rounding:
     rows: int
     min_cell: int
     secret: bytes
-    plan: str
+    judgement: str
 
     def drawn(self, *name: str) -> float:
-        """A number from 0 to 1, the same whenever the plan is asked again."""
-        return random.Random(hmac.digest(self.secret, repr((self.plan, *name)).encode(), "sha256")).random()
+        """A number from 0 to 1, the same whenever these models are judged."""
+        return _drawn(self.secret, self.judgement, *name)
 
     def value(self, value: float, scale: float, *name: str, parts: int = 1) -> float:
         """A number, rounded to a multiple of s of its scale, or of a part of it; its mean is the value."""
@@ -207,15 +213,29 @@ class _Rounding:
                                 luck=self.value(numbers.luck, 1.0, "luck", *name))
 
 
-def _rounded_means(problem: Problem, model: Vector, halves: Sequence[Half], min_cell: int,
-                   sizes: Mapping[str, int]) -> dict[str, dict[str, float | None]]:
-    """The mean loss and the mean score, rounded at random; without those whose rows have no range."""
+def _drawn(secret: bytes, *question: object) -> float:
+    """A number from 0 to 1 that follows from a secret and a question."""
+    return random.Random(hmac.digest(secret, repr(question).encode(), "sha256")).random()
+
+
+def _rounded_means(problem: Problem, model: Vector, halves: Sequence[Half], min_cell: int, sizes: Mapping[str, int],
+                   secret: bytes | None) -> tuple[dict[str, dict[str, float | None]], Callable[[str, str], float]]:
+    """The mean loss and the mean score, rounded at random; without those whose rows have no range.
+
+    Returns:
+        The scores; and name and split of a score -> what is drawn for it.
+    """
     from resolvent.comparisons.judgement.metrics import is_share  # here: a process that scores nothing stays light
 
     scores: dict[str, dict[str, float | None]] = {"loss": {}, problem.score_name: {}}
-    local = problem.local()
+    local, values_of = problem.local(), dict[str, str]()
+
+    def drawn(name: str, split: str) -> float:
+        known = secret is not None and split in values_of
+        return _drawn(secret or b"", name, split, values_of[split]) if known else _random.random()
+
     if not isinstance(local, LearningProblem) or local.model.loss.needs_batch:
-        return scores
+        return scores, drawn
     for split, rows in sizes.items():
         if rows < min_cell:
             continue
@@ -224,13 +244,14 @@ def _rounded_means(problem: Problem, model: Vector, halves: Sequence[Half], min_
             (local, model)]
         values = np.concatenate([of_model.evaluate_rows(w, _rows_of(of_model, split)) for of_model, w in models
                                  if isinstance(of_model, LearningProblem)], axis=1)
+        values_of[split] = np.asarray(values[1], np.float32).tobytes().hex()
         for name, of_rows in zip(("loss", problem.score_name), values, strict=True):
             largest = 1.0 if is_share(name) else _largest_loss(local, split)
             if np.isfinite(largest):
                 worst = 0.0 if is_share(name) else largest
                 mean = np.clip(np.nan_to_num(of_rows, nan=worst, posinf=worst), 0.0, largest).mean()
-                scores[name][split] = rounded_at_random(float(mean), rows, min_cell, (0.0, largest))
-    return scores
+                scores[name][split] = rounded_at_random(float(mean), rows, min_cell, (0.0, largest), drawn(name, split))
+    return scores, drawn
 
 
 def _largest_loss(problem: LearningProblem, split: str) -> float:

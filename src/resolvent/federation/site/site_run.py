@@ -233,7 +233,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
                 or min(run.test) < limits.min_cell or self.plan.privacy is not None):
             judged = None  # with secure sums the server has the sums of the scores
         if judged is not None and limits.min_cell > 1:
-            judged = rounded_judgement(judged, limits.min_cell, self.table.secret or b"", self._digest,
+            judged = rounded_judgement(judged, limits.min_cell, self.table.secret or b"",
                                        is_share=is_share(self._decisive.name))
         return {"methods": labels, "judgement": None if judged is None else plain_site(judged)}
 
