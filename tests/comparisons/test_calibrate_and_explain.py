@@ -12,6 +12,7 @@ import resolvent as rv
 from resolvent.comparisons.after.calibrations import calibrate
 from resolvent.comparisons.after.run_rows import rows_of_run
 from resolvent.data.files.digests import read_sealed, write_sealed
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
 from resolvent.predict.calibration import Calibration, probabilities_of
 from resolvent.predict.threshold import Goal, Threshold
@@ -34,7 +35,7 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
     stored = read_sealed(run.folder / "models" / "FedAvg-plus" / "calibration.json", "")
     record = stored["sites"]["Essen"]
     fitted = rv.load(run.folder, method="FedAvg+", site="Essen")
-    assert fitted.calibration == Calibration.from_plain(record["calibration"])
+    assert fitted.calibration == read_plain(Calibration, record["calibration"], "record")
     assert fitted.threshold == Threshold("ill", record["threshold"]["threshold"]["value"], Goal(5, 1))
     new = visits(seed=1, rows=60).drop(columns=["patient", "hospital"])
     new.to_csv(tmp_path / "new.csv", index=False)
@@ -64,6 +65,17 @@ def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_pat
                                raw.probabilities(raw.outputs_of(encoded))[:, 0], rtol=1e-5)
     assert json.loads((tmp_path / "raw.csv.json").read_text())["adjustments"] == []
     assert str(fitted.threshold) in json.loads((tmp_path / "predictions.csv.json").read_text())["adjustments"][-1]
+
+
+def test_without_a_method_each_site_is_calibrated_for_the_model_that_predicts_there(run, call, tmp_path):
+    held_out = rows_of_run(run.folder).sites
+    assert call("model", "calibrate", run.folder, cwd=tmp_path).code == 0
+    for site in SITES:
+        predicts, calibrated = rv.load(run.folder, site=site), held_out[site].fitted
+        assert (predicts.method, predicts.site) == (calibrated.method, site)
+        for name in predicts.params:
+            np.testing.assert_array_equal(predicts.params[name], calibrated.params[name])
+        assert predicts.calibration is not None
 
 
 def test_the_run_folder_and_the_comparison_give_the_same(site_run):

@@ -188,7 +188,7 @@ def test_the_smallest_gain_by_class_is_that_of_the_rare_class():
 
 REGRESSION = """
 data: {table: visits.csv, party: site}
-regression: {formula: dose ~ weight + age + score}
+regression: {formula: dose ~ weight + age + score + visits}
 """
 
 
@@ -197,6 +197,7 @@ def doses():
     rng, frame = np.random.default_rng(3), visits()
     frame = frame.assign(dose=0.1 * frame["weight"] + rng.normal(0, 0.4, len(frame)),
                          age=rng.integers(20, 80, len(frame)), score=rng.integers(1, 6, len(frame)),
+                         visits=np.where(frame.index % 50, rng.integers(10, 30, len(frame)), -1),
                          weight=frame["weight"].where(frame.index != 7))
     frame["age"] = frame["age"].where(frame.index % 50 > 0, -999)
     frame["score"] = frame["score"].where(frame.index % 50 > 0, 9)
@@ -212,9 +213,10 @@ def test_the_file_of_a_regression_is_checked_as_that_of_an_experiment_and_refuse
     printed = capsys.readouterr().out
     found = {(f.kind, f.severity, f.column) for f in rv.check("fit.yaml").findings}
     assert found == {("units", "warning", "weight"), ("units", "warning", "dose"), ("missing code", "warning", "age"),
-                     ("missing code", "warning", "score"), ("missing", "note", "weight")}
+                     ("missing code", "warning", "score"), ("missing code", "warning", "visits"),
+                     ("missing", "note", "weight")}
     assert "the regression leaves these rows out" in printed
-    assert "0 errors, 4 warnings, 1 note" in printed
+    assert "0 errors, 5 warnings, 1 note" in printed
     n, wrong = len(doses()), []
     for column, cells, kind, advice in (
             ("age", [f"{120 + i % 30}/80" for i in range(n)], "kind", "text: [age]"),

@@ -37,7 +37,9 @@ def visits():
     ("y ~ I(age^2)", "'^'", "I(age**2)"), ("y ~ (age + sex)^2", "'^'", "write **"),
     ("y ~ x + (1 | site)", "'|'", "random_intercept()"),
     ("y ~ .", "'.'", "name the columns"), ("y ~ offset(risk) + x", "'offset()'", "--set regression.offset=risk"),
-    ("y ~ factor(ward)", "'factor()'", "write C(ward)"), ("y ~ as.factor(ward)", "'as.factor()'", "write C(ward)"),
+    ("y ~ offset(log(years))", "'offset()'", "exposure: years"), ("y ~ C(ward, Sum)", "'C(ward,'", "{ward: B}"),
+    ("y ~ as.numeric(x)", "'as.numeric()'", "the column alone"), ("y ~ factor(ward)", "'factor()'", "write C(ward)"),
+    ("y ~ as.factor(ward)", "'as.factor()'", "write C(ward)"),
     ("y ~ relevel(ward, ref='B')", "'relevel()'", "--set regression.reference.ward=B"),
     ("y ~ C(ward, Treatment(reference='B'))", "'Treatment()'", "reference: {ward: B}"),
     ("Surv(t, e) ~ x + strata(site)", "'strata()'", "for each site"),
@@ -301,14 +303,18 @@ def test_rows_left_out_are_counted_by_site_and_events_are_said(births):
     np.testing.assert_array_equal(coded.estimates, fit.estimates)
 
 
-@pytest.mark.parametrize(("label", "family", "law"), [
-    ("twins01", "binomial", sm.families.Binomial()), ("twins01", "poisson", sm.families.Poisson())])
+@nightly.parametrize(("label", "family", "law"), [
+    ("twins01", "binomial", sm.families.Binomial()), ("twins01", "poisson", sm.families.Poisson()),
+    ("weight", "gaussian", sm.families.Gaussian()), ("weight", "gamma", sm.families.Gamma(sm.families.links.Log()))],
+    others=nightly.WHEN_CHANGED)
 def test_predictions_have_the_intervals_of_the_delta_method(births, label, family, law):
+    """Those of families with a dispersion have t with n - P degrees of freedom."""
     frame = births.assign(twins01=births["twins"] - 1)
     settings = {"exposure": "weeks"} if family == "poisson" else {}
     fit = rv.regress(frame, f"{label} ~ age + smokes", party="site", family=family, **settings)
     offset = {"offset": np.log(frame["weeks"])} if settings else {}
-    reference = smf.glm(f"{label} ~ age + smokes", frame, family=law, **offset).fit(tol=1e-14)
+    reference = smf.glm(f"{label} ~ age + smokes", frame, family=law, **offset).fit(
+        tol=1e-14, use_t=family in ("gaussian", "gamma"))
     new = frame.head(9).drop(columns=["site", label])
     of_new = {name: values.iloc[:9] for name, values in offset.items()}
     expected = reference.get_prediction(new, **of_new).summary_frame()

@@ -32,6 +32,7 @@ from resolvent.comparisons.regression.agreement import RowsReport, agree_on_rows
 from resolvent.comparisons.regression.regress import check_rows, fit_rows
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import complete_rows, encode_rows
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import NO_LIMITS
@@ -221,7 +222,7 @@ class Readers:
             complete = complete_rows(frame, plan.formula, plan.settings,
                                      cells=site_cells(site, plan.table))
             report = describe_rows(complete, plan.formula, plan.settings, len(frame) - len(complete))
-            reports[name] = RowsReport.from_plain(json.loads(json.dumps(asdict(report))))
+            reports[name] = read_plain(RowsReport, json.loads(json.dumps(asdict(report))), name)
             frames.append(complete)
         agreement = agree_on_rows(reports, plan.formula, plan.settings, plan.table.cells)
         parts = [encode_rows(frame, plan.formula, plan.settings, agreement, [len(frame)]) for frame in frames]

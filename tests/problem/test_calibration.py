@@ -1,6 +1,8 @@
 """Calibrations and thresholds, against known truths and brute force."""
 
 import itertools
+import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from scipy.special import expit, logit, softmax
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
 from resolvent.predict.calibration import (
     POOLED_ROWS,
@@ -89,7 +92,7 @@ def test_isotonic_is_that_of_scikit_learn():
     expected = IsotonicRegression(y_min=end, y_max=1 - end, out_of_bounds="clip").fit(rows.outputs[:, 0], rows.labels)
     calibration = fit_calibration("isotonic", rows)
     np.testing.assert_allclose(expit(calibration.apply(z[:, None])[:, 0]), expected.predict(z), rtol=1e-9)
-    assert Calibration.from_plain(calibration.plain()) == calibration
+    assert read_plain(Calibration, json.loads(json.dumps(asdict(calibration))), "file") == calibration
 
 
 def test_probabilities_are_those_of_the_log_loss():
@@ -228,5 +231,5 @@ def test_a_threshold_for_a_share_needs_rows_of_the_class():
 
 def test_a_threshold_is_the_same_from_plain_values():
     threshold = Threshold("ill", float(expit(logit(0.3))), Goal(sensitivity=0.9))
-    assert Threshold.from_plain(threshold.plain()) == threshold
+    assert read_plain(Threshold, asdict(threshold), "file") == threshold
     assert str(threshold) == "ill from a probability of 0.3 on (sensitivity of at least 0.9)"

@@ -4,8 +4,8 @@ It is fitted to rows that training has not used. Which map is used follows from 
 cross-validated log loss.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -93,16 +93,6 @@ class Calibration:
                       else self.slope * z + self.intercept).astype(outputs.dtype)
         return calibrated.reshape(outputs.shape) if outputs.size == len(outputs) else np.stack(
             [np.zeros_like(calibrated), calibrated], axis=1)
-
-    def plain(self) -> dict[str, Any]:
-        """The calibration as JSON can hold it."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "Calibration":
-        """The calibration that ``plain`` described."""
-        values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in content.items()}
-        return cls(**values)
 
 
 class LabelledOutputs(NamedTuple):

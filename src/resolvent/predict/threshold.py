@@ -1,7 +1,6 @@
 """The probability from which on a class is predicted, for stated costs, a sensitivity or a specificity."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,15 +93,6 @@ class Threshold:
             probabilities: [n] the probability of the class.
         """
         return np.asarray(probabilities.astype(np.float64) >= self.value)
-
-    def plain(self) -> dict[str, Any]:
-        """The threshold as JSON can hold it."""
-        return asdict(self)
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "Threshold":
-        """The threshold that ``plain`` described."""
-        return cls(**{**content, "goal": Goal(**content["goal"])})
 
 
 class _Cuts(NamedTuple):

@@ -105,7 +105,7 @@ class Gaussian(Family):
     def log_likelihood(self, rows: float, dispersion: float, terms: RowTerms) -> float:
         """At the variance that maximises it, as for ordinary least squares."""
         variance = float(terms.deviance) / rows
-        return -rows / 2 * (math.log(2 * math.pi * variance) + 1)
+        return -rows / 2 * (math.log(2 * math.pi * variance) + 1) if variance > 0 else math.inf
 
 
 class Binomial(Family):
@@ -244,6 +244,8 @@ class Gamma(Family):
 
     @override
     def log_likelihood(self, rows: float, dispersion: float, terms: RowTerms) -> float:
+        if dispersion <= 0:
+            return math.inf
         shape = 1 / dispersion
         constant = rows * (shape * math.log(shape) - math.lgamma(shape))
         return constant + shape * float(terms.likelihood) - float(terms.label)

@@ -99,7 +99,7 @@ class CellRules:
 
     def words(self, name: str) -> frozenset[str]:
         """The cells that stand for a missing value in a column."""
-        words = {str(code).strip() for code in self.codes.get(name, self.codes.get(ALL_COLUMNS, ()))}
+        words = {text_of_value(code).strip() for code in self.codes.get(name, self.codes.get(ALL_COLUMNS, ()))}
         return frozenset(words | {""} | (set() if name in self.codes else MISSING_WORDS))
 
     def numbers(self, name: str) -> list[float]:
@@ -253,7 +253,7 @@ def _read_texts(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Se
 
 def _read_categories(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Series[Any]":
     """A column of pandas' category type, whose categories are levels, without those that are missing codes."""
-    declared = {str(code).strip() for code in rules.codes.get(name, rules.codes.get(ALL_COLUMNS, ()))} | {""}
+    declared = {text_of_value(code).strip() for code in rules.codes.get(name, rules.codes.get(ALL_COLUMNS, ()))} | {""}
     column = column.cat.set_categories([c for c in column.cat.categories if str(c).strip() not in declared])
     if name not in rules.text:
         check_spellings(f"in column {shorten(repr(name))}", map(str, column.dropna().unique()),

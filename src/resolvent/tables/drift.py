@@ -59,13 +59,6 @@ class TrainingRows:
         """Plain values, as they are written."""
         return asdict(self)
 
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "TrainingRows":
-        """The summaries of plain values."""
-        from pydantic import TypeAdapter  # here, because its import is slow
-
-        return TypeAdapter(cls).validate_python(content)
-
 
 def summarize(data: FederatedData) -> TrainingRows | None:
     """The summaries of the training rows of a table, of all sites together and of each site with at least 50 of them.

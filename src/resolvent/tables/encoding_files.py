@@ -10,6 +10,7 @@ import numpy as np
 from resolvent.data.encoded_rows import Encoding
 from resolvent.data.federated import FederatedData
 from resolvent.data.files.digests import DamagedFileError, read_sealed, write_sealed
+from resolvent.data.files.plain_values import read_plain
 from resolvent.data.images_text.array_encoding import ArrayEncoding
 from resolvent.errors import InputError, shorten
 from resolvent.math.tree import named_leaves
@@ -51,22 +52,18 @@ def to_plain(encoding: Encoding) -> dict[str, Any]:
 
 def from_plain(content: Mapping[str, Any], title: str = "the encoding") -> Encoding:
     """The encoding that ``to_plain`` described; ``title`` names it in errors."""
-    from pydantic import TypeAdapter, ValidationError  # here, because their import is slow
-
     version = content.get("version")
     if version != _VERSION:
         raise InputError(f"{title} has version {shorten(repr(version))}, and this version of resolvent reads "
                          f"{_VERSION}: install the version that wrote it")
     fields = {name: value for name, value in content.items() if name not in ("version", "kind")}
     try:
-        encoding: Encoding = TypeAdapter(_KINDS[content["kind"]]).validate_python(fields)
+        encoding: Encoding = read_plain(_KINDS[content["kind"]], fields, f"{title} is not an encoding")
     except KeyError as error:
         raise DamagedFileError(f"{title} is not an encoding (kind: {shorten(repr(content.get('kind')))}): {_ADVICE}"
                                ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise DamagedFileError(f"{title} is not an encoding ({field}: {first['msg']}): {_ADVICE}") from error
+    except InputError as error:
+        raise DamagedFileError(f"{error}: {_ADVICE}") from error
     return encoding
 
 

@@ -1,7 +1,7 @@
 """Calibration and thresholds of the models of a run: fitted to validation rows, measured on test rows, site by site."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -120,13 +120,13 @@ class SiteCalibration(NamedTuple):
         threshold = self.fitted.threshold
         assert self.fitted.calibration is not None
         return {
-            "calibration": self.fitted.calibration.plain(), "title": self.fitted.calibration.title,
+            "calibration": asdict(self.fitted.calibration), "title": self.fitted.calibration.title,
             "rows": self.choice.rows, "other_rows": self.choice.other_rows, "cross_validated": self.choice.losses,
             "reason": self.choice.reason, "test_rows": self.test_rows, "note": self.note,
             "scores": {name: _plain_change(change) for name, change in self.scores.items()},
             "reliability": {name: [list(point) for point in points] for name, points in self.reliability.items()},
             "threshold": None if threshold is None else {
-                "threshold": threshold.plain(), "text": str(threshold), "rows": self.threshold_rows,
+                "threshold": asdict(threshold), "text": str(threshold), "rows": self.threshold_rows,
                 **({} if self.reached is None else {
                     "sensitivity": plain_interval(self.reached.sensitivity),
                     "specificity": plain_interval(self.reached.specificity),

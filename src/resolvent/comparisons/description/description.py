@@ -23,6 +23,7 @@ from resolvent.comparisons.description.sums import (
 )
 from resolvent.comparisons.text_tables import TableForm, plain_table
 from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError, count_of
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Description:
             stated: dict[str, Any] = content["settings"]
             settings = DescriptionSettings(**{**stated, "columns": tuple(stated["columns"]),
                                               "quantiles": tuple(stated["quantiles"])})
-            agreement = ValuesAgreement.from_plain(content["agreement"])
+            agreement = read_plain(ValuesAgreement, content["agreement"], FILE)
             shapes = agreement.shapes(settings)
             return cls(settings, agreement, {site: sums_of_vector(np.array(vector), shapes)
                                              for site, vector in content["sites"].items()},

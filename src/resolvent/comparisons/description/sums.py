@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from resolvent.comparisons.description.disclosure import bounds_of_counts, hidden_cells, joined_levels, told_rows
 from resolvent.comparisons.description.settings import DescriptionSettings
 from resolvent.comparisons.regression.agreement import is_category, kind_at_all_sites, level_names
-from resolvent.errors import InputError, count_of, quote, shorten
+from resolvent.errors import InputError, count_of, quote
 from resolvent.tables.cells import CellRules, read_cells
 from resolvent.tables.columns import is_boolean, is_empty, read_feature
 from resolvent.tables.party_tables import natural_order
@@ -59,18 +59,9 @@ class ValuesReport:
     levels: Mapping[str, Sequence[str]]
     numbers: Mapping[str, Sequence[float]]
 
-    @classmethod
-    def from_plain(cls, content: Any) -> "ValuesReport":
-        """The report of plain values from a site."""
-        try:
-            report = cls(int(content["rows"]),
-                         {str(name): [*map(str, levels)] for name, levels in content["levels"].items()},
-                         {str(name): [*map(float, moments)] for name, moments in content["numbers"].items()})
-            if not all(len(moments) == 3 and np.isfinite(moments).all() for moments in report.numbers.values()):
-                raise ValueError("a number is not finite")
-            return report
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"the site sent no report on the values of its columns: {shorten(error)}") from error
+    def __post_init__(self) -> None:
+        if not all(len(moments) == 3 and np.isfinite(moments).all() for moments in self.numbers.values()):
+            raise InputError("a number is not finite")
 
 
 @dataclass(frozen=True)
@@ -87,18 +78,9 @@ class ValuesAgreement:
     grids: Mapping[str, Sequence[float]]
     sites: Mapping[str, int]
 
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "ValuesAgreement":
-        """The agreement of plain values, as ``dataclasses.asdict`` gives them."""
-        try:
-            agreement = cls({str(name): [*map(str, levels)] for name, levels in content["levels"].items()},
-                            {str(name): [*map(float, grid)] for name, grid in content["grids"].items()},
-                            {str(name): int(rows) for name, rows in content["sites"].items()})
-            if not all(len(grid) == 3 and np.isfinite(grid).all() and grid[1] > 0 for grid in agreement.grids.values()):
-                raise ValueError("a grid has no width")
-            return agreement
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"the server sent no agreement on the columns: {shorten(error)}") from error
+    def __post_init__(self) -> None:
+        if not all(len(grid) == 3 and np.isfinite(grid).all() and grid[1] > 0 for grid in self.grids.values()):
+            raise InputError("a grid has no width")
 
     def check(self, settings: DescriptionSettings) -> None:
         """Refuse an agreement that is not about the columns of the settings."""

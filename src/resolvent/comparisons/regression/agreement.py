@@ -14,7 +14,7 @@ import numpy as np
 from resolvent.comparisons.regression.formula import Formula
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.settings import FamilyName, RegressionSettings
-from resolvent.errors import InputError, alternatives, count_of, quote, shorten
+from resolvent.errors import InputError, alternatives, count_of, quote
 from resolvent.regression.families import FAMILIES
 from resolvent.tables.cells import (
     NO_WORDS,
@@ -62,22 +62,11 @@ class RowsReport:
     offset: float = 0.0
     log_exposure: float = 0.0
 
-    @classmethod
-    def from_plain(cls, content: Any) -> "RowsReport":
-        """The report of plain values from a site, as ``dataclasses.asdict`` gives them."""
-        try:
-            report = cls(**{**content, **{kind: tuple(map(str, content[kind])) for kind in ("numbers", "booleans")},
-                            "levels": {str(name): dict(levels) for name, levels in content["levels"].items()}})
-            counts = [report.rows, report.left_out, *report.classes.values(),
-                      *(count for levels in report.levels.values() for count in levels.values())]
-            if not all(type(count) is int and count >= 0 for count in counts):
-                raise ValueError("a count is not a natural number")
-            is_finite = math.isfinite(float(report.total) + float(report.offset) + float(report.log_exposure))
-            if report.label not in get_args(LabelKind) or not is_finite or not report.rows:
-                raise ValueError("the label has no kind or no sum, or there are no rows")
-            return report
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"the site sent no report on the rows of a regression: {shorten(error)}") from error
+    def __post_init__(self) -> None:
+        counts = [self.rows - 1, self.left_out, *self.classes.values(),
+                  *(count for levels in self.levels.values() for count in levels.values())]
+        if min(counts) < 0 or not math.isfinite(self.total + self.offset + self.log_exposure):
+            raise InputError("there are no rows, a count is negative, or a sum is too large")
 
 
 @dataclass(frozen=True)
@@ -104,20 +93,9 @@ class RowsAgreement:
     offset: float = 0.0
     missing: Mapping[str, Sequence[Code]] = field(default_factory=dict)
 
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "RowsAgreement":
-        """The agreement of plain values, as ``dataclasses.asdict`` gives them."""
-        try:
-            agreement = cls(**{**content, "levels": {str(k): [*map(str, v)] for k, v in content["levels"].items()},
-                               "classes": {str(k): int(v) for k, v in content["classes"].items()},
-                               "sites": {str(k): int(v) for k, v in content["sites"].items()},
-                               "left_out": {str(k): int(v) for k, v in content["left_out"].items()}})
-            is_finite = math.isfinite(agreement.mean + agreement.offset)
-            if agreement.family not in get_args(FamilyName)[1:] or not is_finite:
-                raise ValueError("it has no family, or a number is not finite")
-            return agreement
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"the server sent no agreement on the rows of a regression: {shorten(error)}") from error
+    def __post_init__(self) -> None:
+        if self.family not in get_args(FamilyName)[1:] or not math.isfinite(self.mean + self.offset):
+            raise InputError("there is no such family, or a mean is not finite")
 
 
 def describe_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings, left_out: int) -> RowsReport:

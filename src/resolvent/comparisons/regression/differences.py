@@ -74,7 +74,7 @@ def sparse_differences(fit: Fit) -> Differences:
             theta = last.point
             value = float(last.value) - float(np.sum(l1 * np.abs(np.asarray(theta))))
             number = int(np.sum(_nonzero(theta, parameters, scale)))
-            bic = 2 * count * value / fit.dispersion + np.log(fit.observations) * (number + parameters)
+            bic = 2 * count * value / (fit.dispersion or 1.0) + np.log(fit.observations) * (number + parameters)
             path.append((weight, number, bic))
             if bic < best[0]:
                 best = (bic, theta, float(weight))

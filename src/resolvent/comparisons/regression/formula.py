@@ -41,10 +41,12 @@ _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to
     r"\|": "leave the bar out: fit.heterogeneity().random_intercept() fits a random intercept for each site",
     r"(?<![\w.])\.(?![\w.])": "name the columns, such as ill ~ age + ward: there is no . for all of them",
     r"\boffset\s*\(": "name the column in a setting: offset='risk' in Python, offset: risk in a file, or "
-    "--set regression.offset=risk",
+    "--set regression.offset=risk; for offset(log(years)) set exposure: years",
     r"\b(as\.)?factor\s*\(": "write C(ward) for a category",
-    r"\b(relevel|Treatment|Sum|contr\.\w+)\s*\(": "write the column or C(ward), and name the base level in a setting: "
-    "reference={'ward': 'B'} in Python, reference: {ward: B} in a file, or --set regression.reference.ward=B",
+    r"\bas\.\w+\s*\(": "write the column alone, or C(ward) for a category",
+    **dict.fromkeys((r"\b(relevel|Treatment|Sum|contr\.\w+)\s*\(", r"\bC\([^()]*,"),
+                    "write the column or C(ward), and name the base level in a setting: reference={'ward': 'B'} in "
+                    "Python, reference: {ward: B} in a file, or --set regression.reference.ward=B"),
     r"\bstrata\s*\(": "leave strata() out: a Cox model has a baseline hazard of its own for each site, whose column "
     "party= names",
     r"\bcluster\s*\(": "leave cluster() out, and write errors='clustered' for errors clustered by site",

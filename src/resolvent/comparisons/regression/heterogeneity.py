@@ -58,7 +58,7 @@ class Heterogeneity:
             p = float(stats.chi2.sf(statistic, freedom))
             return {"statistic": statistic, "degrees of freedom": freedom, "p": p}
         residual = round(self.fit.observations) - int(self.sites.ranks.sum()) - self.fit.model.kept
-        if residual <= 0:
+        if residual <= 0 or self.sites.pearson <= 0:
             return {"statistic": np.nan, "degrees of freedom": freedom, "p": np.nan}
         statistic = (float(sums.deviance) - self.sites.deviance) / freedom / (self.sites.pearson / residual)
         return {"statistic": statistic, "degrees of freedom": freedom, "degrees of freedom of the rest": residual,

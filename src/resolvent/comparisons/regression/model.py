@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -137,10 +136,3 @@ class RegressionModel:
                    tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
                    dict(agreement.levels), settings.added, dict(agreement.missing),
                    settings.site == "fixed", None if settings.weights is None else settings.weights[0])
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> "RegressionModel":
-        """The model of plain values, as ``dataclasses.asdict`` gives them."""
-        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value
-                                  for name, value in content.items()}
-        return cls(**values)

@@ -16,6 +16,7 @@ from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.label_numbers import offsets_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.rows import check_named, encode_features, read_columns
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.tables.cells import read_cells, with_unique_names
 from resolvent.tables.text_formats import TextFormat
@@ -143,7 +144,7 @@ class Predictor:
             content: Mapping[str, Any] = json.loads((folder / FILE).read_text("utf-8"))
             numbers = {name: np.array(content[name], np.float64) for name in ("estimates", "covariance")}
             numbers["estimates"] = numbers["estimates"][0]
-            model = RegressionModel.from_plain(content["model"])
+            model = read_plain(RegressionModel, content["model"], FILE)
             p = len(model.names)
             if numbers["estimates"].shape != (p,) or numbers["covariance"].shape != (p, p):
                 raise ValueError("an array has another shape")

@@ -110,7 +110,8 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
     import pandas as pd
 
     formula, cells = parse_formula(settings.formula), cells | CellRules(text=frozenset([party]))
-    frame = _frame(data, formula, party, settings.columns, format, cells)
+    wanted = [party, *formula.response.columns, *formula.variables, *settings.columns]
+    frame = with_unique_names(read_columns(data, wanted, format, cells) if isinstance(data, str | Path) else data)
     check_named(frame, party, "party")
     for name in {*cells.text, *cells.codes} - {ALL_COLUMNS}:
         check_named(frame, name, "text or missing")
@@ -213,12 +214,6 @@ def rows_without_values(model: RegressionModel) -> RegressionRows:
     """One row of zeros, from which a server without rows knows the shapes of replies."""
     event = np.zeros(1, bool) if model.family is None else None
     return RegressionRows(model, np.array([1]), np.zeros((1, len(model.columns))), np.zeros(1), event)
-
-
-def _frame(data: "pd.DataFrame | str | Path", formula: Formula, party: str, extra: Sequence[str],
-           format: TextFormat, cells: CellRules) -> "pd.DataFrame":
-    wanted = [party, *formula.response.columns, *formula.variables, *extra]
-    return with_unique_names(read_columns(data, wanted, format, cells) if isinstance(data, str | Path) else data)
 
 
 def read_columns(path: str | Path, wanted: Sequence[str], format: TextFormat,

@@ -16,6 +16,7 @@ from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.comparisons.regression.site_fits import join_site_fits
 from resolvent.data.files.atomic_files import write_atomically, write_text
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
 from resolvent.federation.protocol.regression import sends_own_fits
 from resolvent.math import newton
@@ -73,7 +74,7 @@ def read_fit(folder: Path) -> FittedRegression:
     """The fit that ``write_fit`` wrote."""
     try:
         content: dict[str, Any] = json.loads((folder / FIT_FILE).read_text("utf-8"))
-        model = RegressionModel.from_plain(content["model"])
+        model = read_plain(RegressionModel, content["model"], FIT_FILE)
         settings = RegressionSettings(**content["settings"])
         with jax.enable_x64(True):
             w = jnp.zeros(len(model.names))

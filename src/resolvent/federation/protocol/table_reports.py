@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -67,20 +67,9 @@ class TableReport:
         """Plain values, as they are sent."""
         return asdict(self)
 
-    @classmethod
-    def from_plain(cls, content: Any) -> "TableReport":
-        """The report of plain values from a site."""
-        try:
-            columns = tuple(ColumnReport(**column) for column in content["columns"])
-            dates = tuple(map(str, content.get("dates", ())))
-            labels = tuple(LabelReport(**label) for label in content["labels"])
-            report = cls(dict(content["rows"]), columns, labels, dates)
-            numbers = [*report.rows.values(), *(x for c in columns for x in (c.count, c.mean, c.squares)),
-                       *(n for c in columns for n in (c.levels or {}).values()),
-                       *(n for label in report.labels for n in (*label.classes.values(),
-                                                                *(label.weights or {}).values()))]
-            if not all(math.isfinite(float(number)) for number in numbers):
-                raise ValueError("a number is not finite")
-            return report
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise InputError(f"the site sent no report on its table: {shorten(error)}") from error
+    def __post_init__(self) -> None:
+        numbers = [*self.rows.values(), *(x for c in self.columns for x in (c.count, c.mean, c.squares)),
+                   *(n for c in self.columns for n in (c.levels or {}).values()),
+                   *(n for label in self.labels for n in (*label.classes.values(), *(label.weights or {}).values()))]
+        if not all(map(math.isfinite, numbers)):
+            raise InputError("a number is not finite")

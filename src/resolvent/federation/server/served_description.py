@@ -21,7 +21,7 @@ class ServedDescription(ServedPlan[FederatedDescription]):
 
     @override
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
-        reports = self._read_reports(answers, ValuesReport.from_plain)
+        reports = self._read_reports(answers, ValuesReport)
         self._agreement = agree_on_values(reports, self.plan.settings)
         return self._agreed(answers, {"agreement": asdict(self._agreement)}, features=len(self.plan.settings.columns),
                             task=self.plan.title, rows=self._agreement.sites)

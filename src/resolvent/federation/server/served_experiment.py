@@ -21,6 +21,7 @@ from resolvent.comparisons.judgement.site_judgement import SiteJudgement
 from resolvent.comparisons.judgement.verdict import judge, refusals
 from resolvent.comparisons.runs.compared_methods import MethodRun
 from resolvent.comparisons.runs.summary import refused_replies
+from resolvent.data.files.plain_values import read_plain
 from resolvent.data.samples import split_sizes
 from resolvent.errors import InputError, shorten
 from resolvent.federation.protocol.exchange import Answers
@@ -76,8 +77,12 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
         """With secure sums, the sites report names and kinds, and the numbers of their tables are summed."""
         plan, is_secure = self.plan, self.plan.privacy is not None
-        reports = {site: self._read_report(site, answer.get("table")) for site, answer in answers.items()}
-        before = {} if known is None else {site: TableReport.from_plain(r) for site, r in known.tables.items()}
+        reports = self._read_reports(answers, TableReport)
+        for site, report in reports.items():
+            if len(report.labels) != len(plan.table.labels):
+                raise InputError(f"{site}: the site reports {len(report.labels)} labels, and the experiment has "
+                                 f"{len(plan.table.labels)}")
+        before = {} if known is None else {site: read_plain(TableReport, r, site) for site, r in known.tables.items()}
         if known is None:
             if conflicts := conflicts_of_names(reports):
                 raise InputError(f"the tables do not fit together: {'; '.join(conflicts)}")
@@ -89,7 +94,7 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
             write_encoding(self.folder / "encoding.json", encoding)
             self.encoding = encoding
         else:
-            founders, self.total = tuple(known.founders), TableReport.from_plain(known.total)
+            founders, self.total = tuple(known.founders), read_plain(TableReport, known.total, "the total")
             stored = read_encoding(self.folder / "encoding.json")
             assert isinstance(stored, TableEncoding)
             self.encoding = stored
@@ -111,16 +116,6 @@ class ServedExperiment(ServedPlan[FederatedExperiment]):
             Known(founders, {site: report.plain() for site, report in tables.items()}, self.total.plain()),
             {"features": len(self.encoding.features), "task": self.encoding.task, "findings": findings,
              "rows": {site: dict(counts) for site, counts in rows.items()}})
-
-    def _read_report(self, site: str, content: Any) -> TableReport:
-        try:
-            report = TableReport.from_plain(content)
-        except InputError as error:
-            raise InputError(f"{site}: {error}") from error
-        if len(report.labels) != len(self.plan.table.labels):
-            raise InputError(f"{site}: the site reports {len(report.labels)} labels, and the experiment has "
-                             f"{len(self.plan.table.labels)}")
-        return report
 
     def _secure_total(self, answers: Mapping[str, Mapping[str, Any]],
                       reports: Mapping[str, TableReport]) -> TableReport:

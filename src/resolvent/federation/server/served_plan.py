@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from resolvent.algorithms.algorithm import Algorithm, ServerState
 from resolvent.data.files.atomic_files import write_text
+from resolvent.data.files.plain_values import read_plain
 from resolvent.differential_privacy.parties import noise_parties
 from resolvent.errors import InputError
 from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError, ask_about_plan
@@ -111,16 +112,10 @@ class ServedPlan(ABC, Generic[_Plan]):
 
     # What is the same for all kinds
 
-    def _read_reports(self, answers: Mapping[str, Mapping[str, Any]],
-                      read: Callable[[Any], _Report]) -> dict[str, _Report]:
-        """Site -> its report on its table, with the site in errors."""
-        reports = {}
-        for site, answer in answers.items():
-            try:
-                reports[site] = read(answer.get("table"))
-            except InputError as error:
-                raise InputError(f"{site}: {error}") from error
-        return reports
+    def _read_reports(self, answers: Mapping[str, Mapping[str, Any]], kind: type[_Report]) -> dict[str, _Report]:
+        """Site -> its report on its table."""
+        return {site: read_plain(kind, answer.get("table"), f"{site}: the site sent no report on its table")
+                for site, answer in answers.items()}
 
     def _agreed(self, answers: Mapping[str, Mapping[str, Any]], content: Mapping[str, Any], *, features: int,
                 task: str, rows: Mapping[str, int]) -> Agreed:

@@ -35,7 +35,7 @@ class ServedRegression(ServedPlan[FederatedRegression]):
 
     @override
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
-        plan, reports = self.plan, self._read_reports(answers, RowsReport.from_plain)
+        plan, reports = self.plan, self._read_reports(answers, RowsReport)
         self._agreement = agree_on_rows(reports, plan.formula, plan.settings, plan.table.cells)
         return self._agreed(answers, {"agreement": asdict(self._agreement)}, features=len(plan.formula.variables),
                             task=self._agreement.family, rows=self._agreement.sites)

@@ -19,6 +19,7 @@ from resolvent.comparisons.description.sums import (
     read_values,
     vector_of_sums,
 )
+from resolvent.data.files.plain_values import read_plain
 from resolvent.federation.protocol.description import FederatedDescription
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.site.listed_columns import check_listed_columns
@@ -93,7 +94,7 @@ class DescriptionRun(PlanRun[FederatedDescription]):
     @override
     def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
         with refusing(RefusalCode.CONFLICT):
-            agreement = ValuesAgreement.from_plain(part_of(content, "agreement"))
+            agreement = read_plain(ValuesAgreement, part_of(content, "agreement"), "the server sent no agreement")
         if agreement.sites.get(self._membership.name) != self.training_rows:
             raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
         with refusing(RefusalCode.ENCODING):

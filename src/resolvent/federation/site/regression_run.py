@@ -12,6 +12,7 @@ from resolvent.algorithms.algorithm import Algorithm
 from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, agree_on_rows, describe_rows
 from resolvent.comparisons.regression.regress import sums_of
 from resolvent.comparisons.regression.rows import NoCompleteRowError, RegressionRows, complete_rows, encode_rows
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import quote
 from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
@@ -156,7 +157,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
     def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
         """Encode the rows; the answer has the names of the columns."""
         with refusing(RefusalCode.CONFLICT):
-            agreement = RowsAgreement.from_plain(part_of(content, "agreement"))
+            agreement = read_plain(RowsAgreement, part_of(content, "agreement"), "the server sent no agreement")
         if agreement.sites.get(self._membership.name) != self._report.rows:
             raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
         with refusing(RefusalCode.ENCODING):

@@ -27,6 +27,7 @@ from resolvent.data.files.digests import (
     write_sealed,
 )
 from resolvent.data.files.folder_lock import locked
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError, nearest, quote, shorten
 from resolvent.math import tree
 from resolvent.math.tree import Vector
@@ -150,7 +151,7 @@ class ModelFolder:
         if _TRAINING not in self._note["files"] or not (self._folder / _TRAINING).exists():
             return None
         check_files(self._folder, {_TRAINING: self._note["digests"][_TRAINING]}, _ADVICE)
-        return TrainingRows.from_plain(read_sealed(self._folder / _TRAINING, _ADVICE))
+        return read_plain(TrainingRows, read_sealed(self._folder / _TRAINING, _ADVICE), _TRAINING)
 
     def index(self, party: int | str) -> int:
         """The id of a party, from its name or its id."""
@@ -195,8 +196,8 @@ class ModelFolder:
         from resolvent.predict.threshold import Threshold
 
         threshold = content["threshold"]
-        return replace(fitted, calibration=Calibration.from_plain(content["calibration"]),
-                       threshold=None if threshold is None else Threshold.from_plain(threshold["threshold"]))
+        return replace(fitted, calibration=read_plain(Calibration, content["calibration"], CALIBRATION_FILE),
+                       threshold=threshold and read_plain(Threshold, threshold["threshold"], CALIBRATION_FILE))
 
     def read_later_file(self, name: str) -> dict[str, Any]:
         """The content of a file about these models that was written after them.

@@ -16,7 +16,7 @@ _MANY_MISSING = 0.5  # a share of the rows
 _MIN_CONSTANT_PROBABILITY = 1e-4
 _MIN_NUMBERS = 11  # different numbers of a column whose unit is compared
 _MIN_SITE_ROWS = 10
-_CODE = re.compile(r"-?(7+|8+|9+)")
+_CODE = re.compile(r"-[1-9]|-?(7+|8+|9+)")
 _CERTAIN = 100  # numbers such as 999 are codes even in one row
 _MIN_SPREAD = 0.05  # standard deviations between the quartiles
 
@@ -80,7 +80,7 @@ def _are_days(column: TableColumn) -> bool:
 
 
 def _missing_codes(column: TableColumn) -> Iterator[Finding]:
-    """Numbers such as -9, 99 or 999 far outside the others, as codes of missing values are.
+    """Numbers such as -1, 99 or 999 far outside the others, as codes of missing values are.
 
     A code of less than three digits occurs at least twice. The distance of a code from the others is more than twice
     the largest gap among them.
