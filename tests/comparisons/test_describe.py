@@ -231,6 +231,7 @@ def test_the_command_describes_a_table_and_a_file(tmp_path, call):
     (lambda f: f, {"quantiles": [2.0]}, "quantiles"), (lambda f: f, {"min_cell": 0}, "min_cell"),
     (lambda f: f.assign(hospital=np.where(f.index < 3, "Kiel", f["hospital"])), {}, "'Kiel' has 3 rows"),
     (lambda f: f.assign(day=pd.Timestamp("2020-01-01")), {"columns": ["day"]}, "dates"),
+    (lambda f: f.assign(age=f["age"].where(f.index > 0, np.inf)), {}, "'age' has a value that is not finite"),
     (lambda f: f.assign(ward="(not told)"), {}, "give the level another name")])
 def test_what_cannot_be_described_is_refused(change, settings, words):
     with pytest.raises(InputError, match=words):

@@ -60,8 +60,10 @@ class ValuesReport:
     numbers: Mapping[str, Sequence[float]]
 
     def __post_init__(self) -> None:
-        if not all(len(moments) == 3 and np.isfinite(moments).all() for moments in self.numbers.values()):
-            raise InputError("a number is not finite")
+        for name, moments in self.numbers.items():
+            if len(moments) != 3 or not np.isfinite(moments).all():
+                raise InputError(f"{quote(name)} has a value that is not finite, or too large: correct it, or leave the "
+                                 "column out")
 
 
 @dataclass(frozen=True)
