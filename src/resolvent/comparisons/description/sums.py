@@ -62,8 +62,8 @@ class ValuesReport:
     def __post_init__(self) -> None:
         for name, moments in self.numbers.items():
             if len(moments) != 3 or not np.isfinite(moments).all():
-                raise InputError(f"{quote(name)} has a value that is not finite, or too large: correct it, or leave the "
-                                 "column out")
+                raise InputError(f"{quote(name)} has a value that is not finite, or too large: correct it, or leave "
+                                 "the column out")
 
 
 @dataclass(frozen=True)
