@@ -316,6 +316,20 @@ def test_what_cannot_be_estimated_is_named_and_has_no_number(patients):
 
 
 @pytest.mark.when_changed
+def test_columns_that_depend_on_others_take_no_degree_of_freedom(patients):
+    """Dispersion, errors of every kind, AIC and the test of the sites are those without such columns, as in R's lm."""
+    frame = patients.assign(months=12 * patients["age"] + 1, one=2.0)
+    fit, without = (rv.regress(frame, f"score ~ ward + age{more}", party="site") for more in (" + months + one", ""))
+    wards = ["ward[T.B]", "ward[T.C]"]
+    for errors in ("model", "robust", "clustered"):
+        of_errors, expected = (f.with_errors(errors).table.loc[wards] for f in (fit, without))
+        pd.testing.assert_frame_equal(of_errors, expected, rtol=1e-8)
+    names = ("dispersion", "deviance", "log_likelihood", "aic")
+    assert [fit.facts()[name] for name in names] == pytest.approx([without.facts()[name] for name in names], rel=1e-9)
+    assert fit.heterogeneity().test == pytest.approx(without.heterogeneity().test, rel=1e-8)
+
+
+@pytest.mark.when_changed
 def test_separation_and_few_events_are_named(patients):
     frame = patients.assign(marker=np.where(patients["ill"] == "yes", patients["years"] > 1, 0))
     separated = rv.regress(frame, "ill ~ age + marker", party="site")

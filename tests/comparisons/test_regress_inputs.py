@@ -210,6 +210,8 @@ def test_counts_without_overdispersion_have_the_estimates_of_poisson():
     np.testing.assert_allclose(fit.table.iloc[:2], poisson.table, rtol=1e-8, atol=1e-9)
     assert fit.table.loc["log_alpha"].isna().all()
     np.testing.assert_allclose(fit.log_likelihood, poisson.log_likelihood, rtol=1e-10)
+    with pytest.raises(rv.InputError, match="'n' is 0 in all complete rows: there is nothing to explain"):
+        rv.regress(frame.assign(n=0), "n ~ x", party="site", family="poisson")
 
 
 @pytest.fixture(scope="module")

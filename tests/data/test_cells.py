@@ -33,6 +33,7 @@ REFUSED = {
        for word in ("?", ".", "-", "unknown", "<0.3", "V45")},
     "more than a few": ([*NUMBERS, "unknown"] * 5, "set missing: ['unknown']"),
     "thousands": (column("1,234", "2,345", "3,456"), "comma"),
+    "thousands of India": (column("1,20,000", "12,34,567"), "separators of thousands, such as '1,20,000'"),
     "decimal commas": (column("1,5", "2,25"), "comma"),
     "percent": (column("5%", "7 %", "12%"), "a sign of percent, such as '5%'"),
     "currency": (column("€ 5", "7.5 €", "12 €"), "a currency"),
@@ -132,6 +133,11 @@ def test_types_of_arrow_and_decimals_are_read_as_those_of_numpy(values, dtype):
         data = from_frame(pd.DataFrame({**rest, "x": rows}), "site", "y", missing="indicate")
         assert data.features == expected.features
         np.testing.assert_array_equal(data.x, expected.x)
+
+
+def test_texts_beside_numbers_of_numpy_are_numbers():
+    values = pd.Series([np.int64(1), "2.5", np.float32(3)], dtype=object)
+    assert read_column_cells("x", values, CellRules()).tolist() == [1, 2.5, 3]
 
 
 def test_codes_of_a_column_replace_the_words():

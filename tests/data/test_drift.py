@@ -6,6 +6,7 @@ import pytest
 
 import nightly
 import resolvent as rv
+from resolvent.data.files.plain_values import read_plain
 from resolvent.tables.drift import TrainingRows, summarize, with_drift
 from resolvent.tables.party_tables import from_frame
 
@@ -22,7 +23,7 @@ def visits(rows, seed=0):
 
 def drifted(data, frame, site=None):
     training = summarize(data)
-    assert TrainingRows.from_plain(training.plain()) == training
+    assert read_plain(TrainingRows, training.plain(), "file") == training
     return with_drift(data.encoding.encode(frame), data.encoding, training, site).remarks.drift
 
 

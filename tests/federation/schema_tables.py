@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from resolvent.data.files.plain_values import read_plain
 from resolvent.federation.protocol.limits import NO_LIMITS
 from resolvent.federation.protocol.schema import agree
 from resolvent.federation.protocol.table_reports import TableReport
@@ -37,6 +38,6 @@ def site_tables(frame, settings=SETTINGS, sites=SITES, min_cell=1):
 
 
 def agreed(tables, settings=SETTINGS):
-    reports = {site: TableReport.from_plain(json.loads(json.dumps(table.report().plain())))
+    reports = {site: read_plain(TableReport, json.loads(json.dumps(table.report().plain())), site)
                for site, table in tables.items()}
     return agree(reports, settings)

@@ -15,6 +15,7 @@ import nightly
 import resolvent
 from federation.harness import EXPERIMENT, SITES, Consortium, answer_of, limits, pooled_table, request_bytes, signed
 from resolvent.comparisons.runs.record import read_record
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.experiment import experiment_from_text, experiment_of_file
@@ -147,7 +148,7 @@ def _encodings(label):
     """Encodings that a server has of other sites, or has made up."""
     settings = TableOptions("site", label, missing="impute", task="regression" if label == "age" else "auto")
     report = SiteTable(pooled_table().drop(columns="site"), settings, "x", 0).report()
-    plain = to_plain(agree({"x": TableReport.from_plain(report.plain())}, settings).encoding)
+    plain = to_plain(agree({"x": read_plain(TableReport, report.plain(), "x")}, settings).encoding)
     wrong = [plain, {**plain, "categories": [{"name": "age", "imputed": "a", "levels": ["a"]}]},
              {**plain, "numbers": [{"name": "ward", "imputed": 0.0}]},
              # a deviation so small that inputs overflow

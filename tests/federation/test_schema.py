@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from federation.schema_tables import SETTINGS, SITES, agreed, pooled_table, site_tables
+from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
@@ -228,7 +229,7 @@ def test_a_column_without_values_is_a_conflict():
     {"rows": {"train": float("nan")}, "columns": [], "label": {"kind": "text", "classes": {}}}])
 def test_a_reply_that_is_no_report_is_refused(content):
     with pytest.raises(InputError, match="no report"):
-        TableReport.from_plain(content)
+        read_plain(TableReport, content, "the site sent no report on its table")
 
 
 def test_a_missing_column_says_how_the_site_can_name_it():

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from federation.schema_tables import SETTINGS, SITES, agreed, pooled_table, site_tables
+from resolvent.data.files.plain_values import read_plain
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.site_findings import compare_sites
@@ -17,7 +18,7 @@ from resolvent.tables.party_tables import from_frame
 
 
 def reports(frame, settings=SETTINGS, min_cell=5):
-    return {site: TableReport.from_plain(json.loads(json.dumps(table.report().plain())))
+    return {site: read_plain(TableReport, json.loads(json.dumps(table.report().plain())), site)
             for site, table in site_tables(frame, settings, min_cell=min_cell).items()}
 
 

@@ -41,7 +41,8 @@ _CURRENCIES = r"[€$£¥]|eur|usd|chf|gbp"
 _ALONE = "write the number alone, and the unit in the name of the column"
 _DECORATED = {
     "numbers with commas or separators of thousands": (
-        re.compile(rf"[+-]?(\d{{1,3}}([{GROUPS} ]\d{{3}})+([.,]\d+)?|\d*,\d+)([eE][+-]?\d+)?"),
+        re.compile(rf"[+-]?(\d{{1,3}}([{GROUPS} ]\d{{3}})+([.,]\d+)?|\d{{1,2}}(,\d\d)+,\d{{3}}|\d*,\d+)"
+                   r"([eE][+-]?\d+)?"),
         "write all with a decimal point and nothing else"),
     "numbers with a sign of percent": (re.compile(rf"{_ANY_NUMBER}\s*[%‰]"), _ALONE),
     "numbers with a currency": (re.compile(
@@ -207,7 +208,7 @@ def read_column_cells(name: str, column: "pd.Series[Any]", rules: CellRules) -> 
                 column = column.mask(column.isin(codes))
         return _texts_of(column) if name in rules.text else column
     is_mixed = kind in ("mixed", "mixed-integer") and all(
-        isinstance(value, str | int | float) and not isinstance(value, bool) for value in column.dropna())
+        isinstance(value, str | int | float | np.number) and not isinstance(value, bool) for value in column.dropna())
     if kind not in ("string", "empty") and not is_mixed:
         return _texts_of(column) if name in rules.text else column
     read = _read_texts(name, _texts_of(column) if is_mixed else column, rules)

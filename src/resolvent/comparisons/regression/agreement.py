@@ -162,6 +162,8 @@ def agree_on_rows(reports: Mapping[str, RowsReport], formula: Formula, settings:
         raise InputError(f"the label {quote(name)} has classes at some sites and numbers at others: set text: "
                          f"[{yaml_name(name)}] in the data of the file if it has classes, or convert it")
     family = _family(formula, settings, reports)
+    if family in ("poisson", "negative_binomial") and not any(report.total for report in reports.values()):
+        raise InputError(f"the label {quote(name)} is 0 in all complete rows: there is nothing to explain")
     counts = sum((Counter(report.classes) for report in reports.values()), Counter[str]())
     classes = {}
     if family in _CLASS_FAMILIES:

@@ -105,8 +105,8 @@ class Fit:
 
     @property
     def degrees_of_freedom(self) -> int:
-        """n - P, without the intercepts that stay at the sites."""
-        return round(self.observations) - len(self.names) - self.model.kept
+        """n - P, without the intercepts that stay at the sites; columns that depend on others do not count in P."""
+        return round(self.observations) - self.identification.rank - self.model.kept
 
     @property
     def degrees_of_freedom_of_tests(self) -> int | None:
@@ -131,7 +131,7 @@ class Fit:
     @property
     def aic(self) -> float:
         """Akaike's criterion, 2 P - 2 log-likelihood. A dispersion is not counted, as in statsmodels."""
-        return 2 * (len(self.names) + self.model.kept) - 2 * self.log_likelihood
+        return 2 * (self.identification.rank + self.model.kept) - 2 * self.log_likelihood
 
     @cached_property
     def identification(self) -> Identification:

@@ -50,7 +50,7 @@ class Heterogeneity:
         from scipy import stats
 
         family, sums = self.fit.model.family, self.fit.sums.terms
-        freedom = int(self.sites.ranks.sum()) - int(self.fit.identification.is_identified.sum())
+        freedom = int(self.sites.ranks.sum()) - self.fit.identification.rank
         if freedom <= 0 or self.fit.model.weights == "sampling":  # such weights have no likelihood
             return {"statistic": np.nan, "degrees of freedom": 0, "p": np.nan}
         if family is None or not family.has_dispersion:

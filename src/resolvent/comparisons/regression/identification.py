@@ -27,11 +27,13 @@ class Identification:
         is_identified: [P] whether a parameter can be estimated.
         inverse: [P, P] the inverse of the information; along directions that are not identified, zero.
         sentences: what a reader should know.
+        rank: number of independent columns, with the further parameters.
     """
 
     is_identified: NDArray[np.bool_]
     inverse: NDArray[np.float64]
     sentences: tuple[str, ...]
+    rank: int
 
 
 class Directions(NamedTuple):
@@ -115,7 +117,7 @@ def identify(model: RegressionModel, sums: FitSums, l2: float = 0.0) -> Identifi
              (parts.separated & ~has_no_limit, _separated), (has_no_limit, _no_overdispersion))
     sentences = [words([*names[involved]]) for involved, words in cases
                  if involved.any() and not (words is _collinear and {*names[involved]} <= _intercepts(model))]
-    return Identification(parts.is_identified, parts.inverse, tuple(sentences))
+    return Identification(parts.is_identified, parts.inverse, tuple(sentences), parts.rank)
 
 
 def _intercepts(model: RegressionModel) -> set[str]:
