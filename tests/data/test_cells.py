@@ -38,6 +38,8 @@ REFUSED = {
     "percent": (column("5%", "7 %", "12%"), "a sign of percent, such as '5%'"),
     "currency": (column("€ 5", "7.5 €", "12 €"), "a currency"),
     "unit": (column("70 kg", "81 kg", "77.5 kg"), "a unit, such as '70 kg'"),
+    "apostrophes of a spreadsheet": (column("'12", "'345"), "numbers in quotes, such as"),
+    "formulas of a spreadsheet": (column('="12"', '="345"'), "numbers in quotes, such as"),
     "blood pressure": (column("120/80", "130/85"), "two numbers in a cell"),
     "dates": (column("2024-01-01", "2024-02-01"), "dates"),
     "months": (column("2024-01", "2024-02"), "dates"),
@@ -133,6 +135,12 @@ def test_types_of_arrow_and_decimals_are_read_as_those_of_numpy(values, dtype):
         data = from_frame(pd.DataFrame({**rest, "x": rows}), "site", "y", missing="indicate")
         assert data.features == expected.features
         np.testing.assert_array_equal(data.x, expected.x)
+
+
+def test_whole_numbers_of_many_digits_are_numbers_in_every_reader(tmp_path):
+    values = column(str(10**25), "-12", "7")
+    found = {name: read() for name, read in readers(values, tmp_path).items() if name != "check"}
+    assert found == dict.fromkeys(found, ("x",))
 
 
 def test_texts_beside_numbers_of_numpy_are_numbers():

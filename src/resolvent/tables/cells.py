@@ -50,6 +50,8 @@ _DECORATED = {
     "numbers with a unit": (re.compile(rf"{_ANY_NUMBER}\s*({_UNITS})", re.IGNORECASE), _ALONE),
     "numbers with a sign that is not the minus of a keyboard": (re.compile(rf"[\u2212\u2012-\u2015]\s*{_ANY_NUMBER}"),
                                                                 "write - before them"),
+    "numbers in quotes": (re.compile(rf"=?[\"'\u2018\u2019\u201c\u201d]{_ANY_NUMBER}[\"'\u2018\u2019\u201c\u201d]?"),
+                          "write the number alone"),
     "two numbers in a cell": (re.compile(r"\d{2,3}\s*/\s*\d{2,3}"), "make a column of each"),
 }
 _LIMIT = re.compile(rf"(<|>|≤|≥|<=|>=|~)\s*{_ANY_NUMBER}")
@@ -200,7 +202,7 @@ def read_column_cells(name: str, column: "pd.Series[Any]", rules: CellRules) -> 
     if kind in ("integer", "floating", "mixed-integer-float", "decimal", "boolean"):
         if kind != "boolean":
             try:
-                whole = kind == "integer" and not column.isna().any()
+                whole = kind == "integer" and not column.isna().any() and abs(column).max() < 2**63
                 column = column.astype(np.int64 if whole else np.float64)
             except OverflowError:
                 return column  # the reader of features and labels names the column
