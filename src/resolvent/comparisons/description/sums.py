@@ -161,8 +161,9 @@ class SiteValues:
         numbers = {}
         for name, told in self.told.items():
             x = self.values[name][told]
-            mean = float(x.mean()) if len(x) else 0.0
-            numbers[name] = [len(x), mean, float(((x - mean)**2).sum())]
+            with np.errstate(invalid="ignore", over="ignore"):  # the report names such a column
+                mean = float(x.mean()) if len(x) else 0.0
+                numbers[name] = [len(x), mean, float(((x - mean)**2).sum())]
         counts = {name: Counter(self.values[name].tolist()) for name in self.joined}
         return ValuesReport(self.rows, {
             name: sorted(level for level, count in counts[name].items() if count >= self._smallest)
