@@ -14,7 +14,7 @@ REPRODUCTIONS ?= all
 .PHONY: help figures federation federation-test flower-test digits test test-fast lint typed docs wheel versions compile-sweep nightly torture clean extras
 
 help:
-	@echo "make digits     install, then compare eight algorithms on real handwritten digits"
+	@echo "make digits     install, then compare five methods on real handwritten digits"
 	@echo "make test       install with the test extra, then run all tests"
 	@echo "make test-fast  the same without the slow tests and those of browsers, kills and devices"
 	@echo "make lint       ruff and mypy"

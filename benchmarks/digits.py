@@ -25,9 +25,9 @@ def main() -> None:
     kept = ("mean", "p10", "worst", "better", "level", "worse")
     rows = [{"method": name, **{key: of["final"][key] for key in kept if key in of["final"]},
              "gain": summary["means"]["plain_gains"].get(name)} for name, of in summary["methods"].items()]
+    answers = Counter(site["advice"]["answer"] for site in summary["sites"] if site["advice"])
     facts = {"command": "resolvent run digits", "versions": summary["versions"],
-             "method": summary["federation"]["about"],
-             "advice": dict(Counter(site["advice"]["answer"] for site in summary["sites"] if site["advice"]))}
+             "method": summary["federation"]["about"], "advice": dict(answers.most_common())}
     options.out.write_text(as_json(facts, rows=rows))
 
 

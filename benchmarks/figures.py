@@ -184,11 +184,6 @@ def startup() -> str:
     return table(("CPU seconds", *CAUSES, "else", "all"), rows)
 
 
-def first_rounds(kind: str) -> str:
-    """Seconds to the first rounds of `digits`."""
-    return f"{read('startup')[kind]['to the first rounds']:.0f}"
-
-
 def round_of_parties() -> str:
     """Milliseconds of a round with a few of the largest number of parties."""
     return f"{max(row['milliseconds_per_round'] for row in read('parties')['rows']):.1f}"

@@ -1,14 +1,20 @@
 """Make the pictures of the tutorial: run its program and its commands in a new folder, and photograph what they write.
 
 ``python docs/make_images.py`` needs the extra ``test`` (playwright) and Chromium, and takes some minutes. It prints the
-output of every command, with which the texts on the page can be compared.
+output of every command, with which the texts on the page can be compared. ``python docs/make_images.py --report
+runs/digits`` makes the picture of README and home from a run of `digits`, and ``--rehearsal log.txt`` that of a
+federation from what `resolvent lead start digits --rehearse` has printed.
 """
 
+import argparse
+import contextlib
+import html
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +80,30 @@ def save(figure: Any, name: str) -> None:
     plt.close(figure)
 
 
-def photograph(folder: Path) -> None:
-    """The report of the comparison."""
+@contextlib.contextmanager
+def browser_page(width: int, height: int = 900) -> Iterator[sync_api.Page]:
+    """An empty page of a browser."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-        page.goto((folder / "runs" / "mine" / "report.html").as_uri())
-        page.screenshot(path=IMAGES / "tutorial-report.png")
+        yield browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
         browser.close()
+
+
+def photograph_report(run: Path, name: str, width: int) -> None:
+    """The report of a run, up to the first fold."""
+    with browser_page(width) as page:
+        page.goto((run / "report.html").absolute().as_uri())
+        height = page.evaluate("document.querySelector('details').getBoundingClientRect().top")
+        page.screenshot(path=IMAGES / name, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+
+
+def photograph_terminal(log: Path, name: str) -> None:
+    """What a command has printed, as a terminal shows it."""
+    with browser_page(860) as page:
+        page.set_content("<pre style='margin: 0; padding: 16px; background: #1e222a; color: #e6e6e6; font: 15px/1.35 "
+                         f"DejaVu Sans Mono; width: max-content'>{html.escape(log.read_text('utf-8').rstrip())}</pre>")
+        page.locator("pre").screenshot(path=IMAGES / name)
 
 
 def photograph_later_sections(folder: Path) -> None:
@@ -92,26 +113,33 @@ def photograph_later_sections(folder: Path) -> None:
                     ["explain", run, "--method", "FedAvg"]):
         print(f"$ resolvent model {' '.join(command)}", flush=True)
         subprocess.run([sys.executable, "-m", "resolvent.cli", "model", *command], cwd=folder, check=True)
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium") or shutil.which(
-            "chromium-browser"), args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme="light")
+    with browser_page(1000) as page:
         page.goto((folder / "runs" / "mine" / "report.html").as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
         page.locator("#calibration-1 .panels").screenshot(path=IMAGES / "after-calibration.png")
         page.locator("#explanation-1 figure").screenshot(path=IMAGES / "after-explanation.png")
-        browser.close()
 
 
 def main() -> None:
-    """Make all pictures."""
+    """Make the pictures that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", help="a folder in which the tutorial has been run")
+    parser.add_argument("--report", type=Path, help="the folder of a run of digits")
+    parser.add_argument("--rehearsal", type=Path, help="the printed lines of a rehearsal")
+    options = parser.parse_args()
+    if options.report:
+        photograph_report(options.report, "report.png", 1180)
+    if options.rehearsal:
+        photograph_terminal(options.rehearsal, "rehearsal.png")
+    if options.report or options.rehearsal:
+        return
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)  # a folder in which the page has been run
-        if len(sys.argv) == 1:
+        folder = options.folder or Path(temporary)
+        if options.folder is None:
             run_page(folder)
         draw_table(folder)
         draw_predictions(folder)
-        photograph(folder)
+        photograph_report(folder / "runs" / "mine", "tutorial-report.png", 1180)
         photograph_later_sections(folder)
 
 

@@ -69,6 +69,19 @@ def test_many_sites_and_warnings_fit_a_screen_too(finished, parties, capsys):
     assert "200 sites" in " ".join(lines) or parties == 3
 
 
+def test_a_site_far_from_all_others_is_at_the_end_of_the_axis(finished, capsys):
+    record = read_record(finished.folder)
+    sites = [site._replace(name=f"site {k}", advice=site.advice._replace(
+        expected=Interval(gain, gain - 0.01, gain + 0.01), own=Interval(gain, gain - 0.02, gain + 0.02)))
+        for k, gain in enumerate((0.3, 0.1, -0.05, -4.0)) for site in record.sites[:1]]
+    assert first_screen(replace(record, sites=sites)).limits == pytest.approx((-40, 31), abs=2.1)
+    assert first_screen(replace(record, sites=sites[:3])).limits == pytest.approx((-5, 30), abs=2.1)
+    print_outcome(replace(record, sites=sites), Path("report.html"))
+    rows = {line[:6]: line for line in capsys.readouterr().out.splitlines() if line.startswith("site ")}
+    assert "◀" in rows["site 3"]
+    assert all("●" in rows[f"site {k}"] for k in range(3))
+
+
 def test_show_prints_every_warning_and_no_warning_repeats_the_headline(finished, capsys):
     record = read_record(finished.folder)
     warnings = [f"Warning {k} is {'long ' * 50}.".replace(" .", ".") for k in range(20)]
@@ -148,7 +161,9 @@ def test_wrong_input_is_2_and_names_what_is_allowed(call, tmp_path):
     outcome = call("run", "nope", cwd=tmp_path)
     assert outcome.code == 2
     assert outcome.out == ""
-    assert outcome.err.startswith("error: there is no experiment 'nope'; there are ")
+    loading, error = outcome.err.splitlines()
+    assert loading == "Loading JAX and nope"
+    assert error.startswith("error: there is no experiment 'nope'; there are ")
     for name in experiments():
         assert name in outcome.err
     assert list(tmp_path.iterdir()) == []
@@ -202,7 +217,7 @@ def test_shortcuts_set_rounds_and_seed(call, tmp_path, monkeypatch):
     assert (str(out), resume, overwrite) == ("here", True, False)
     assert call("run", "digits", "--overwrite", cwd=tmp_path).code == 2
     assert runs[1][1:] == (None, False, True)
-    assert call("run", "digits", "--rounds", 0, cwd=tmp_path).err.startswith("error: --set rounds=0: rounds: 0 must be")
+    assert "\nerror: --set rounds=0: rounds: 0 must be" in call("run", "digits", "--rounds", 0, cwd=tmp_path).err
 
 
 def test_unexpected_error_is_not_hidden(call, tmp_path, monkeypatch):

@@ -1,10 +1,15 @@
 """Lines that are printed while progress bars are shown: above the bars on a terminal, and never lost in a pipe."""
 
 import io
+import re
 import sys
+import time
+
+import pytest
 
 from resolvent.cli import terminal
-from resolvent.simulator.record.progress import progress_bars
+from resolvent.simulator.record import stopwatch
+from resolvent.simulator.record.progress import Remaining, progress_bars
 
 
 class Terminal(io.StringIO):
@@ -44,3 +49,77 @@ def test_standard_output_goes_into_the_pipe(monkeypatch):
         terminal.print_line("a result")
     assert pipe.getvalue() == "a result\n"
     assert "a result" not in stderr.getvalue()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass, and seconds of compilation, which are part of them."""
+    seconds = {"now": 0.0, "compiling": 0.0}
+    monkeypatch.setattr(time, "monotonic", lambda: seconds["now"])
+    monkeypatch.setattr(stopwatch, "compile_seconds", lambda: seconds["compiling"])
+
+    def wait(running, compiling=0.0):
+        seconds["now"] += running + compiling
+        seconds["compiling"] += compiling
+
+    return wait
+
+
+def test_the_time_left_takes_compilation_apart_from_rounds(clock):
+    """Methods of 100 rounds: each starts for 1 s, compiles for 9 s, and takes 0.1 s a round; the first ten times."""
+    remaining = Remaining()
+    clock(20)  # what happened before the first report is nobody's
+    labels = ("alone", "a", "b", "c")
+    for label in labels:
+        assert remaining.add(label, 0, 100) is None
+    left = 60.0
+    for label in labels:
+        times = 10 if label == "alone" else 1
+        clock(times)
+        remaining.add(label, 0, 100)
+        clock(0.1 * times, compiling=9 * times)
+        first = remaining.add(label, 1, 100)
+        clock(9.9 * times)
+        second = remaining.add(label, 100, 100)
+        if label == "alone":  # it is not like the others
+            assert first is second is None
+            continue
+        assert (first, second) == pytest.approx((left - 10.1, left - 20))
+        left -= 20
+    assert left == pytest.approx(0)
+
+
+def test_the_time_left_counts_what_every_run_of_a_method_costs(clock):
+    """Folds of 10 rounds: from the second on, 2 s before the rounds, which are part of the seconds of a round."""
+    remaining = Remaining()
+    remaining.add("a", 0, 50)
+    clock(1)
+    remaining.add("a", 10, 50)
+    assert remaining.add("a", 10, 50) == pytest.approx(4)
+    clock(2)
+    remaining.add("a", 10, 50)
+    clock(1)
+    assert remaining.add("a", 20, 50) == pytest.approx(30 * 4 / 20)
+
+
+def test_a_resumed_task_and_an_unknown_total(clock):
+    remaining = Remaining()
+    remaining.add("a", 90, 100)
+    clock(5)
+    assert remaining.add("a", 95, 100) == pytest.approx(5)
+    assert remaining.add("download", 3, 0) is None
+
+
+def test_only_the_bar_that_moves_says_what_is_left(clock, monkeypatch):
+    stderr = replace_streams(monkeypatch, Terminal())
+    with progress_bars("rounds", width=24) as progress:
+        for label in ("FedAvg", "FedProx"):
+            progress(label, 0, 300)
+        clock(1)
+        progress("FedAvg", 100, 300)
+        clock(1)
+        progress("FedProx", 150, 300)
+    last = [re.sub(r"\x1b\[[\d;]*.", "", line).strip() for line in stderr.getvalue().splitlines()][-3:-1]
+    assert "FedAvg" in last[0]
+    assert last[0].endswith("100/300 rounds 0:00:00")
+    assert last[1].endswith("150/300 rounds 0:00:00 about 3 s left")

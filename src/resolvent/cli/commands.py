@@ -52,8 +52,12 @@ def run(
         scheduler: how each device runs its parties: one after the other, in parallel lanes, or in a queue, where a lane
             that is done takes the next party; auto: sequential on a CPU, otherwise lanes; measured: the fastest.
     """
-    from resolvent.cli import outcomes, terminal
+    from resolvent.cli import terminal
     from resolvent.cli.processes import connect_processes, run_in_processes
+
+    if not is_started_process():
+        terminal.print_note(f"Loading JAX and {experiment}")  # before the imports, which take seconds
+    from resolvent.cli import outcomes
     from resolvent.comparisons.experiment.data_check import first_lines
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile
     from resolvent.comparisons.runs.runner import run_experiment

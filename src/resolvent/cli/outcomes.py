@@ -137,7 +137,7 @@ def forest_lines(screen: FirstScreen, most: int) -> list[str]:
         row[column(0.0)] = "│"
         for mark, value in (("○", advice.own.value), ("●", advice.expected.value)):
             if isfinite(value):
-                row[column(100 * value)] = mark
+                row[column(100 * value)] = "◀" if 100 * value < low else "▶" if 100 * value > high else mark
         name = textwrap.shorten(visible(site.name), left, placeholder="…") or visible(site.name)[:left]
         lines.append(f"{name:{left}}{format_points(100 * advice.expected.value):>8} {''.join(row)} "
                      f"{advice_of(advice)}")

@@ -24,13 +24,6 @@ def enumerate_names(names: Sequence[str], most: int | None = None) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def duration_text(seconds: float) -> str:
-    """``8 s``, ``12 min``, ``3.5 h``."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 def format_signed(value: float, score: str, *, unit: bool = True) -> str:
     """A difference of scores: in percentage points with one decimal, or with three digits.
 

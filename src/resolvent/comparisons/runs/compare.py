@@ -105,7 +105,7 @@ def compare(
         overwrite: replace the content of ``out``.
         title: heading of the report.
         progress: show progress on the terminal; or a function that is called with (label, rounds done, rounds in
-            total).
+            total) over all seeds and folds.
 
     Raises:
         InputError: the arguments do not fit together, no party has test samples, or the folder is in use.

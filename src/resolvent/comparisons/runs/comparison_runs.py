@@ -4,7 +4,6 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,6 @@ from resolvent.comparisons.experiment.experiment_file import Experiment, Experim
 from resolvent.comparisons.judgement.convergence import is_training_alone, is_untuned
 from resolvent.comparisons.judgement.decisive_metric import decisive_score
 from resolvent.comparisons.judgement.row_values import RowValues, RunPredictions, Score, measure_rows, read_predictions
-from resolvent.comparisons.judgement.wording import duration_text
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun, ProgressOfMethod, Samples
 from resolvent.comparisons.runs.load import load_start
 from resolvent.comparisons.runs.shared_ridge import shared_ridge, with_ridge
@@ -32,6 +30,7 @@ from resolvent.simulator.engine.schedulers import SchedulerChoice
 from resolvent.simulator.mesh import detect_lost_process
 from resolvent.simulator.placement import MemoryChoice
 from resolvent.simulator.record.model_folder import SavedModels
+from resolvent.simulator.record.progress import Progress, duration_text
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
 
@@ -89,10 +88,11 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         data_of_seed: the samples of each seed, if they are not the same samples with another split.
         search: chooses hyperparameters inside each fold.
         checkpoints: a folder for the state of each method, seed and fold, see ``simulate``.
-        progress: a function that is called with (label, rounds done, rounds in total).
+        progress: a function that is called with (label, rounds done, rounds in total), which are those of all seeds and
+            folds of a method; once for each method before the first round.
         execution: how each run uses the machine.
         needs_rows: whether the value of every test row is measured; without it there are no intervals.
-        notify: a function that is called with messages about the cost of folds.
+        notify: a function that is called with messages about the cost.
 
     Warns:
         UserWarning: the methods treat stragglers differently.
@@ -103,7 +103,8 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
         warnings.warn(note, stacklevel=2)
     if folds > 1:
         check_folds(experiment.data, folds)
-        notify(cost_text(experiment, search))
+    notify(cost_text(experiment, search))
+    runner.announce()
     seeds = tuple(range(experiment.seed, experiment.seed + experiment.seeds))
     first: dict[str, Result] = {}
     fold_models: dict[str, tuple[SavedModels, ...]] = {}
@@ -152,21 +153,21 @@ class _Runner:
     def run(self, samples: Samples, seed: int, fold: int) -> tuple[dict[str, Result], dict[str, MethodRun]]:
         """The result and the measurements of every method, with one seed and one fold."""
         experiment, columns = self._experiment, {"seed": seed}
-        suffix, title = "" if seed == experiment.seed else f"-seed-{seed}", ""
-        if experiment.seeds > 1:
-            title = f", seed {seed}"
+        suffix = "" if seed == experiment.seed else f"-seed-{seed}"
+        number_of_run = (seed - experiment.seed) * experiment.number_of_folds + fold
         if experiment.number_of_folds > 1:
             columns["fold"] = fold
-            suffix, title = f"{suffix}-fold-{fold}", f"{title}, fold {fold + 1} of {experiment.folds}"
+            suffix = f"{suffix}-fold-{fold}"
         algorithms, points = dict(experiment.algorithms), dict[str, Point]()
         if self._search is not None and samples.data is not None:
             folder = None if self._checkpoints is None else self._checkpoints / f"search{suffix}"
-            points = self._search.choose(samples.data, folder, self._report(f"{title}, tuning"))
+            points = self._search.choose(samples.data, folder, lambda label, done, total: self._report(
+                f"{label}, tuning", number_of_run)(done, total))
             algorithms |= {label: self._search.methods[label].make(point) for label, point in points.items()}
         results, runs = dict[str, Result](), dict[str, MethodRun]()
         ridge = shared_ridge(experiment, samples.data, seed)
         for number, (label, algorithm) in enumerate(algorithms.items()):
-            report, subject = self._report(title), with_ridge(self._subject, algorithm, ridge)
+            report, subject = self._report(label, number_of_run), with_ridge(self._subject, algorithm, ridge)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UnusedRepliesWarning)  # the record of the comparison says it
                 result = simulate(
@@ -176,15 +177,26 @@ class _Runner:
                     name=label, resume=self._resume, start=self._start, **self._execution._asdict(),
                     on_evaluation=tuple((experiment.callbacks or {}).values()), privacy=experiment.privacy,
                     checkpoint=None if self._checkpoints is None else self._checkpoints / f"{number:02d}{suffix}",
-                    progress=False if report is None else partial(report, label))
+                    progress=report)
+            if result.rounds < experiment.rounds:  # a callback has stopped it
+                report(experiment.rounds, experiment.rounds)
             results[label] = _with_shared_samples(result, results)
             runs[label] = MethodRun.of(result, points.get(label), **columns)
         return results, runs
 
-    def _report(self, title: str) -> ProgressOfMethod | None:
-        """The progress of a method, with the seed and the fold after its label."""
-        progress = self._progress
-        return None if progress is None else lambda label, done, total: progress(f"{label}{title}", done, total)
+    def announce(self) -> None:
+        """Report every method before its first round."""
+        for label in self._experiment.algorithms:
+            self._report(label, 0)(0, self._experiment.rounds)
+
+    def _report(self, label: str, number: int) -> Progress:
+        """The progress of a run of a method as a part of all its runs, of which ``number`` are done."""
+        progress, runs = self._progress or _ignore_progress, self._experiment.seeds * self._experiment.number_of_folds
+        return lambda done, total: progress(label, number * total + done, runs * total)
+
+
+def _ignore_progress(label: str, done: int, total: int) -> None:
+    """Show no progress."""
 
 
 def samples_of(experiment: Experiment, seed: int, data_of_seed: Callable[[int], FederatedData] | None = None,
@@ -209,14 +221,17 @@ def samples_of(experiment: Experiment, seed: int, data_of_seed: Callable[[int], 
 
 
 def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
-    """A sentence about the cost of folds."""
+    """A sentence about what is run, and with folds about their cost."""
     folds, seeds, methods = experiment.number_of_folds, experiment.seeds, len(experiment.algorithms)
     of_seeds = f" x {seeds} seeds" if seeds > 1 else ""
+    runs, rounds = count_of(methods, "method"), count_of(experiment.rounds, "round")
+    if folds == 1:
+        sites = f" at {count_of(len(experiment.data), 'site')}" if isinstance(experiment.data, FederatedData) else ""
+        return f"{runs}{of_seeds} of {rounds}{sites}."
     trials = "" if search is None else (f", after a search inside each of {folds * seeds} folds, of at most "
                                         f"{search.rounds:,} rounds each")
-    return (f"Every row is tested once: {folds} folds{of_seeds} x {count_of(methods, 'method')} = "
-            f"{folds * seeds * methods} runs of {count_of(experiment.rounds, 'round')}{trials}. The rounds "
-            f"take {folds} times as long as those of one split (folds: 1); programs are compiled in the first fold.")
+    return (f"Every row is tested once: {folds} folds{of_seeds} x {runs} = {folds * seeds * methods} runs of "
+            f"{rounds}{trials}. Programs are compiled in the first fold.")
 
 
 def _alone(experiment: Experiment) -> str | None:

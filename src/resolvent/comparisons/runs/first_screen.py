@@ -41,7 +41,8 @@ class FirstScreen(NamedTuple):
         warnings: each once.
         sites: the sites that have advice, from the largest expected gain to the smallest.
         unit: what a gain of 1 point is.
-        limits: the axis of the gains, in points: from all dots, and the ends of intervals that are not far from them.
+        limits: the axis of the gains, in points: from all dots, and the ends of intervals that are not far from them. A
+            single site far from all others is at the end of the axis, so that the others can be told apart.
     """
 
     facts: str
@@ -113,9 +114,17 @@ def _warnings(record: RunRecord) -> list[str]:
 
 
 def _limits(sites: Sequence[AdvisedSite]) -> tuple[float, float]:
-    dots = [100 * value for pair in sites for value in (pair.advice.expected.value, pair.advice.own.value)]
-    known = [0.0, *(value for value in dots if math.isfinite(value))]
-    low, high = min(known), max(known)
+    dots = [[100 * interval.value for interval in (pair.advice.expected, pair.advice.own)
+             if math.isfinite(interval.value)] for pair in sites]
+    lows, highs = ([0.0, 0.0, *(end(of_site) for of_site in dots if of_site)] for end in (min, max))
+    lows.sort()
+    highs.sort()
+    low, high = lows[0], highs[-1]
+    if lows[1] - low > 2 * (others := high - lows[1]) > 0:
+        low = lows[1] - others
+    if high - highs[-2] > 2 * (others := highs[-2] - low) > 0:
+        high = highs[-2] + others
     reach = (high - low or 1.0) / 2
-    ends = [100 * end for pair in sites for end in pair.advice.expected[1:] if math.isfinite(end)]
+    ends = [100 * end for pair in sites for end in pair.advice.expected[1:]
+            if low <= 100 * pair.advice.expected.value <= high and math.isfinite(end)]
     return (max(min([low, *ends]), low - reach), min(max([high, *ends]), high + reach))

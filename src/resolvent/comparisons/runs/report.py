@@ -154,6 +154,7 @@ def _forest(screen: FirstScreen) -> dict[str, Any]:
         width = float(place(high) or 0) - float(place(low) or 0) if has_ends else 0.0
         rows.append({"site": site.name, "advice": advice_of(advice), "answer": advice.answer,
                      "text": format_points(value), "value": place(value), "own": place(100 * advice.own.value),
+                     "beyond": "◀" if value < smallest else "▶" if value > largest else "",
                      "low": place(low) if has_ends else None, "width": f"{width:.1f}"})
     ticks = [tick for tick in MaxNLocator(3).tick_values(smallest, largest) if smallest <= tick <= largest]
     return {"forest": rows, "left_out": len(sites) - len(chosen), "zero": place(0.0),

@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -22,6 +23,75 @@ class LabelledProgress(Protocol):
 
     def __call__(self, label: str, done: int, total: int, *, unit: str = ...) -> None:
         """Show a task's progress; ``unit`` is what is counted, by default the same for all tasks."""
+
+
+class Remaining:
+    """The seconds that are left of tasks that run one after the other, by what was measured so far.
+
+    .. code-block:: text
+
+        left = sum over tasks of (units left) * (seconds of a unit)  +  (tasks not begun) * (mean seconds of a start)
+
+    A start is all compilation of a task, and what happens before its first unit. A task that has not begun is taken to
+    be like those that have, the first one apart: in a comparison it is training alone, which is unlike the others.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, _Task] = {}
+        self._last: tuple[float, float] | None = None
+
+    def text(self, label: str, done: int, total: int) -> str:
+        """``add`` as a text: ``about 20 s left``, or an empty one."""
+        seconds = self.add(label, done, total)
+        return f"about {duration_text(seconds)} left" if seconds else ""
+
+    def add(self, label: str, done: int, total: int) -> float | None:
+        """Note that a task has reached ``done`` of ``total`` units. Returns the seconds left; None: not known yet."""
+        now = time.monotonic(), _compile_seconds()
+        last, self._last = self._last or now, now
+        task = self._tasks.setdefault(label, _Task(done))
+        compiling = now[1] - last[1]
+        running = max(now[0] - last[0] - compiling, 0.0)
+        if task.units == 0 and done == task.done:
+            task.start += running
+        else:
+            task.seconds += running
+        task.start += compiling
+        task.units, task.done, task.total = task.units + done - task.done, done, total
+        begun = [task for task in self._tasks.values() if task.units]
+        waiting = [task for task in self._tasks.values() if not task.units]
+        alike = begun[1:]
+        if not begun or (waiting and not alike) or not all(task.total for task in self._tasks.values()):
+            return None
+        left = sum(max(task.total - task.done, 0) * task.seconds / task.units for task in begun)
+        if waiting:
+            of_unit = sum(task.seconds for task in alike) / sum(task.units for task in alike)
+            left += sum(task.total for task in waiting) * of_unit
+            left += len(waiting) * sum(task.start for task in alike) / len(alike)
+        return left
+
+
+@dataclass
+class _Task:
+    """What was measured of a task; ``units`` are those done since it was first seen."""
+
+    done: int
+    total: int = 0
+    units: int = 0
+    start: float = 0.0
+    seconds: float = 0.0
+
+
+def _compile_seconds() -> float:
+    stopwatch = sys.modules.get("resolvent.simulator.record.stopwatch")  # it imports JAX: absent in a download
+    return 0.0 if stopwatch is None else float(stopwatch.compile_seconds())
+
+
+def duration_text(seconds: float) -> str:
+    """``8 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 @contextlib.contextmanager
@@ -45,17 +115,20 @@ def progress_bar(progress: bool | Progress, name: str, rounds: int) -> Iterator[
 def progress_bars(unit: str, *, width: int = 0, transient: bool = False) -> Iterator[LabelledProgress]:
     """A function to call with (label, done, total): a bar per label on standard error, added at its first call.
 
-    It shows the time that has passed, and an estimate of the remaining time. In a notebook the bars are part of the
-    output of the cell.
+    A bar shows the time that has passed; the bar that moves, how much is left of all of them. A label that is added
+    with 0 is only announced: its bar appears at the second call. In a notebook the bars are part of the output of the
+    cell.
 
     Args:
         unit: what is counted, such as ``rounds``; a label may have another one. ``bytes`` are shown as sizes. An
             unknown total is 0.
     """
+    remaining = Remaining()
     if is_notebook():
-        show_bar, end = notebook_progress(unit, transient=transient)
+        show_bar, end = notebook_progress(transient=transient)
         try:
-            yield show_bar
+            yield lambda label, done, total, *, unit=unit: show_bar(label, done, total, unit,
+                                                                    remaining.text(label, done, total))
         finally:
             end()
         return
@@ -73,7 +146,12 @@ def progress_bars(unit: str, *, width: int = 0, transient: bool = False) -> Iter
     def show(label: str, done: int, total: int, *, unit: str = unit) -> None:
         bars.start()  # not earlier: without a bar, an empty line would be printed
         if label not in tasks:
-            tasks[label] = bars.add_task(escape(label), total=total or None, unit=unit)
+            tasks[label] = bars.add_task(escape(label), total=total or None, unit=unit, left="", visible=done > 0)
+        elif not bars.tasks[tasks[label]].visible:  # it was announced, and begins now
+            bars.reset(tasks[label], visible=True)
+        left = remaining.text(label, done, total)
+        for name, task in tasks.items():
+            bars.update(task, left=left if name == label else "")
         bars.update(tasks[label], completed=done, total=total or None)
 
     try:
@@ -111,12 +189,11 @@ def _columns(width: int, *, sizes: bool) -> "list[ProgressColumn]":
         MofNCompleteColumn,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
 
     counts = [DownloadColumn()] if sizes else [MofNCompleteColumn(), TextColumn("{task.fields[unit]}")]
-    return [TextColumn(f"{{task.description:>{width}}}" if width else "{task.description}"), BarColumn(), *counts,
-            TimeElapsedColumn(), TimeRemainingColumn()]
+    return [TextColumn(f"{{task.description:>{width}}}" if width else "{task.description}"), BarColumn(12), *counts,
+            TimeElapsedColumn(), TextColumn("{task.fields[left]}")]
 
 
 _WIDTH, _HEIGHT = 320, 90  # pixels of a curve
@@ -128,35 +205,23 @@ def is_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def notebook_progress(unit: str, *, transient: bool) -> tuple[Callable[..., None], Callable[[], None]]:
-    """Two functions: one of (label, done, total) that shows a bar per label, and one that ends the display."""
+def notebook_progress(*, transient: bool) -> tuple[Callable[[str, int, int, str, str], None], Callable[[], None]]:
+    """Two functions: one of (label, done, total, unit, time left) that shows a bar per label, and one that ends."""
     from IPython.display import HTML, display
 
     bars: dict[str, tuple[int, int, str]] = {}
-    begins: dict[str, tuple[float, int]] = {}
     handles: list[Any] = []
 
-    def remaining(label: str) -> str:
-        begin, first = begins[label]
-        done, total, _ = bars[label]
-        if done <= first or done >= total:
-            return ""
-        return f", about {(time.monotonic() - begin) / (done - first) * (total - done):.0f} s remain"
-
-    def draw() -> None:
+    def show(moved: str, done: int, total: int, unit: str, left: str) -> None:
+        bars[moved] = (done, total, unit)
         rows = "".join(
             f"<div style='font-family:monospace'>{escape(label)} <progress value='{done}' max='{max(total, 1)}'>"
-            f"</progress> {done}/{total or '?'} {escape(unit)}{remaining(label)}</div>"
+            f"</progress> {done}/{total or '?'} {escape(unit)} {left if label == moved else ''}</div>"
             for label, (done, total, unit) in bars.items())
         if handles:
             handles[0].update(HTML(rows))
         else:
             handles.append(display(HTML(rows), display_id=True))
-
-    def show(label: str, done: int, total: int, *, unit: str = unit) -> None:
-        bars[label] = (done, total, unit)
-        begins.setdefault(label, (time.monotonic(), done))
-        draw()
 
     def end() -> None:
         if transient and handles:

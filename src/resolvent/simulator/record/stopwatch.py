@@ -25,6 +25,11 @@ def _add_compilation(event: str, duration_secs: float, **_: str | int) -> None:
         _compile_seconds += duration_secs
 
 
+def compile_seconds() -> float:
+    """The seconds that this process has compiled, as JAX itself reports them."""
+    return _compile_seconds
+
+
 jax.monitoring.register_event_duration_secs_listener(_add_compilation)
 
 
