@@ -21,7 +21,8 @@ def run_optuna(search: Search, candidates: Candidates, run: RunTrials) -> list[T
                          "or use the strategy random") from error
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(pruner=_pruner(optuna, search, candidates.rounds))  # minimizes
+    # It minimizes. Hyperband draws from the study's name, which would otherwise be another one at each call.
+    study = optuna.create_study(study_name=candidates.label, pruner=_pruner(optuna, search, candidates.rounds))
     ends = segments(candidates.rounds) if search.pruner != "none" else [candidates.rounds]
     budget, spent, trials = search.trials_of_a_method * candidates.rounds, 0, list[Trial]()
     while spent + candidates.rounds <= budget:
