@@ -118,6 +118,10 @@ class HeldOutInterpolation(Combinator):
         local, joint = self._models(state, message, oracle)
         return _interpolated(local, joint, self._best_weight(local, joint, oracle))
 
+    def joint_weight(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> Float[Array, ""]:
+        """s*, the weight of the joint model: 0 is local training, 1 the inner algorithm's model."""
+        return self._best_weight(*self._models(state, message, oracle), oracle)
+
     def _models(self, state: Wrapped, message: Wrapped, oracle: Oracle) -> tuple[Vector, Vector]:
         """v_k and J_k, each with the state that its own work has left, if the model has a state."""
         joint = super().personal_model(state, message, oracle)
