@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shutil
 import socket
 import ssl
 import threading
@@ -73,19 +74,24 @@ def over_tls(kit, authority=None):
     return answer
 
 
-def test_a_site_says_whether_name_port_or_certificate_keeps_it_out(kits, server, monkeypatch):
+def test_a_site_says_whether_name_port_or_certificate_keeps_it_out(kits, server, tmp_path, monkeypatch):
     ours, theirs = kits
     site = ours["aachen"]
     assert connection_problem(note_at(site, server(over_tls(ours["server"])))) == ""
-    monkeypatch.setattr("resolvent.federation.protocol.connections._SECONDS", 0.2)
     silent = threading.Event()
     problems = {
         "name: this machine does not know no-host.invalid": "no-host.invalid:8002",
         "port: nothing answers at 127.0.0.1:1 ": "127.0.0.1:1",
-        "port: a program at .* says nothing": server(lambda connection: silent.wait(5)),
         "certificate: the one of the server .* are not of one federation": server(over_tls(theirs["server"]))}
     found = {expected: connection_problem(note_at(site, address)) for expected, address in problems.items()}
+    monkeypatch.setattr("resolvent.federation.protocol.connections._SECONDS", 0.2)
+    found["port: a program at .* says nothing"] = connection_problem(
+        note_at(site, server(lambda connection: silent.wait(600))))
     silent.set()
+    copy = shutil.copytree(site, tmp_path / "kit")
+    (copy / "startup" / "authority.pem").unlink()
+    found["certificate: that of the kit cannot be read from .*startup"] = connection_problem(
+        note_at(copy, "127.0.0.1:1"))
     assert {expected: text for expected, text in found.items() if not re.match(expected, text)} == {}
 
 

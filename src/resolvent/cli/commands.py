@@ -55,7 +55,7 @@ def run(
     from resolvent.cli import terminal
     from resolvent.cli.processes import connect_processes, run_in_processes
 
-    if not is_started_process():
+    if sys.stderr.isatty() and not is_started_process():
         terminal.print_note(f"Loading JAX and {experiment}")  # before the imports, which take seconds
     from resolvent.cli import outcomes
     from resolvent.comparisons.experiment.data_check import first_lines

@@ -76,10 +76,14 @@ def connection_problem(note: KitNote) -> str:
     startup, is_nvflare = note.kit / "startup", note.engine == "nvflare"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # the authority signs for this federation only
-    context.load_verify_locations(startup / ("rootCA.pem" if is_nvflare else "authority.pem"))
     context.set_alpn_protocols(["h2"])
-    if is_nvflare:
-        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    try:
+        context.load_verify_locations(startup / ("rootCA.pem" if is_nvflare else "authority.pem"))
+        if is_nvflare:
+            context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    except OSError as error:
+        return (f"certificate: that of the kit cannot be read from {startup} ({error.strerror or error}): ask the lead "
+                "for a new kit")
     try:
         plain = socket.create_connection((host, int(port)), _SECONDS)
     except socket.gaierror as error:
