@@ -216,7 +216,7 @@ def test_shortcuts_set_rounds_and_seed(call, tmp_path, monkeypatch):
     assert (str(out), resume, overwrite) == ("here", True, False)
     assert call("run", "digits", "--overwrite", cwd=tmp_path).code == 2
     assert runs[1][1:] == (None, False, True)
-    assert "\nerror: --set rounds=0: rounds: 0 must be" in call("run", "digits", "--rounds", 0, cwd=tmp_path).err
+    assert "error: --set rounds=0: rounds: 0 must be" in call("run", "digits", "--rounds", 0, cwd=tmp_path).err
 
 
 def test_unexpected_error_is_not_hidden(call, tmp_path, monkeypatch):

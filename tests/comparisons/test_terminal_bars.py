@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from resolvent.cli import terminal
+from resolvent.cli import commands, terminal
+from resolvent.errors import InputError
 from resolvent.simulator.record import stopwatch
 from resolvent.simulator.record.progress import Remaining, progress_bars
 
@@ -49,6 +50,14 @@ def test_standard_output_goes_into_the_pipe(monkeypatch):
         terminal.print_line("a result")
     assert pipe.getvalue() == "a result\n"
     assert "a result" not in stderr.getvalue()
+
+
+def test_the_first_line_of_a_run_comes_before_the_imports(monkeypatch, tmp_path):
+    stderr = replace_streams(monkeypatch, io.StringIO())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="no experiment 'nope'"):
+        commands.run("nope")
+    assert stderr.getvalue() == "Loading JAX and nope\n"
 
 
 @pytest.fixture
