@@ -146,8 +146,9 @@ def test_resume_without_a_run_starts_it_and_of_a_complete_run_shows_it(plain, tm
         return str(folder), record.plain(), said
 
     first = resume(tmp_path / "out")
-    assert first[2] == [f"there is no unfinished run in {tmp_path / 'out'}: it starts from the beginning"]
-    assert resume()[2] == ["there is no unfinished run in runs/small: it starts from the beginning"]
+    size = "4 methods of 2 rounds at 5 sites."
+    assert first[2] == [f"there is no unfinished run in {tmp_path / 'out'}: it starts from the beginning", size]
+    assert resume()[2] == ["there is no unfinished run in runs/small: it starts from the beginning", size]
     before = contents(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(ExperimentFile, "build", lambda self: pytest.fail("data were loaded"))
