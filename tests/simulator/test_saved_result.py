@@ -138,7 +138,7 @@ def test_a_model_of_the_user_is_passed_when_it_is_loaded(tmp_path):
 
 @pytest.mark.when_changed
 def test_a_problem_without_samples_has_models_and_no_predictions(tmp_path):
-    problem = rv.problems.QuadraticProblem.least_squares(jnp.ones((2, 4, 2)), jnp.ones((2, 4)))
+    problem = rv.problems.QuadraticProblem.least_squares(jnp.stack([jnp.eye(4)[:, :2]] * 2), jnp.ones((2, 4)))
     result = rv.simulate(rv.fedavg(rv.solvers.ClosedForm()), problem, rounds=1, progress=False)
     result.save(tmp_path / "mine")
     again = rv.load(tmp_path / "mine")
