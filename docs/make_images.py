@@ -2,7 +2,7 @@
 
 ``python docs/make_images.py`` needs the extra ``test`` (playwright) and Chromium, and takes some minutes. It prints the
 output of every command, with which the texts on the page can be compared. ``python docs/make_images.py --report
-runs/digits`` makes the picture of README and home from a run of `digits`, and ``--rehearsal log.txt`` that of a
+runs/digits`` makes the picture of README and home from a run of `digits`. ``--rehearsal log.txt`` makes that of a
 federation from what `resolvent lead start digits --rehearse` has printed.
 """
 

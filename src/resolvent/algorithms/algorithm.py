@@ -330,7 +330,7 @@ def _check_info(name: str, info: Any) -> None:
 
 
 def _check_state(name: str, after: PyTree[Any], before: PyTree[Any], *, first: str) -> None:
-    """Refuse a state whose structure, shapes or kinds of numbers are not those of the state before."""
+    """Refuse a state that differs from the state before in structure, shapes or kinds of numbers."""
     end = f"a state keeps the structure, the shapes and the kinds of numbers with which {first} creates it"
     if not _same_structure(after, before):
         raise InputError(f"{name} returned as state {_contents(after)}, and the state before was {_contents(before)}: "

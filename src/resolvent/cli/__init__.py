@@ -54,9 +54,6 @@ def main() -> None:
             sys.exit(code)
 
 
-run_process = main  # the name in the scripts that earlier versions have installed
-
-
 def _run() -> None:
     if sys.argv[1:] == ["--version"]:
         from importlib.metadata import version

@@ -104,7 +104,7 @@ def file_table(files: "Sequence[FileStatus]") -> Table:
 def rows_table(sites: "Sequence[SiteRows]", folds: int) -> Table:
     """The rows of each site, and the smallest gain that its test rows would show; of more than 40 sites the first."""
     more = f"; the first {MAX_SITES} of {len(sites)}" if len(sites) > MAX_SITES else ""
-    caption = f"{folds} folds test each row once; training and validation rows are those of one fold."
+    caption = f"{folds} folds test each row once; the training and validation rows are of one fold."
     table = framed(f"Rows of the sites{more}", caption if folds > 1 else None, ["site"],
                     ["training", "validation", "test", "smallest gain\nto be seen"])
     for site in sites[:MAX_SITES]:

@@ -2,6 +2,7 @@
 
 The model that is evaluated, sent and stored is a pair of parameters and state. Local work moves the parameters alone:
 it gets the model *bound* to a state, whose gradients, proximal maps, codecs and centres never see that state.
+``stateful_equinox``, ``stateful_flax`` and ``stateful_nnx`` make the functions of such a model from a module.
 """
 
 from collections.abc import Callable, Mapping
