@@ -20,6 +20,7 @@ from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from resolvent.errors import ProcessLostError
+from xla_cpu_rewrites.small_call import no_inline
 
 AXIS = "parties"
 REPLICATED, DIVIDED = PartitionSpec(), PartitionSpec(AXIS)  # type: ignore[no-untyped-call]
@@ -114,7 +115,7 @@ def sum_over_devices(x: PyTree[Any]) -> PyTree[Any]:
     summed: list[Array] = list(words)
     for dtype in dict.fromkeys(word.dtype for word in words):  # in an order that all processes share
         numbers = [i for i, word in enumerate(words) if word.dtype == dtype]
-        message = psum(jnp.concatenate([words[i].reshape(-1) for i in numbers]), AXIS)
+        message = psum(no_inline(jnp.concatenate)([words[i].reshape(-1) for i in numbers]), AXIS)
         start = 0
         for i in numbers:
             summed[i] = message[start:start + words[i].size].reshape(words[i].shape)

@@ -145,10 +145,15 @@ class PartOfCohort(WholeCohort):
         """The values of the cohort, leaves [C, ...], the same bits on every device. An array is sent once."""
         leaves, structure = jax.tree.flatten(x)
         distinct = {id(leaf): leaf for leaf in leaves}
-        size = len(self.cohort)
-        summed = sum_over_devices([
-            jnp.zeros((size, *leaf.shape[1:]), leaf.dtype).at[self.positions].set(leaf, mode="drop")
-            for leaf in distinct.values()])
+        size, slots = len(self.cohort), len(self.index)
+        # The slot of each party: to gather rows costs a tenth of scattering them on a CPU.
+        slot = jnp.full(size, slots, jnp.int32).at[self.positions].set(jnp.arange(slots, dtype=jnp.int32), mode="drop")
+
+        def placed(leaf: Array) -> Array:
+            rows = leaf[jnp.minimum(slot, slots - 1)]
+            return jnp.where(tree.column(slot < slots, rows), rows, jnp.zeros((), leaf.dtype))
+
+        summed = sum_over_devices([placed(leaf) for leaf in distinct.values()])
         of_leaf = dict(zip(distinct, summed, strict=True))
         return jax.tree.unflatten(structure, [of_leaf[id(leaf)] for leaf in leaves])
 
