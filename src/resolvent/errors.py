@@ -141,7 +141,8 @@ def alternatives(word: str, allowed: Iterable[str], words: str = "there are") ->
     '; allowed: mnist, digits'
     """
     names = list(allowed)
-    suggestion, listing = nearest(word, names), f"{words} {', '.join(names)}"
+    listed = ", ".join(name if name.isprintable() else repr(name) for name in names)
+    suggestion, listing = nearest(word, names), f"{words} {listed}"
     return f"{suggestion} {listing[0].upper()}{listing[1:]}" if suggestion else f"; {listing}"
 
 

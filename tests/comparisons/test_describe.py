@@ -212,11 +212,11 @@ def test_a_description_in_every_form(tmp_path):
 
 
 def test_the_command_describes_a_table_and_a_file(tmp_path, call):
-    visits().assign(day="2020-01-01").to_csv(tmp_path / "visits.csv", index=False)
+    visits().assign(day="2020-01-01").to_csv(tmp_path / "visits.csv")  # the column of row numbers has no name
     path = str(tmp_path / "visits.csv")
     printed = call("describe", path, "--party", "hospital", "--by", "arm", "--out", "out", cwd=tmp_path).out
     assert "300 rows of 3 sites." in printed
-    assert "Not described: day (dates)." in printed
+    assert "Not described: Unnamed: 0 (no name), day (dates)." in printed
     assert (tmp_path / "out" / "report.html").is_file()
     (tmp_path / "mine.yaml").write_text(json.dumps({
         "data": {"table": path, "party": "hospital"}, "describe": {"columns": ["age"], "min_cell": 1}}))
@@ -231,7 +231,10 @@ def test_the_command_describes_a_table_and_a_file(tmp_path, call):
     (lambda f: f, {"quantiles": [2.0]}, "quantiles"), (lambda f: f, {"min_cell": 0}, "min_cell"),
     (lambda f: f.assign(hospital=np.where(f.index < 3, "Kiel", f["hospital"])), {}, "'Kiel' has 3 rows"),
     (lambda f: f.assign(day=pd.Timestamp("2020-01-01")), {"columns": ["day"]}, "dates"),
-    (lambda f: f.assign(age=f["age"].where(f.index > 0, np.inf)), {}, "'age' has a value that is not finite"),
+    (lambda f: f.assign(age=f["age"].where(f.index > 0, np.inf)), {}, "row 0, column 'age': the value is infinite"),
+    (lambda f: f.assign(age=f["age"].where(f.index > 0, 1e39)), {}, "row 0, column 'age': .* or too large"),
+    (lambda f: f[:0], {}, "the table has no rows"), (lambda f: f.assign(arm="all"), {"by": "arm"}, "the level 'all'"),
+    (lambda f: f.replace("Ulm", "all sites"), {}, "a site is named 'all sites', which a description uses for all"),
     (lambda f: f.assign(ward="(not told)"), {}, "give the level another name")])
 def test_what_cannot_be_described_is_refused(change, settings, words):
     with pytest.raises(InputError, match=words):

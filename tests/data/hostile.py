@@ -280,6 +280,21 @@ CELLS = {
     "names of months": lambda rng, rows: [f"{v} May 2024" for v in rng.integers(1, 29, rows)],
     "days and unknown": lambda rng, rows: [f"2024-05-{v:02d}" if v > 3 else "unknown"
                                            for v in rng.integers(1, 29, rows)],
+    "signs before": lambda rng, rows: [f"R$ {v}" for v in rng.integers(1, 99, rows)],
+    "words before": lambda rng, rows: [f"age {v:.1f}" for v in rng.normal(50, 9, rows)],
+    "names with numbers": lambda rng, rows: [f"ward {v}" for v in rng.integers(1, 20, rows)],
+    "base 16": lambda rng, rows: [hex(v) for v in rng.integers(1, 99, rows)],
+    "points in the middle": lambda rng, rows: [f"{v:.1f}".replace(".", "\u00b7") for v in rng.normal(50, 9, rows)],
+    "Arabic digits": lambda rng, rows: ["".join(chr(0x0660 + int(sign)) for sign in str(v))
+                                        for v in rng.integers(20, 90, rows)],
+    "days without a year": lambda rng, rows: [f"{v:02d}.05." for v in rng.integers(1, 29, rows)],
+    "weeks": lambda rng, rows: [f"2024-W{v:02d}" for v in rng.integers(1, 53, rows)],
+    "one 1e39": _with("1e39"), "one 041": _with("041"), "mostly pending": lambda rng, rows: [
+        v if i % 3 == 0 else "pending" for i, v in enumerate(rng.integers(20, 90, rows))],
+    "ja and no": lambda rng, rows: rng.choice(["ja", "no", "yes"], rows),
+    "m and male": lambda rng, rows: rng.choice(["m", "f", "male"], rows),
+    "Latin and Cyrillic": lambda rng, rows: rng.choice(["A", "\u0410", "B"], rows),
+    "lines in cells": lambda rng, rows: rng.choice(["a\nb", "c"], rows),
     "yes, y and 1": lambda rng, rows: rng.choice(["yes", "y", "no", "1"], rows),
     "letters in two ways": lambda rng, rows: rng.choice(["Zürich", "Zu\u0308rich", "Bern", "Bern\u200b"], rows),
     "levels": lambda rng, rows: rng.choice(["Rome", "Oslo", "Zürich"], rows),

@@ -1,5 +1,6 @@
 """One reading of cells: the same for CSV, Parquet, frames of every type, regressions, checks and new rows."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -7,17 +8,24 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from resolvent.comparisons.description.describe import describe_rows
+from resolvent.comparisons.description.settings import DescriptionSettings
 from resolvent.comparisons.experiment.data_check import check
 from resolvent.comparisons.regression.rows import read_rows
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.errors import InputError
+from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.limits import NO_LIMITS
+from resolvent.federation.site.table import read_site_table
 from resolvent.tables.cells import CellRules, read_column_cells
 from resolvent.tables.new_rows import read_rows as read_new_rows
 from resolvent.tables.party_tables import from_frame, table
-from resolvent.tables.table_options import cell_rules
+from resolvent.tables.table_options import TableOptions, cell_rules
 
 N = 40
 Y = np.random.default_rng(0).normal(size=N)
+NUMBERS_ONLY = from_frame(pd.DataFrame({"site": ["a", "b"] * 20, "x": np.arange(40.0), "y": Y}), "site", "y",
+                          missing="impute").encoding
 
 
 def column(*values):
@@ -27,6 +35,14 @@ def column(*values):
 
 
 NUMBERS = tuple(str(40 + i) for i in range(7))
+DECIMALS = tuple(f"{40 + i}.{1 + i % 7}" for i in range(12))
+
+
+def each(form):
+    """Forty decimal numbers in a form, such as ``{} kg``."""
+    return column(*map(form.format, DECIMALS))
+
+
 # Cells -> what must be in the refusal.
 REFUSED = {
     **{f"a number and {word}": (column(*NUMBERS, word), f"39 of 40 values are numbers, and {word!r} in row 4?")
@@ -56,6 +72,44 @@ REFUSED = {
     "two kinds of hyphens": (column("Nord-Ost", "Nord\u2013Ost"), "look alike and have different characters"),
     "spellings": (column("yes", "no", "Yes"), "'Yes' and 'yes' differ only in upper and lower case or blanks"),
     "upper case": (column("Nord", "Süd", "NORD"), "'NORD' and 'Nord' differ only"),
+    **{f"a number and {word}": (column(*NUMBERS, word), f"39 of 40 values are numbers, and {word!r}")
+       for word in ("nan.", "N/a", "#DIV/0!", "#NAME?", "#####", "...", "(null)", "keine Angabe", "ca. 40", "1.2.3",
+                    "\u221e", "x", "<LOD", "--5", "/")},
+    "more than half pending": ([*DECIMALS, *["pending"] * 28], "12 of 40 values are numbers, and 'pending'"),
+    "below a limit": (column(*DECIMALS, *DECIMALS, "< 5", ">90"), "values are numbers, and '< 5'"),
+    **{f"thousands by {sign!r}": (column(f"1{sign}234", f"12{sign}345", f"1{sign}234{sign}567"), "of thousands")
+       for sign in (" ", "'", "\u2019", "\u00a0", "\u202f", "_")},
+    "decimal points in the middle": ([v.replace(".", "\u00b7") for v in each("{}")], "commas or separators"),
+    "decimal points of Arabic": ([v.replace(".", "\u066b") for v in each("{}")], "commas or separators"),
+    "one decimal comma": (column(*DECIMALS, "41,5"), "decimal"),
+    **{f"written as {form}": (each(form), words) for form, words in {
+        "${}": "a currency", "{} EUR": "a currency", "\u20b9{}": "a currency", "{} kr": "'kr' after",
+        "R$ {}": "'R$ ' before", "-${}": "'-$' before", "({})": "')' after", "{}\uff05": "after them",
+        "{}\u2030": "percent", "{} IU/L": "a unit",
+        "{} mm[Hg]": "'mm[Hg]' after", "{} x10^9/L": "'x10^9/L' after", "{}+": "'+' after", "{}*": "'*' after",
+        "{} \u00b1 2": "after them", "age {}": "'age ' before", "\uff0d{}": "minus of a keyboard", "{}-": "'-' after",
+        "- {}": "minus of a keyboard", "\u2013{}": "minus of a keyboard", "<{}": "'<' before", "{}D+01": "'D+01' after",
+        "{}+1j": "'+1j' after", "'{}'": "in quotes", "{} (a)": "'(a)' after", "{} Jahre": "'Jahre' after"}.items()},
+    "two units": (column("70 kg", "150 lb", "81 kg"), "a unit, such as '70 kg'"),
+    "base 16": (column("0x1F", "0x2a", "0x30"), "base 16 or 2, such as '0x1F'"),
+    "a letter for a digit": (column(*DECIMALS, "4O.5"), "'O.5' after them"),
+    **{f"dates such as {date}": (column(*dates, date), "dates") for *dates, date in (
+        ("12/31/2024", "01/02/2024"), ("31.12.24", "1.2.24"), ("31.12.", "01.02."), ("2024/12/31", "2024/01/02"),
+        ("31-Dec-2024", "01-May-2024"), ("31DEC2024", "01MAY2024"), ("Mon, 30 Dec 2024", "Wed, 01 May 2024"),
+        ("1. Mai 2024", "12. Juni 2024"), ("May 1, 2024", "June 12, 2024"), ("2024-W01", "2024-W52"), ("1h30", "2h05"),
+        ("2024-01-01", "01.05.2024"), ("2024-02-31", "0000-00-00"), ("2024-05-01T10:00:00Z", "2024-05-02 10:00"),
+        ("08:15:00.25", "17:45:30.5"), ("1:05 PM", "2:10 am"),
+        ("2024\u5e745\u67081\u65e5", "2024\u5e745\u670812\u65e5"))},
+    **{"/".join(words): (column(*words), f"are different words for {what}") for what, groups in {
+        "yes and no": (("true", "0"), ("ja", "nein", "yes", "no"), ("oui", "non", "1"), ("si", "s\u00ed", "no"),
+                       ("positive", "negative", "pos"), ("y", "no")),
+        "the two sexes": (("m", "f", "male"), ("male", "female", "weiblich"))}.items() for words in groups},
+    **{f"look-alikes {a} {b}": (column(a, b), "look alike and have different characters") for a, b in (
+        ("A", "\u0391"), ("CT", "\u0421\u0422"), ("A", "\uff21"), ("abc", "\u202eabc"), ("Bern", "Bern\u200b"))},
+    "double blanks": (column("a b", "a  b"), "differ only in upper and lower case or blanks"),
+    **{f"a control character {sign!r}": (column(f"a{sign}b", "c"), "a level with a control character")
+       for sign in ("\n", "\x07", "\x1b[31m", "\x0b")},
+    **{f"a number and {word}": (column(*DECIMALS, word), "infinite") for word in ("inf", "-Infinity", "1e400")},
 }
 
 
@@ -71,6 +125,20 @@ def readers(values, path, **rules):
     def names_of_regression(rows):
         return read_rows(rows, settings, party="site", cells=cells).model.columns[1:]
 
+    def names_of_description():
+        described = describe_rows(frame, DescriptionSettings(columns=("x",), min_cell=1), party="site", cells=cells)
+        return tuple(f"x={level}" for level in described.agreement.levels.get("x", ())) or ("x",)
+
+    def names_at_site():
+        options = TableOptions("", "y", exclude=["site"], **rules)
+        report = read_site_table(SiteFile(table=csv, limits=NO_LIMITS), options, "a", 0).report()
+        return tuple(f"x={level}" for level in report.columns[0].levels or ()) or ("x",)
+
+    def names_of_new_rows():
+        encoding = replace(NUMBERS_ONLY, codes=tuple(cells.codes.items()))
+        encoding.encode(read_new_rows(csv, encoding))
+        return ("x",)
+
     def names_of_check():
         if errors := [f for f in check(frame, party="site", label="y", **rules).findings if f.severity == "error"]:
             raise InputError(f"{errors[0].message}: {errors[0].advice}")
@@ -80,7 +148,8 @@ def readers(values, path, **rules):
             "frame": lambda: from_frame(frame, "site", "y", **rules).features,
             "objects": lambda: from_frame(frame.astype({"x": object}), "site", "y", **rules).features,
             "arrow": lambda: from_frame(frame.convert_dtypes(dtype_backend="pyarrow"), "site", "y", **rules).features,
-            "check": names_of_check, "regression": lambda: names_of_regression(frame),
+            "check": names_of_check, "description": names_of_description, "site": names_at_site,
+            "new rows": names_of_new_rows, "regression": lambda: names_of_regression(frame),
             "regression of a file": lambda: names_of_regression(csv)}
 
 
@@ -117,7 +186,8 @@ def test_every_reader_reads_the_same_column(kind, tmp_path):
     values, rules, levels = READ[kind]
     of_data = tuple(f"x={level}" for level in levels) or ("x",)
     of_regression = tuple(f"x[T.{level}]" for level in levels[1:]) or ("x",)
-    found = {name: read() for name, read in readers(values, tmp_path, **rules).items() if name != "check"}
+    left_out = ("check", "new rows") if levels else ("check",)
+    found = {name: read() for name, read in readers(values, tmp_path, **rules).items() if name not in left_out}
     if kind in ("leading zeros", "kept spellings"):  # regressions have the natural order
         found = {name: tuple(sorted(names)) for name, names in found.items() if "regression" not in name}
     assert found == {name: of_regression if "regression" in name else of_data for name in found}
@@ -137,15 +207,24 @@ def test_types_of_arrow_and_decimals_are_read_as_those_of_numpy(values, dtype):
         np.testing.assert_array_equal(data.x, expected.x)
 
 
-def test_whole_numbers_of_many_digits_are_numbers_in_every_reader(tmp_path):
-    values = column(str(10**25), "-12", "7")
+@pytest.mark.parametrize("change", [
+    str, "+{}".format, " {}\u00a0".format, "{}e0".format, "{}E-2".format, "{}0".format, "\t{}\n".format,
+    lambda text: text.removeprefix("4"), lambda text: text.split(".")[0] + ".", lambda text: text.replace(".", "") * 9,
+    *(lambda text, zero=zero: "".join(chr(zero + int(sign)) if sign != "." else sign for sign in text)
+      for zero in (0xff10, 0x0660, 0x0966))])  # digits of full width, Arabic and Devanagari
+def test_numbers_in_other_forms_are_the_same_numbers_in_every_reader(tmp_path, change):
+    values = [change(text) for text in each("{}")]
     found = {name: read() for name, read in readers(values, tmp_path).items() if name != "check"}
     assert found == dict.fromkeys(found, ("x",))
+    assert read_column_cells("x", pd.Series(values), CellRules()).tolist() == [*map(float, values)]
 
 
 def test_texts_beside_numbers_of_numpy_are_numbers():
-    values = pd.Series([np.int64(1), "2.5", np.float32(3)], dtype=object)
-    assert read_column_cells("x", values, CellRules()).tolist() == [1, 2.5, 3]
+    values = pd.Series([np.int64(1), "2.5", np.float32(3), Decimal("4.25"), pd.NA], dtype=object)
+    read = read_column_cells("x", values, CellRules()).tolist()
+    assert read[:-1] == [1, 2.5, 3, 4.25]
+    assert np.isnan(read[-1])
+    assert read_column_cells("x", pd.Series([1, 2.5, pd.NA], dtype=object), CellRules()).dtype == float
 
 
 def test_codes_of_a_column_replace_the_words():
@@ -182,6 +261,17 @@ def test_sites_and_classes_keep_leading_zeros_and_spellings_are_refused(tmp_path
     ("1,40,0.5\n2,41,0.7\n", "no line with the names of the columns: its first line is '1', '40', '0.5'"),
     ("site,x,x,y\na,1,2,0.5\nb,2,3,0.7\n", "two columns are named 'x'"),
     ("site,x,x ,y\na,1,2,0.5\nb,2,3,0.7\n", "two columns are named 'x'"),
+    ("site,x,y,y \na,1,2,0.5\nb,2,3,0.7\n", "two columns are named 'y'"),
+    ('site,"x\n(mg)",x,y\na,1,2,0.5\nb,2,3,0.7\n', "the name of a column, .* has a control character"),
+    ("# exported\n# by me\nsite,x,y\na,1,0.5\n", "row 3 has 3 values, and the first line names 1 column, '# exported'"),
+    ("site,x,y\na,1,0.5\nb,2,0.7,3\n", "row 3 has 4 values, and the first line names 3 columns, 'site', 'x', 'y'"),
+    ("site,x,y\na,1,0.5\nb,2\n", "row 3 is cut off, with 2 values for 3 columns"),
+    ("site:x:y\na:1:0.5\n", "the names of the columns are divided by ':': set separator: ':'"),
+    ("site x y\na 1 0.5\n", "the names of the columns are divided by ' ': set separator: ' '"),
+    ("<html><body>site</body></html>", "column 'site'"), ("\n", "cannot be read as .csv"),
+    ("site,x,y\n" + "a,1,0.5\nb,2,0.7\n" * 20 + "site,x,y\n", "40 of 41 values are numbers, and 'y' in row 42 is not"),
+    ("site,x,y\n,years,mg\n" + "a,1,0.5\nb,2,0.7\n" * 20, "(party is missing|values are numbers, and 'mg' in row 2)"),
+    ("site,x,y\na,1,0.5\nb,2,0.7\n,,\n", "row 4, column 'site': the party is missing"),
     ("x,site,y\n0,a,0.5,1\n1,b,0.7,1\n2,b,0.9,1\n", "rows with more values than the header's 3 names")])
 def test_files_without_names_or_with_equal_names_are_refused(tmp_path, text, message):
     (tmp_path / "t.csv").write_text(text)
@@ -208,6 +298,10 @@ def test_names_are_read_without_blanks_and_decimal_commas_beside_missing_codes(t
     ({"y": ["2024-01-01", "2024-02-01"] * (N // 2)}, {}, "holds dates, which are no classes"),
     ({"y": [np.inf, *Y[1:]]}, {}, "in"), ({"site": ["NA", *"ab" * (N // 2 - 1), "a"]}, {}, "is missing"),
     ({"site": ["?", *"ab" * (N // 2 - 1), "a"]}, {"missing": ["impute", "?"]}, "is missing"),
+    ({"site": ["\u0410", "A"] * (N // 2)}, {}, "look alike"), ({"site": ["a", "b\x07"] * (N // 2)}, {}, "control"),
+    ({"y": ["a\nb", "c"] * (N // 2)}, {}, "a control character"), ({"y": ["ja", "no"] * (N // 2)}, {}, "yes and no"),
+    ({"y": [1e39, *Y[1:]]}, {}, "too large for"), ({"x": ["-1e39", *map(str, Y[1:])]}, {}, "too large for"),
+    ({"y": ["<0.3", *map(str, Y[1:])]}, {}, "'<0.3' in row"), ({"site": "a"}, {"text": ["x\ny"]}, "x\\ny"),
     ({"site": ["a", "b", "a "] * (N // 3) + ["\u00a0a"]}, {}, None)])
 def test_check_run_and_regress_agree_on_sites_labels_and_columns_that_there_are_not(changed, options, message):
     frame = pd.DataFrame({"site": ["a", "b"] * (N // 2), "x": [*map(str, Y)], "y": Y, **changed})
@@ -239,7 +333,7 @@ def test_a_level_that_is_alone_and_a_site_without_rows_are_named():
         read_rows(few, RegressionSettings(formula="y ~ x + sex", family="gaussian"), party="site")
 
 
-@pytest.mark.parametrize("formula", ["y ~ `1`", "y ~ Intercept", "y ~ x + `1`"])
+@pytest.mark.parametrize("formula", ["y ~ `1`", "y ~ Intercept", "y ~ x + `1`", "y ~ x + ``", "y ~ `1.5`"])
 def test_columns_with_the_name_of_the_constant_term_are_refused_in_formulas(formula):
     frame = pd.DataFrame({"site": ["a", "b"] * 20, 1: Y, "Intercept": Y, "x": Y, "y": Y})
     with pytest.raises(InputError, match="which in a formula is the constant term: give the column another name"):

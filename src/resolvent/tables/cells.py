@@ -5,6 +5,7 @@ setting that decides, because a category for each number gives a wrong model in 
 """
 
 import contextlib
+import decimal
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from resolvent.data.samples import check_name
 from resolvent.errors import InputError, shorten
 
 if TYPE_CHECKING:
@@ -30,28 +32,29 @@ Codes: TypeAlias = list[Code]
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
 LEADING_ZERO = re.compile(r"0\d+([.,]\d*)?")
-GROUPS = r".,'\u2019\u00a0\u2009\u202f"  # signs that separate thousands, beside a blank
+GROUPS = r"_.,'\u2019\u00a0\u2009\u202f"  # signs that separate thousands, beside a blank
 _ANY_NUMBER = rf"[+-]?\d[\d{GROUPS} ]*"
-_START = re.compile(rf"\(?{_ANY_NUMBER}")
+_START, _END = re.compile(rf"\(?{_ANY_NUMBER}"), re.compile(rf"\d[\d{GROUPS} ]*$")
 _UNITS = (r"kg|g|mg|µg|μg|ug|ng|lbs?|oz|km|cm|mm|m|in|ft|l|dl|ml|µl|mmol/l|µmol/l|umol/l|mg/dl|g/dl|g/l|mg/l|ng/ml|"
           r"iu/l|u/l|mmhg|kpa|bpm|/min|h|hrs?|hours?|min|minutes?|s|sec|seconds?|d|days?|weeks?|months?|y|yrs?|years?|"
           r"°c|°f|kcal|kj|kg/m2|kg/m²|cells/µl")
-_CURRENCIES = r"[€$£¥]|eur|usd|chf|gbp"
+_CURRENCIES = r"[€$£¥₹₽₩₺]|eur|usd|chf|gbp"
 # A cell that is a number with something around it: what it is -> its form, and what to do.
 _ALONE = "write the number alone, and the unit in the name of the column"
 _DECORATED = {
     "numbers with commas or separators of thousands": (
-        re.compile(rf"[+-]?(\d{{1,3}}([{GROUPS} ]\d{{3}})+([.,]\d+)?|\d{{1,2}}(,\d\d)+,\d{{3}}|\d*,\d+)"
-                   r"([eE][+-]?\d+)?"),
+        re.compile(rf"[+-]?(\d{{1,3}}([{GROUPS} ]\d{{3}})+([.,]\d+)?|\d{{1,2}}(,\d\d)+,\d{{3}}|"
+                   r"\d*[,\u00b7\u066b]\d+)([eE][+-]?\d+)?"),
         "write all with a decimal point and nothing else"),
     "numbers with a sign of percent": (re.compile(rf"{_ANY_NUMBER}\s*[%‰]"), _ALONE),
     "numbers with a currency": (re.compile(
         rf"({_CURRENCIES})\s*{_ANY_NUMBER}|{_ANY_NUMBER}\s*({_CURRENCIES})", re.IGNORECASE), _ALONE),
     "numbers with a unit": (re.compile(rf"{_ANY_NUMBER}\s*({_UNITS})", re.IGNORECASE), _ALONE),
-    "numbers with a sign that is not the minus of a keyboard": (re.compile(rf"[\u2212\u2012-\u2015]\s*{_ANY_NUMBER}"),
-                                                                "write - before them"),
+    "numbers with a sign that is not the minus of a keyboard": (
+        re.compile(rf"([\u2212\u2012-\u2015\ufe63\uff0d]\s*|-\s+){_ANY_NUMBER}"), "write - before them"),
     "numbers in quotes": (re.compile(rf"=?[\"'\u2018\u2019\u201c\u201d]{_ANY_NUMBER}[\"'\u2018\u2019\u201c\u201d]?"),
                           "write the number alone"),
+    "numbers of base 16 or 2": (re.compile(r"0x[\da-f]+|0b[01]+", re.IGNORECASE), "write them in base 10"),
     "two numbers in a cell": (re.compile(r"\d{2,3}\s*/\s*\d{2,3}"), "make a column of each"),
 }
 _LIMIT = re.compile(rf"(<|>|≤|≥|<=|>=|~)\s*{_ANY_NUMBER}")
@@ -62,10 +65,19 @@ DATE = re.compile(r"(\d{4}-\d\d?-\d\d?([T ].*)?|(19|20)\d\d-(0[1-9]|1[0-2]))")
 _MONTH = (r"(jan(uary|uar)?|feb(ruary|ruar)?|mar(ch)?|m[aä]rz?|apr(il)?|ma[iy]|june?|juni|july?|juli|aug(ust)?|"
           r"sept?(ember)?|o[ck]t(ober)?|nov(ember)?|de[cz](ember)?)")
 LIKE_DATE = re.compile(rf"\s*(\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}.*|(0?[1-9]|1[0-2])[./-](19|20)\d\d|"
-                       rf"([01]?\d|2[0-3])(:[0-5]\d){{1,2}}(\s*[ap]m)?|(\d\d?[ .-]+)?{_MONTH}[ .,-]+\d{{1,4}}(\W.*)?)",
+                       rf"([01]?\d|2[0-3])([:h][0-5]\d){{1,2}}(\.\d+)?(\s*[ap]m)?|"
+                       rf"(\d\d?\.){{2}}|\d\d?{_MONTH}(19|20)?\d\d|\d{{4}}-W\d\d(-\d)?|\d{{4}}年\d\d?月(\d\d?日)?|"
+                       rf"(\w{{2,10}}[.,]*\s+)?(\d\d?[ .-]+)?{_MONTH}[ .,-]+\d{{1,4}}(\W.*)?)",
                        re.IGNORECASE)
 _TRUTH = {"true": True, "false": False}
 NO_WORDS, YES_WORDS = ("0", "false", "no", "n"), ("1", "true", "yes", "y")
+# Words for the same two things; the levels of a column are those of one pair.
+_PAIRS = {what: [{*pair.split("/")} for pair in pairs.split()] for what, pairs in {
+    "yes and no": "1/0 true/false yes/no y/n ja/nein j/n oui/non si/no sí/no sì/no sim/não tak/nie да/нет vrai/faux "
+                  "wahr/falsch positive/negative pos/neg",
+    "the two sexes": "m/f male/female m/w man/woman männlich/weiblich homme/femme"}.items()}
+# Capital letters of Greek and Cyrillic, and small ones of Cyrillic, that look like Latin ones.
+_LOOK_LATIN = str.maketrans("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕКМНОРСТХІЈЅаеорсухіјѕ", "ABEZHIKMNOPTYXABEKMHOPCTXIJSaeopcyxijs")
 _MANY = 0.95  # a share of numbers from which a column with a few texts is one of numbers
 _DIFFERENT = 10  # as many different numbers, and fewer texts, are no categories
 _FEW = 2  # more different numbers beside marks of missing values are no categories
@@ -138,13 +150,15 @@ def with_unique_names(frame: "pd.DataFrame") -> "pd.DataFrame":
     """The frame with texts as names of columns.
 
     Raises:
-        InputError: two columns have one name.
+        InputError: two columns have one name, or a name has a control character.
     """
     import pandas as pd
 
     names = pd.Index([str(name) for name in frame.columns], dtype=object)
     for mistake in duplicate_names(names.tolist()):
         raise InputError(mistake)
+    for name in names:
+        check_name(name, "the name of a column")
     return frame.set_axis(names, axis=1)
 
 
@@ -210,7 +224,8 @@ def read_column_cells(name: str, column: "pd.Series[Any]", rules: CellRules) -> 
                 column = column.mask(column.isin(codes))
         return _texts_of(column) if name in rules.text else column
     is_mixed = kind in ("mixed", "mixed-integer") and all(
-        isinstance(value, str | int | float | np.number) and not isinstance(value, bool) for value in column.dropna())
+        isinstance(value, str | int | float | decimal.Decimal | np.number) and not isinstance(value, bool)
+        for value in column.dropna())
     if kind not in ("string", "empty") and not is_mixed:
         return _texts_of(column) if name in rules.text else column
     read = _read_texts(name, _texts_of(column) if is_mixed else column, rules)
@@ -296,7 +311,8 @@ def _plain(name: str) -> str:
     """The name in lower case, without blanks and signs that are not seen, and with one kind of hyphen."""
     if name.isascii():
         return "".join(name.split()).casefold()
-    kinds = [(sign, unicodedata.category(sign)) for sign in unicodedata.normalize("NFKC", name).casefold()]
+    latin = unicodedata.normalize("NFKC", name.translate(_LOOK_LATIN)).casefold()
+    kinds = [(sign, unicodedata.category(sign)) for sign in latin]
     return "".join("-" if kind == "Pd" else sign for sign, kind in kinds if kind != "Cf" and not sign.isspace())
 
 
@@ -320,11 +336,15 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
         yield ColumnError("dates", f"{title} looks like dates or times, {such}: write them as year-month-day, such as "
                           f"2024-12-31, and set dates: days, or {keep}")
     elif not any(map(LEADING_ZERO.fullmatch, counts)):
-        ends = {_START.sub("", level, count=1) for level in forms}
+        after, before = ({sign.sub("", level, count=1) for level in forms} - {""} for sign in (_START, _END))
         if len(counts) > 1 and forms and all(forms.values()):
             yield ColumnError("kind", f"{title} holds {forms[first]}, {such}: {_DECORATED[forms[first]][1]}, or {keep}")
-        elif len({*ends, ""}) == 2 and len(counts) >= _DIFFERENT and all(map(_START.match, counts)):
-            yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(ends.pop()))} after them, {such}: "
+        elif len(counts) >= _DIFFERENT and len(after) == 1 and all(map(_START.match, counts)):
+            yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(after.pop()))} after them, {such}: "
+                              f"{_ALONE}, or {keep}")
+        elif (len(counts) == len(forms) >= _DIFFERENT and len(before) == 1 and all(map(_END.search, counts))
+              and _is_before_number(*before, forms)):
+            yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(before.pop()))} before them, {such}: "
                               f"{_ALONE}, or {keep}")
         for kind, levels in (("numbers", {level for level in counts if forms.get(level, True)}), ("dates", dates)):
             words = [level for level in counts if level not in levels]
@@ -339,9 +359,12 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
                                   "correct it")
     for sentence in spelling_mistakes(f"in {title}", counts, f"text: [{yaml_name(name)}]"):
         yield ColumnError("spelling", sentence)
-    if len(counts) > 2 and all(level.casefold() in (*NO_WORDS, *YES_WORDS) for level in counts):
-        yield ColumnError("spelling", f"in {title}, {shorten(', '.join(map(repr, counts)))} are different words for "
-                          f"yes and no: write them alike, or {keep}")
+    words = {level.casefold() for level in counts}
+    for what, pairs in _PAIRS.items():
+        has_words = what == "yes and no" or any(len(word) > 1 for word in words)  # letters may stand for anything
+        if len(words) > 1 and has_words and words <= set().union(*pairs) and not any(words <= pair for pair in pairs):
+            yield ColumnError("spelling", f"in {title}, {shorten(', '.join(map(repr, counts)))} are different words "
+                              f"for {what}: write them alike, or {keep}")
 
 
 def missing_advice(levels: Iterable[str]) -> str:
@@ -358,7 +381,17 @@ def _are_meant(words: Sequence[str], rows: int, known: int, different: int) -> b
     are_odd = all(word.casefold() in _NOT_KNOWN or _LIMIT.fullmatch(word) for word in words)
     is_most, is_half = known >= _MANY * rows, 2 * known >= rows
     return known > 0 and (is_most or (are_odd and (is_half or different > _FEW))
-                          or (is_half and len(words) < different and different >= _DIFFERENT))
+                          or (different >= _DIFFERENT and len(words) < (different if is_half else different / 5)))
+
+
+def _is_before_number(text: str, levels: Iterable[str]) -> bool:
+    """Whether a text before numbers is a sign such as that of a currency, or a word before decimal numbers.
+
+    Words before whole numbers, as in ward 1 and ward 2, are names of categories; so are codes such as E11.9.
+    """
+    if not any(sign.isalnum() for sign in text):
+        return any(unicodedata.category(sign) in ("Sc", "Sm", "Pd") for sign in text)
+    return not text[-1].isalnum() and any(re.search(r"\d[.,]\d", level) for level in levels)
 
 
 def _texts_of(column: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -386,6 +419,8 @@ def numpy_column(column: "pd.Series[Any]") -> "pd.Series[Any]":
     from pandas.api import types
 
     dtype = column.dtype
+    if types.is_object_dtype(dtype) and (gaps := column.isna()).any():  # pandas' own mark is no number
+        return column.mask(gaps, np.nan)
     if isinstance(dtype, np.dtype | pd.CategoricalDtype | pd.DatetimeTZDtype | pd.PeriodDtype):
         return column
     if str(dtype).startswith("dictionary"):  # Arrow's type of categories

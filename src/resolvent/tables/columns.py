@@ -3,6 +3,7 @@
 A column or value that cannot be used is an `InputError` that names the column, and the row if it is a single value.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,6 +23,7 @@ LabelKind = Literal["boolean", "integer", "decimal", "text"]
 MAX_CATEGORIES = 100
 MIN_IDENTIFIER_ROWS = 50  # in fewer rows, measured whole numbers often all differ
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _DATE_KINDS = ("datetime", "datetime64", "date")
 # pandas' names of kinds of values
 _DECIMAL_KINDS = ("floating", "mixed-integer-float", "decimal")
@@ -114,6 +116,9 @@ def read_feature(name: str, column: "pd.Series[Any]", *, max_levels: int | None 
     if kind != "string" and not is_category:
         raise ColumnError("kind", f"{title} holds {kind} values ({shorten(column.dtype)}), and a feature must be all "
                           "numbers, all true/false or all text: convert it, or exclude it")
+    if unwritable := next(filter(_UNWRITABLE.search, categories), None):
+        raise ColumnError("kind", f"{title} has a level with a control character or with half of a pair of "
+                          f"characters, {shorten(repr(unwritable))}: correct it")
     if max_levels is not None and len(categories) > max_levels:
         zeros = next((f", text because of leading zeros such as in {v!r}" for v in categories
                       if LEADING_ZERO.fullmatch(v)), "")
@@ -206,6 +211,8 @@ def label_kind(name: str, column: "pd.Series[Any]") -> LabelKind:
     if kind == "string" and is_date(column):
         raise InputError(f"the label {shorten(repr(name))} holds dates, which are no classes: replace it by a number, "
                          "such as the days since a first day, or name another label")
+    for text in column.unique().tolist() if kind == "string" else ():
+        check_name(text, f"the label {shorten(repr(name))}: the name of a class")
     return _LABEL_KINDS[kind]
 
 
@@ -226,8 +233,6 @@ def read_label(name: str, column: "pd.Series[Any]", task: Task | Literal["auto"]
         return Label(_to_floats(title, column), kind, "regression")
     values = np.array(column.tolist(), str if kind == "text" else None)
     classes = np.unique(values)
-    for text in classes.tolist() if kind == "text" else ():
-        check_name(text, f"{title}: the name of a class")
     if len(classes) == 1:
         raise InputError(f"{title} has only one class, {shorten(repr(str(classes[0])))}, so there is nothing "
                          "to learn: name another label, or add rows of another class")

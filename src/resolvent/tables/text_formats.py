@@ -113,6 +113,10 @@ def find_separator(data: bytes, usual: str, wanted: Iterable[str], name: str) ->
     fitting = [s for s, header in divided.items() if wanted <= set(header)]
     if len(fitting) == 1:
         return data, fitting[0]
+    header = headers[usual][0]
+    for sign in sorted({*header} if not divided else ()):
+        if not sign.isalnum() and len(wanted) > 1 and wanted <= {*header.split(sign)}:
+            raise InputError(f"{name}: the names of the columns are divided by {sign!r}: set separator: {sign!r}")
     if len(divided) <= 1:
         return data, next(iter(divided), usual)
     columns = "; ".join(f"{s!r}: {shorten(', '.join(map(repr, header)))}" for s, header in divided.items())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resolvent.data.files import data_files
-from resolvent.errors import InputError, shorten
+from resolvent.errors import InputError, count_of, shorten
 from resolvent.tables.cells import LEADING_ZERO, MISSING_WORDS, NUMBER, CellRules
 from resolvent.tables.text_formats import (
     TextFormat,
@@ -49,7 +49,16 @@ def read_text_table(path: Path, text: TextFormat, wanted: Sequence[str], cells: 
         hint = ", and put numbers with a decimal comma in quotes" if separator == "," else ""
         raise InputError(f"{name} has rows with more values than the header's {len(header)} names: "
                          f"name every column, or remove the last separator of each row{hint}")
-    frame = _read_frame(data, separator, text.decimal, cells, is_used)
+    try:
+        frame = _read_frame(data, separator, text.decimal, cells, is_used)
+    except pd.errors.ParserError:
+        for line, fields in iterate_records(data, separator):
+            if len(fields) > len(header):
+                raise InputError(f"{name}, row {line} has {len(fields)} values, and the first line names "
+                                 f"{count_of(len(header), 'column')}, {shorten(', '.join(map(repr, header)))}: put "
+                                 "values with a separator in quotes, and remove lines before that with the names"
+                                 ) from None
+        raise
     lines = pd.Index(range(2, len(frame) + 2))
     line_count = data.count(b"\n") + (not data.endswith(b"\n"))
     # Reading the records again is slow. It is needed only if rows and lines differ, or if a row may be cut off.
@@ -99,7 +108,7 @@ def _read_frame(data: bytes, separator: str, decimal: str, cells: CellRules,
         options: dict[str, Any] = {"sep": separator, "decimal": mark, "low_memory": False, "keep_default_na": False}
         frame: pd.DataFrame = pd.read_csv(io.BytesIO(data), na_values=[*MISSING_WORDS], **options)
         stripped = pd.Index([str(name).strip() for name in frame.columns], dtype=object)
-        frame.columns = stripped.where(~stripped.duplicated(), frame.columns)
+        frame.columns = stripped.where(~stripped.duplicated(), [f"{i}\n" for i in range(len(stripped))])
         # Types of single columns would give every column a block of its own, which is slow for 100,000 columns.
         named = [c for c in frame.columns if not cells.has_no_rule(c)]
         numeric = [c for c in frame.columns if c not in named and getattr(frame[c].dtype, "kind", "O") in "if"

@@ -63,6 +63,8 @@ def describe_rows(data: "pd.DataFrame | str | Path", settings: DescriptionSettin
     else:
         frame = data
     frame = with_unique_names(frame)
+    if not len(frame):
+        raise InputError("the table has no rows: give one row per subject")
     for name in named:
         check_named(frame, name, "party" if name == party else "describe")
     left_out = dict[str, str]()
@@ -86,6 +88,9 @@ def _readable(frame: "pd.DataFrame", names: Sequence[str], cells: CellRules) -> 
     """The columns that can be described, and the others with the reason."""
     chosen, left_out = list[str](), dict[str, str]()
     for name in names:
+        if name.startswith("Unnamed: "):
+            left_out[name] = "no name"
+            continue
         try:
             read_feature(name, read_cells(frame[[name]], [name], cells)[name])
             chosen.append(name)

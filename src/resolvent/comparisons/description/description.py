@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from resolvent.comparisons.description.settings import DescriptionSettings
 from resolvent.comparisons.description.sums import (
+    ALL_SITES,
     EDGES,
     OTHER,
     Sums,
@@ -180,7 +181,7 @@ class Description:
 
     @property
     def _tables(self) -> dict[str, Sums]:
-        return {"all sites": self.total, **(self.of_sites if len(self.of_sites) > 1 else {})}
+        return {ALL_SITES: self.total, **(self.of_sites if len(self.of_sites) > 1 else {})}
 
     def _lines(self, sums: Sums) -> Iterator[tuple[str, str, str, dict[str, Cell]]]:
         """(column, level, statistic, group -> number) of each line."""

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from resolvent.comparisons.description.disclosure import bounds_of_counts, hidden_cells, joined_levels, told_rows
 from resolvent.comparisons.description.settings import DescriptionSettings
 from resolvent.comparisons.regression.agreement import is_category, kind_at_all_sites, level_names
+from resolvent.data.encoded_rows import RowNames
 from resolvent.errors import InputError, count_of, quote
 from resolvent.tables.cells import CellRules, read_cells
-from resolvent.tables.columns import is_boolean, is_empty, read_feature
+from resolvent.tables.columns import check_magnitudes, is_boolean, is_empty, read_feature
 from resolvent.tables.party_tables import natural_order
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MISSING, OTHER, ALL = "(missing)", "(not told)", "all"
+MISSING, OTHER, ALL, ALL_SITES = "(missing)", "(not told)", "all", "all sites"
 EDGES = 200  # of a histogram
 Columns = Mapping[str, NDArray[Any]]
 Sums = dict[str, NDArray[np.float64]]
@@ -38,11 +39,12 @@ def read_values(frame: "pd.DataFrame", settings: DescriptionSettings, cells: Cel
             empty = is_empty(column)
             values[name] = np.full(len(column), MISSING, object)
             values[name][~empty] = level_names(column[~empty].infer_objects())
-            if taken := {*values[name][~empty]} & {MISSING, OTHER}:
+            if taken := {*values[name][~empty]} & {MISSING, OTHER, *([ALL] if name == settings.by else [])}:
                 raise InputError(f"{quote(name)} has the level {quote(min(taken))}, which a description uses for other "
                                  "rows: give the level another name")
         else:
             values[name] = read_feature(name, column, max_levels=None)
+    check_magnitudes(values.items(), RowNames(frame.index))
     return values
 
 
@@ -109,6 +111,8 @@ class ValuesAgreement:
 
 def agree_on_values(reports: Mapping[str, ValuesReport], settings: DescriptionSettings) -> ValuesAgreement:
     """The levels of all sites, and the bins of each column of numbers."""
+    if ALL_SITES in reports:
+        raise InputError(f"a site is named {quote(ALL_SITES)}, which a description uses for all: give it another name")
     levels, grids = dict[str, list[str]](), dict[str, list[float]]()
     for name in [*([] if settings.by is None else [settings.by]), *settings.columns]:
         if kind_at_all_sites(name, {site: "categories" if name in report.levels else "numbers"

@@ -142,7 +142,7 @@ def parse_formula(text: str) -> Formula:
         raise InputError(f"the formula {quote(text)} needs a label and one right side: write such as "
                          "outcome ~ age + C(ward)")
     # formulaic takes these for numbers
-    if taken := re.search(r"`\s*[\d.]+\s*`|(?<![\w`])Intercept(?![\w`])|`Intercept`", right):
+    if taken := re.search(r"`\s*[\d.]*\s*`|(?<![\w`])Intercept(?![\w`])|`Intercept`", right):
         raise InputError(f"the formula {quote(text)} names the column {quote(taken[0].strip('` '))}, which in a "
                          "formula is the constant term: give the column another name")
     _check_terms(right, text)

@@ -26,12 +26,13 @@ from resolvent.comparisons.regression.formula import (
 from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.data.encoded_rows import RowNames
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.regression.cox import CoxRegression
 from resolvent.regression.objective import RegressionProblem, RowRegression
 from resolvent.regression.site_intercepts import SiteIntercepts
 from resolvent.tables.cells import ALL_COLUMNS, CellRules, ColumnError, read_cells, with_unique_names
-from resolvent.tables.columns import label_kind, read_feature
+from resolvent.tables.columns import check_magnitudes, label_kind, read_feature
 from resolvent.tables.party_tables import natural_order, read_owners
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.text_formats import TextFormat
@@ -145,9 +146,10 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
         check_named(frame, name, "offset, exposure or weights")
     used = list(dict.fromkeys([*others, *formula.response.columns, *formula.variables, *settings.columns]))
     frame = read_cells(frame[used], used, cells)
+    values: dict[str, NDArray[Any]] = {}
     for name in [*formula.variables, *settings.columns]:
         try:
-            read_feature(name, frame[name], max_levels=None)
+            values[name] = read_feature(name, frame[name], max_levels=None)
         except ColumnError as error:
             if error.kind != "dates":
                 raise
@@ -157,7 +159,9 @@ def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionS
     if complete.empty:
         raise NoCompleteRowError(frame, used)
     for name in formula.response.columns:
-        label_kind(name, complete[name])
+        if label_kind(name, complete[name]) in ("integer", "decimal"):
+            values[name] = read_feature(name, frame[name], max_levels=None)
+    check_magnitudes(values.items(), RowNames(frame.index))
     return complete
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from resolvent.errors import count_of
-from resolvent.tables.cells import yaml_name
+from resolvent.tables.cells import LEADING_ZERO, NUMBER, yaml_name
 from resolvent.tables.checks.finding import Finding, examples, text_of
 from resolvent.tables.checks.table_view import TableColumn, TableView
 from resolvent.tables.checks.units import spread_of, unit_findings
@@ -17,6 +17,8 @@ _MIN_CONSTANT_PROBABILITY = 1e-4
 _MIN_NUMBERS = 11  # different numbers of a column whose unit is compared
 _MIN_SITE_ROWS = 10
 _CODE = re.compile(r"-[1-9]|-?(7+|8+|9+)")
+_FEW_MONTHS = 5  # more different numbers such as 202412 are months
+_FEW_ZEROS = 0.05  # a share of the rows
 _CERTAIN = 100  # numbers such as 999 are codes even in one row
 _MIN_SPREAD = 0.05  # standard deviations between the quartiles
 
@@ -41,7 +43,7 @@ def check_column(view: TableView, column: TableColumn, missing: str, min_level_r
         yield Finding("identifier", "warning", f"column {text_of(column.name)} looks like an identifier: {reason}",
                       excluding(column.name), column.name, value=len(column.values))
     else:
-        codes = [*_missing_codes(column)]
+        codes = [*missing_codes(column)]
         yield from codes or _far_values(view, column)
     if len(column.values) <= 1:
         example = f", {column.text(0)}" if len(column.values) else ""
@@ -70,35 +72,51 @@ def is_identifier(column: TableColumn) -> bool:
 
 
 def _are_days(column: TableColumn) -> bool:
-    """Whether all numbers are dates such as 20241231, whose differences are no numbers of days."""
-    if column.is_text or len(column.values) < 2 or not ((column.values > 1.9e7) & (column.values < 2.2e7)).all():
-        return False
+    """Whether all numbers are dates such as 20241231, or 202412, whose differences are no numbers of days or months."""
     import pandas as pd
 
-    days = pd.to_datetime(pd.Series([f"{value:.15g}" for value in column.values]), format="%Y%m%d", errors="coerce")
-    return bool(days.notna().all())
+    def are_all(smallest: float, form: str) -> bool:
+        return bool(((column.values > smallest) & (column.values < 2.2e7 / 1.9e7 * smallest)).all() and pd.to_datetime(
+            pd.Series([f"{value:.15g}" for value in column.values]), format=form, errors="coerce").notna().all())
+
+    return not column.is_text and ((len(column.values) > 1 and are_all(1.9e7, "%Y%m%d"))
+                                   or (len(column.values) > _FEW_MONTHS and are_all(1.9e5, "%Y%m")))
 
 
-def _missing_codes(column: TableColumn) -> Iterator[Finding]:
-    """Numbers such as -1, 99 or 999 far outside the others, as codes of missing values are.
+def leading_zeros(view: TableView, column: TableColumn) -> Iterator[Finding]:
+    """A column of numbers that is text because few of them have a leading zero, as codes and slips of the pen have."""
+    if not column.is_text or not all(map(NUMBER.fullmatch, column.values)):
+        return
+    rows = np.flatnonzero(np.append([LEADING_ZERO.fullmatch(value) is not None for value in column.values],
+                                    False)[column.codes])
+    if 0 < len(rows) <= _FEW_ZEROS * len(column.codes):
+        yield Finding("leading zeros", "warning", f"column {text_of(column.name)} is text with {len(column.values)} "
+                      f"levels because of the leading zero of {column.text(column.codes[rows[0]])} in row "
+                      f"{view.index[rows[0]]}", f"text: [{yaml_name(column.name)}] if its values are codes, or write "
+                      "the numbers without it", column.name, value=len(rows))
+
+
+def missing_codes(column: TableColumn) -> Iterator[Finding]:
+    """Numbers such as -1, 99 or 999 far outside the others, as codes of missing values are; also classes of a label.
 
     A code of less than three digits occurs at least twice. The distance of a code from the others is more than twice
     the largest gap among them.
     """
-    if column.is_text or not len(column.values):
+    if column.is_text and not all(map(NUMBER.fullmatch, column.values)):
         return
-    is_code = np.array([_CODE.fullmatch(f"{value:g}") is not None for value in column.values])
-    is_code &= (column.counts > 1) | (np.abs(column.values) >= _CERTAIN)
-    others = np.sort(column.values[~is_code & np.isfinite(column.values)])
+    values, counts = column.values.astype(float), column.counts
+    is_code = np.array([_CODE.fullmatch(f"{value:g}") is not None for value in values], bool)
+    is_code &= (counts > 1) | (np.abs(values) >= _CERTAIN)
+    others = np.sort(values[~is_code & np.isfinite(values)])
     if len(others) < 2 or not is_code.any():
         return
     gap = 2 * np.diff(others).max()
-    codes = np.sort(column.values[is_code])
+    codes = np.sort(values[is_code])
     for code in codes[np.argsort(np.maximum(others[0] - codes, codes - others[-1]))]:
         if others[0] - gap <= code <= others[-1] + gap:
             others = np.sort(np.append(others, code))  # an ordinary value, to which the next one can be near
             continue
-        rows = int(column.counts[column.values == code].sum())
+        rows = int(counts[values == code].sum())
         yield Finding("missing code", "warning", f"column {text_of(column.name)} has {code:g} in "
                       f"{count_of(rows, 'row')}, and its other values are from {others[0]:g} to "
                       f"{others[-1]:g}: it may be a code for a missing value",

@@ -8,15 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.encoded_rows import RowNames
-from resolvent.data.samples import split_order, split_sizes
+from resolvent.data.samples import check_name, split_order, split_sizes
 from resolvent.errors import InputError, count_of
 from resolvent.tables.cells import CellRules, ColumnError, read_cells, spelling_mistakes
-from resolvent.tables.checks.column_checks import check_column, check_units
+from resolvent.tables.checks.column_checks import (
+    check_column,
+    check_units,
+    leading_zeros,
+    missing_codes,
+)
 from resolvent.tables.checks.finding import Finding, examples, text_of
 from resolvent.tables.checks.label_checks import check_base_rates, check_classes, check_leaks
 from resolvent.tables.checks.row_checks import check_duplicates, check_persons
 from resolvent.tables.checks.table_view import TableColumn, TableView, read_column
-from resolvent.tables.columns import is_empty, read_label, read_parties
+from resolvent.tables.columns import MAX_FLOAT32, is_empty, read_label, read_parties
 from resolvent.tables.dates import expand_dates, find_dates, replace_dates
 from resolvent.tables.party_tables import column_mistakes, group_rows, remaining_columns
 from resolvent.tables.table_options import TableOptions
@@ -81,6 +86,10 @@ def _check_view(view: TableView, settings: TableOptions) -> Iterator[Finding]:
         yield Finding("spelling", "error", *divided(mistake))
     for column in view.features.values():
         yield from check_column(view, column, settings.treatment, settings.min_level_rows)
+        if column.name not in (settings.text or []):
+            yield from leading_zeros(view, column)
+    if view.label is not None:
+        yield from missing_codes(view.label)
     yield from check_classes(view)
     yield from check_base_rates(view)
     yield from check_leaks(view)
@@ -111,6 +120,11 @@ def _read_sites(frame: "pd.DataFrame", party: str, site: str | None, findings: l
     names, members = group_rows(read_parties(column[~empty]))
     for k, rows in enumerate(members):
         number[np.flatnonzero(~empty)[rows]] = k
+    for name in names:
+        try:
+            check_name(name, "the name of a site")
+        except InputError as error:
+            findings.append(Finding("spelling", "error", *divided(str(error))))
     return names, number
 
 
@@ -151,9 +165,9 @@ def _read_label(frame: "pd.DataFrame", name: str, settings: TableOptions, findin
         texts = np.array([str(value) for value in different.tolist()], object)
         return TableColumn(name, all_codes, texts), True
     numbers = different.to_numpy(dtype=float)
-    if not np.isfinite(numbers).all():
-        findings.append(Finding("magnitude", "error", f"the label {text_of(name)} has infinite values",
-                                "correct them, or leave the rows out", name))
+    if not (np.abs(numbers) <= MAX_FLOAT32).all():
+        findings.append(Finding("magnitude", "error", f"the label {text_of(name)} has values that are infinite, or too "
+                                "large for a 32-bit float", "correct them, or leave the rows out", name))
         return None, False
     return TableColumn(name, all_codes, numbers), False
 

@@ -130,8 +130,8 @@ def read_column(name: str, column: "pd.Series[Any]", *, joins_rare: bool = False
         if is_wrong.any():
             rows = np.flatnonzero(np.append(is_wrong, False)[codes])
             first = examples(column.index[rows[:4]].tolist())
-            findings.append(Finding("magnitude", "error", f"column {text_of(name)} has "
-                                    f"{count_of(len(rows), 'value')} outside the range of 32-bit floats (rows {first})",
+            findings.append(Finding("magnitude", "error", f"column {text_of(name)} has {count_of(len(rows), 'value')} "
+                                    f"infinite, or too large for a 32-bit float (rows {first})",
                                     "correct them, or leave the rows out", name, value=len(rows)))
         codes = np.where(np.append(np.isnan(read), True)[codes], -1, codes)
         is_whole = pd.api.types.infer_dtype(different, skipna=True) == "integer"
