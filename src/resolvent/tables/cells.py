@@ -343,7 +343,7 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
             yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(after.pop()))} after them, {such}: "
                               f"{_ALONE}, or {keep}")
         elif (len(counts) == len(forms) >= _DIFFERENT and len(before) == 1 and all(map(_END.search, counts))
-              and _is_before_number(*before, forms)):
+              and all(_is_before_number(text, forms) for text in before)):
             yield ColumnError("kind", f"{title} holds numbers with {shorten(repr(before.pop()))} before them, {such}: "
                               f"{_ALONE}, or {keep}")
         for kind, levels in (("numbers", {level for level in counts if forms.get(level, True)}), ("dates", dates)):
@@ -359,10 +359,10 @@ def level_mistakes(name: str, counts: Mapping[str, int], rules: CellRules,
                                   "correct it")
     for sentence in spelling_mistakes(f"in {title}", counts, f"text: [{yaml_name(name)}]"):
         yield ColumnError("spelling", sentence)
-    words = {level.casefold() for level in counts}
+    names = {level.casefold() for level in counts}
     for what, pairs in _PAIRS.items():
-        has_words = what == "yes and no" or any(len(word) > 1 for word in words)  # letters may stand for anything
-        if len(words) > 1 and has_words and words <= set().union(*pairs) and not any(words <= pair for pair in pairs):
+        has_words = what == "yes and no" or any(len(word) > 1 for word in names)  # letters may stand for anything
+        if len(names) > 1 and has_words and names <= set().union(*pairs) and not any(names <= pair for pair in pairs):
             yield ColumnError("spelling", f"in {title}, {shorten(', '.join(map(repr, counts)))} are different words "
                               f"for {what}: write them alike, or {keep}")
 
