@@ -25,6 +25,7 @@ _LATER = {"Study": "resolvent.comparisons.study.study", "check": "resolvent.comp
           "compare": "resolvent.comparisons.runs.compare",
           "describe": "resolvent.comparisons.description.describe",
           "regress": "resolvent.comparisons.regression.regress",
+          "survival": "resolvent.comparisons.survival.survive",
           "sweep": "resolvent.comparisons.tuning.sweep", "tune": "resolvent.comparisons.tuning.tune"}
 
 # What has moved out of the package -> where it is.

@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # imported when they are used
     from resolvent.comparisons.regression.regress import regress
     from resolvent.comparisons.runs.compare import compare
     from resolvent.comparisons.study.study import Study
+    from resolvent.comparisons.survival.survive import survival
     from resolvent.comparisons.tuning.sweep import sweep
     from resolvent.comparisons.tuning.tune import tune
 
@@ -59,6 +60,6 @@ __all__ = ["SGD", "Algorithm", "DecisionRule", "DivergedError", "FederatedData",
            "arguments", "attacks", "callbacks", "check", "codecs", "combinators", "compare", "datasets", "describe",
            "errors", "experiment_files", "explain", "files", "keys", "load", "losses", "metrics", "models",
            "open_packed", "participation", "partitions", "penalties", "plots", "privacy", "problems", "regress",
-           "schedulers", "schedules", "shifts", "simulate", "solvers", "sweep", "tune", "write_packed"]
+           "schedulers", "schedules", "shifts", "simulate", "solvers", "survival", "sweep", "tune", "write_packed"]
 if not TYPE_CHECKING:  # a type checker takes them from the presets themselves
     __all__ += presets.__all__

@@ -1,4 +1,4 @@
-"""The command describe: the table that begins a paper, over sites."""
+"""The commands describe and survival: the table that begins a paper, and survival curves, over sites."""
 
 import sys
 from json import dumps, loads
@@ -10,7 +10,11 @@ from resolvent.cli.options import Changes, OptionalPath, OptionalText, flat
 from resolvent.cli.output import print_json
 
 if TYPE_CHECKING:
-    from resolvent.comparisons.description.description import Description
+    from pathlib import Path
+
+    from resolvent.comparisons.plan_result import PlanResult
+
+_Format = Literal["text", "json", "markdown", "latex", "html"]
 
 
 def describe(
@@ -21,9 +25,9 @@ def describe(
     set: Changes = (),
     out: OptionalPath = None,
     overwrite: bool = False,
-    format: Literal["text", "json", "markdown", "latex", "html"] = "text",
+    format: _Format = "text",
 ) -> None:
-    """Describe the rows of all sites: n, missing values, means, quantiles, counts and shares, without small cells.
+    """Describe the rows of all sites: means, quantiles, counts, shares.
 
     resolvent describe visits.csv --party hospital --by arm
     resolvent describe mine.yaml --format latex
@@ -43,7 +47,6 @@ def describe(
         overwrite: replace files in the folder.
         format: text, json, markdown, latex or html.
     """
-    from resolvent.cli import terminal
     from resolvent.cli.plan_files import plan_file
     from resolvent.comparisons.description.describe import describe_rows
     from resolvent.comparisons.description.settings import DescriptionFile
@@ -52,21 +55,76 @@ def describe(
     file = plan_file(DescriptionFile, rows, party, changes)
     data = file.data
     described = describe_rows(file.table, file.settings, party=data.party, format=data.format, cells=data.cells)
+    _show(described, format, out, overwrite=overwrite)
+
+
+def survival(
+    rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS|FILE.yaml")],
+    *,
+    time: OptionalText = None,
+    event: OptionalText = None,
+    by: OptionalText = None,
+    entry: OptionalText = None,
+    party: OptionalText = None,
+    set: Changes = (),
+    out: OptionalPath = None,
+    overwrite: bool = False,
+    format: _Format = "text",
+) -> None:
+    """Estimate survival: Kaplan-Meier curves and log-rank tests.
+
+    resolvent survival visits.csv --time days --event died --by arm --party hospital
+    resolvent survival mine.yaml --out survival
+
+    Times are exact, unless survival.every and survival.until make a grid. A file has `data: {table: visits.csv, party:
+    hospital}` and `survival: {time: days, event: died, by: arm, every: 30, until: 720}`; `resolvent lead start` runs it
+    between real sites, which tell counts of at least 5 rows on this grid.
+
+    Args:
+        rows: a .csv, .csv.gz, .tsv or .parquet file with a row for each subject; or the YAML file of a survival
+            analysis or an experiment, whose `data` names the table and the column of the site.
+        time: the column of the time of the event, or of the end of observation.
+        event: the column that says whether the event occurred: 0 and 1, no and yes, or false and true.
+        by: a column whose levels are the groups, such as the arm of a trial.
+        entry: the column of the time at which observation begins (left truncation).
+        party: the column that names the site; without it, all rows are of one site.
+        set: other settings: survival.every=30 and survival.until=720 for a grid, 'survival.at=[365, 730]' for the times
+            of the text, survival.level=0.9; data.separator, data.missing and data.text as for `resolvent describe`.
+        out: a folder for the page with the curves, and the tables.
+        overwrite: replace files in the folder.
+        format: text, json, markdown, latex or html.
+    """
+    from resolvent.cli.plan_files import plan_file
+    from resolvent.comparisons.survival.settings import SurvivalFile
+    from resolvent.comparisons.survival.survive import survival_of_rows
+
+    columns = {"time": time, "event": event, "by": by, "entry": entry}
+    changes = [*flat(set), *(f"survival.{name}={dumps(column)}" for name, column in columns.items() if column)]
+    file = plan_file(SurvivalFile, rows, party, changes)
+    data = file.data
+    _show(survival_of_rows(file.table, file.settings, party=data.party, format=data.format, cells=data.cells), format,
+          out, overwrite=overwrite)
+
+
+def _show(found: "PlanResult", format: _Format, out: "Path | None", *, overwrite: bool) -> None:
+    """Print the numbers in a form, and write the page."""
+    from resolvent.cli import terminal
+
     if format == "json":
-        numbers = described.table.to_json(orient="records", double_precision=15)
-        print_json({"sites": dict(described.agreement.sites), "numbers": loads(numbers)})
+        numbers = found.table.to_json(orient="records", double_precision=15)
+        print_json({"sites": dict(found.agreement.sites), "numbers": loads(numbers)})
     elif format == "text":
-        print_description(described)
+        print_numbers(found)
     else:
-        sys.stdout.write(described.to_text(format) + "\n")
+        sys.stdout.write(found.to_text(format) + "\n")
     if out is not None:
-        terminal.print_path("Report", described.save(out, overwrite=overwrite))
+        terminal.print_path("Report", found.save(out, overwrite=overwrite))
 
 
-def print_description(described: "Description") -> None:
+def print_numbers(found: "PlanResult") -> None:
     """Print the facts, and the tables, which are not wrapped."""
     from resolvent.cli import terminal
 
-    for sentence in described.facts():
+    for sentence in found.facts():
         terminal.print_line(sentence)
-    sys.stdout.write(described.to_text() + "\n")
+    sys.stdout.write(found.to_text() + "\n")

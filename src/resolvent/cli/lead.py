@@ -216,14 +216,14 @@ def start(
     set: Changes = (),
     live: OptionalText = None,
 ) -> None:
-    """Run an experiment, a regression or a description between real sites; writes a run folder with a report.
+    """Run an experiment or another plan between real sites; writes a run folder with a report.
 
     resolvent lead start digits --rehearse
     resolvent lead start mine.yaml --kit kits/lead@example.org
 
-    The file is the one of `resolvent run`, `regress` or `describe`, without a table: `data: {label: outcome}`. A
-    rehearsal runs server, three sites and lead on this machine and compares the models with a simulation. If the
-    command ends, run it again with the same --out: it continues.
+    The file is the one of `resolvent run`, `regress`, `describe` or `survival`, without a table: `data: {label:
+    outcome}`. A rehearsal runs server, three sites and lead on this machine and compares the models with a simulation.
+    If the command ends, run it again with the same --out: it continues.
 
     Args:
         experiment: the file; in a rehearsal also the name of an experiment, such as digits.
@@ -280,15 +280,15 @@ def _federate(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 def _print_result(result: Any) -> None:
     """Print what a plan has found: of an experiment the scores and the finding, otherwise the table."""
     from resolvent.cli import outcomes
-    from resolvent.cli.describe import print_description
+    from resolvent.cli.describe import print_numbers
     from resolvent.cli.regress import print_fit
-    from resolvent.comparisons.description.description import Description
+    from resolvent.comparisons.plan_result import PlanResult
     from resolvent.comparisons.runs.record import RunRecord
 
     if isinstance(result, RunRecord):
         outcomes.print_outcome(result)
     else:
-        (print_description if isinstance(result, Description) else print_fit)(result)
+        (print_numbers if isinstance(result, PlanResult) else print_fit)(result)
 
 
 def _divide(changes: list[str]) -> tuple[list[str], dict[str, Any]]:

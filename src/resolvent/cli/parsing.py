@@ -23,6 +23,7 @@ _DESCRIPTION = """Federated optimization: train and compare federations on real 
 COMMANDS = {
     "run": "commands.run", "check": "experiments_and_runs.check", "tune": "tune.tune",
     "compare": "experiments_and_runs.compare", "regress": "regress.regress", "describe": "describe.describe",
+    "survival": "describe.survival",
     "show": "experiments_and_runs.show", "list": "commands.list_", "new": "new.new", "data": "commands.data",
 }
 # A word, what it is for, and the verbs that follow it.

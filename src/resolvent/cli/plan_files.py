@@ -21,18 +21,18 @@ def plan_file(plan: type[_File], rows: str, party: str | None, changes: Sequence
     """
     if plan.is_in(rows):
         return plan.load(rows, [*changes, *([] if party is None else [f"data.party={dumps(party)}"])])
-    path, column = _table_of(rows, party)
+    path, column = _table_of(rows, party, plan.needs_party)
     text = write_yaml({"data": {"table": path, "party": column}, plan.kind: {}})
     return plan.parse(text, rows, Path(rows).stem, changes)
 
 
-def _table_of(rows: str, party: str | None) -> tuple[str, str]:
-    """The table and the column of the site."""
+def _table_of(rows: str, party: str | None, needs_party: bool) -> tuple[str, str]:
+    """The table and the column of the site, empty if there is none."""
     if Path(rows).suffix.lower() not in (".yaml", ".yml"):
-        if party is None:
+        if party is None and needs_party:
             raise InputError(f"--party names the column of {rows} that says which site a row is from, such as --party "
                              "hospital")
-        return rows, party
+        return rows, party or ""
     # Imported here: an experiment needs the simulator, a plan on a table does not.
     from resolvent.comparisons.experiment.binding import Bound
     from resolvent.comparisons.experiment.experiment_file import ExperimentFile

@@ -63,6 +63,7 @@ class PlanFile(Generic[_Settings]):
         kind: the section of the file that only such a plan has.
         title: what the plan is called in messages to a person.
         example: a valid section.
+        needs_party: whether a table in one process must say which site a row is from.
         name: the name of the plan and of its folder.
         settings: the section.
         data: the table.
@@ -73,6 +74,7 @@ class PlanFile(Generic[_Settings]):
     title: ClassVar[str]
     example: ClassVar[str]
     settings_type: ClassVar[type[Any]]
+    needs_party: ClassVar[bool] = True
     name: str
     settings: _Settings
     data: PlanTable

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,14 @@ from resolvent.comparisons.description.sums import (
     sums_of_vector,
     vector_of_sums,
 )
+from resolvent.comparisons.plan_result import PlanResult
 from resolvent.comparisons.text_tables import TableForm, plain_table
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.plain_values import read_plain
-from resolvent.errors import InputError, count_of
+from resolvent.errors import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-FILE = "description.json"
 
 
 class Cell(NamedTuple):
@@ -49,8 +48,8 @@ class Cell(NamedTuple):
     is_exact: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Description:
+@dataclass(frozen=True, eq=False, repr=False)
+class Description(PlanResult):
     """The rows of all sites, described without small cells.
 
     Attributes:
@@ -63,6 +62,7 @@ class Description:
         >>> print(table)  # doctest: +SKIP
     """
 
+    kind: ClassVar[str] = "description"
     settings: DescriptionSettings
     agreement: ValuesAgreement
     of_sites: Mapping[str, Sums]
@@ -76,9 +76,9 @@ class Description:
         return cls(settings, agreement, of_sites, add_sums([*of_sites.values()]))
 
     @property
-    def result(self) -> "Description":
-        """What a lead gets from ``read``."""
-        return self
+    @override
+    def numbers(self) -> NDArray[np.float64]:
+        return vector_of_sums(self.total)
 
     @property
     def groups(self) -> list[str]:
@@ -86,6 +86,7 @@ class Description:
         return [name for name, rows in zip(self._all_groups, self.total[""].sum(axis=0), strict=True) if rows]
 
     @cached_property
+    @override
     def table(self) -> "pd.DataFrame":
         """A row for each number: site (``all sites``), column, level, statistic, group, value, low, high, is_exact."""
         import pandas as pd
@@ -95,6 +96,7 @@ class Description:
             for site, sums in self._tables.items() for column, level, statistic, cells in self._lines(sums)
             for group, cell in cells.items()])
 
+    @override
     def to_text(self, form: TableForm = "text") -> str:
         """The tables in a language; a ``*`` marks a number that is not exact.
 
@@ -110,31 +112,8 @@ class Description:
             texts.append(plain_table(["", *self.groups], rows, form, f"{site}{by}{note}"))
         return "\n\n".join(texts)
 
-    def save(self, folder: Path | str, *, overwrite: bool = False) -> Path:
-        """Write ``report.html``, ``description.csv`` and ``description.json`` into a folder.
-
-        Returns:
-            The path of the report.
-
-        Raises:
-            InputError: the folder has files and ``overwrite`` is not set.
-        """
-        from markupsafe import Markup
-
-        from resolvent.comparisons.pages import write_page
-
-        folder = Path(folder)
-        if folder.is_dir() and any(folder.iterdir()) and not overwrite:
-            raise InputError(f"{folder} has files: name another folder, or set overwrite")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "description.csv", self.table.to_csv(index=False))
-        self.write(folder)
-        write_page(folder / "report.html", "description", tables=Markup(self.to_text("html")),
-                   facts=self.facts())
-        return folder / "report.html"
-
+    @override
     def facts(self) -> list[str]:
-        """What is described; a sentence each."""
         rows, sites = sum(self.agreement.sites.values()), len(self.agreement.sites)
         facts = [f"{count_of(rows, 'row')} of {count_of(sites, 'site')}. Shares are of all rows of a group; quantiles "
                  "lie in the interval beside them."]
@@ -146,34 +125,29 @@ class Description:
             facts.append("The numbers of single sites are hidden in secure sums.")
         return facts
 
+    @override
     def write(self, folder: Path) -> None:
-        """Write what ``read`` reads."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / FILE, json.dumps({
+        write_text(folder / self.file(), json.dumps({
             "settings": asdict(self.settings), "agreement": asdict(self.agreement),
             "sites": {site: vector_of_sums(sums).tolist() for site, sums in self.of_sites.items()},
             "total": vector_of_sums(self.total).tolist()}))
 
     @classmethod
+    @override
     def read(cls, folder: Path) -> "Description":
-        """The description that ``write`` wrote."""
         try:
-            content: dict[str, Any] = json.loads((folder / FILE).read_text("utf-8"))
+            content: dict[str, Any] = json.loads((folder / cls.file()).read_text("utf-8"))
             stated: dict[str, Any] = content["settings"]
             settings = DescriptionSettings(**{**stated, "columns": tuple(stated["columns"]),
                                               "quantiles": tuple(stated["quantiles"])})
-            agreement = read_plain(ValuesAgreement, content["agreement"], FILE)
+            agreement = read_plain(ValuesAgreement, content["agreement"], cls.file())
             shapes = agreement.shapes(settings)
             return cls(settings, agreement, {site: sums_of_vector(np.array(vector), shapes)
                                              for site, vector in content["sites"].items()},
                        sums_of_vector(np.array(content["total"]), shapes))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{folder} has no description, or it is damaged ({error}): run the command again with "
-                             "another --out") from error
-
-    @override
-    def __repr__(self) -> str:
-        return "\n".join([*self.facts(), "", self.to_text()])
+            raise cls.damaged(folder, error) from error
 
     @property
     def _all_groups(self) -> list[str]:

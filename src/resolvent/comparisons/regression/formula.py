@@ -69,15 +69,17 @@ class Response:
     Attributes:
         label: the column of the label; for times, the column of the time.
         event: the column that says whether the event occurred; None if the label is no time.
+        entry: for times, the column of the time at which observation begins; None: from the beginning.
     """
 
     label: str
     event: str | None = None
+    entry: str | None = None
 
     @property
     def columns(self) -> list[str]:
-        """The columns that it reads."""
-        return [self.label] if self.event is None else [self.label, self.event]
+        """The columns that it reads, that of the event last."""
+        return [name for name in (self.label, self.entry, self.event) if name is not None]
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,16 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
-from resolvent.comparisons.description.description import FILE as DESCRIPTION_FILE
 from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.runs.record import RunRecord, read_metrics, read_record
 from resolvent.comparisons.runs.run_folder import check_folder, finished_record, is_complete, open_folder
+from resolvent.comparisons.survival.survival import Survival
 from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.lead.watchdog import Watchdog
-from resolvent.federation.protocol.description import FederatedDescription
+from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.fitted_regression import FIT_FILE, FittedRegression, read_fit
 from resolvent.federation.protocol.job import FederationJob, Observer
@@ -166,15 +166,25 @@ class LedRegression(LedTablePlan):
 class LedDescription(LedTablePlan):
     """The result is the ``Description``."""
 
-    file: ClassVar[str] = DESCRIPTION_FILE
+    file: ClassVar[str] = Description.file()
 
     @override
     def _stored(self, folder: Path) -> Description:
         return Description.read(folder)
 
 
+class LedSurvival(LedTablePlan):
+    """The result is the ``Survival``."""
+
+    file: ClassVar[str] = Survival.file()
+
+    @override
+    def _stored(self, folder: Path) -> Survival:
+        return Survival.read(folder)
+
+
 _LED: dict[type[Plan], type[LedPlan]] = {FederatedExperiment: LedExperiment, FederatedRegression: LedRegression,
-                                         FederatedDescription: LedDescription}
+                                         FederatedDescription: LedDescription, FederatedSurvival: LedSurvival}
 
 
 def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: Observer, *,
@@ -189,7 +199,7 @@ def federate(note: KitNote, plan: Plan, out: Path, job: FederationJob, observe: 
 
     Returns:
         The result: of an experiment its ``RunRecord``, of a regression the ``Regression``, of a description the
-        ``Description``.
+        ``Description``, of a survival analysis the ``Survival``.
 
     Raises:
         InputError: the folder is in use, or the server cannot be reached.

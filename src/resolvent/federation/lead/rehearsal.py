@@ -18,13 +18,11 @@ import numpy as np
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.prepared import prepare
 from resolvent.algorithms.participation import Participation
-from resolvent.comparisons.description.describe import describe_rows
-from resolvent.comparisons.description.description import Description
-from resolvent.comparisons.description.sums import vector_of_sums
 from resolvent.comparisons.experiment.binding import Bound
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import write_yaml
+from resolvent.comparisons.plan_result import PlanResult
 from resolvent.comparisons.regression.regress import fit_rows
 from resolvent.comparisons.regression.regression import Regression
 from resolvent.comparisons.regression.rows import read_rows
@@ -34,7 +32,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
 from resolvent.federation.lead.engines import ENGINES, lead_kit, make_federation_kits, start_participant
 from resolvent.federation.lead.lead import federate
-from resolvent.federation.protocol.description import FederatedDescription
+from resolvent.federation.protocol.description import NumbersPlan
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob, Observer
@@ -233,12 +231,11 @@ def _compare_estimates(rehearsal: Rehearsal[FederatedRegression], fit: Regressio
                   max(1.0, float(np.max(np.abs(simulated.estimates)))), tolerance=1e-9, what="estimates")
 
 
-def compare_numbers(rehearsal: Rehearsal[FederatedDescription], described: Description) -> Parity:
-    """Describe the rows in this process, and compare the sums of all sites."""
+def compare_numbers(rehearsal: Rehearsal[NumbersPlan], found: PlanResult) -> Parity:
+    """Compute the numbers in this process, and compare the sums of all sites."""
     plan = rehearsal.plan
-    here = describe_rows(rehearsal.frame, plan.settings, party=plan.table.party, cells=plan.table.cells)
-    expected, found = vector_of_sums(here.total), vector_of_sums(described.total)
-    return Parity(plan.title, float(np.abs(found - expected).max()), float(np.abs(expected).max()), tolerance=1e-12,
+    expected, numbers = plan.in_process(rehearsal.frame).numbers, found.numbers
+    return Parity(plan.title, float(np.abs(numbers - expected).max()), float(np.abs(expected).max()), tolerance=1e-12,
                   what="numbers")
 
 

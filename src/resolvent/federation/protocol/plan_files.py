@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from resolvent.comparisons.experiment.yaml_files import read_yaml
-from resolvent.federation.protocol.description import FederatedDescription
+from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.experiment import experiment_of_file, experiment_of_settings
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.table_plan import TablePlan
 
-_TABLE_PLANS: tuple[type[TablePlan], ...] = (FederatedRegression, FederatedDescription)
+_TABLE_PLANS: tuple[type[TablePlan], ...] = (FederatedRegression, FederatedDescription, FederatedSurvival)
 
 
 def plan_from_text(text: str, name: str, *, rehearsal: bool = False, models: Sequence[str] = (),

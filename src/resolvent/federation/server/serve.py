@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.errors import InputError, shorten
-from resolvent.federation.protocol.description import FederatedDescription
+from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob, Observer
@@ -17,7 +17,7 @@ from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.run_status import STATUS_FILE
 from resolvent.federation.protocol.transport import Transport, TransportError
-from resolvent.federation.server.served_description import ServedDescription
+from resolvent.federation.server.served_description import ServedDescription, ServedSurvival
 from resolvent.federation.server.served_experiment import ServedExperiment
 from resolvent.federation.server.served_plan import ServedPlan, titles_of_runs
 from resolvent.federation.server.served_regression import ServedRegression
@@ -27,7 +27,8 @@ from resolvent.federation.server.waits import WatchedTransport
 _log = logging.getLogger(__name__)
 _SERVED: dict[type[Plan], type[ServedPlan[Any]]] = {FederatedExperiment: ServedExperiment,
                                                     FederatedRegression: ServedRegression,
-                                                    FederatedDescription: ServedDescription}
+                                                    FederatedDescription: ServedDescription,
+                                                    FederatedSurvival: ServedSurvival}
 
 
 def serve_federation(job: FederationJob, plan: Plan, transport: Transport, folder: Path,

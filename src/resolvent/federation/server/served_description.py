@@ -1,48 +1,116 @@
-"""The server's part of a description: the levels and bins of all sites, and the sums of what they tell."""
+"""The server's part of plans of one round: the agreement of all sites, and the sums of what they tell."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.combinators.combinator import Wrapped
 from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.description.disclosure import KnownNumbers
-from resolvent.comparisons.description.sums import ValuesReport, agree_on_values, size_of_sums, sums_of_vector
-from resolvent.federation.protocol.description import FederatedDescription
+from resolvent.comparisons.description.sums import (
+    ValuesAgreement,
+    ValuesReport,
+    agree_on_values,
+    size_of_sums,
+    sums_of_vector,
+)
+from resolvent.comparisons.plan_result import PlanResult
+from resolvent.comparisons.survival.sums import SurvivalSums, TimesAgreement, TimesReport, agree_on_times
+from resolvent.comparisons.survival.survival import Survival
+from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival, NumbersPlan
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
 
+_Plan = TypeVar("_Plan", bound=NumbersPlan)
 
-class ServedDescription(ServedPlan[FederatedDescription]):
-    """One description at the server."""
+
+class ServedNumbers(ServedPlan[_Plan]):
+    """One round of numbers at the server.
+
+    Attributes:
+        report_type: what a site says about its table.
+    """
+
+    report_type: ClassVar[type[Any]]
+
+    @abstractmethod
+    def _agreement_of(self, reports: Mapping[str, Any]) -> Any:
+        """The agreement of all sites, whose ``sites`` are their numbers of rows."""
+
+    @abstractmethod
+    def _count(self) -> int:
+        """How many numbers a site sends."""
+
+    @abstractmethod
+    def _result(self, total: NDArray[np.float64], each: Mapping[str, NDArray[np.float64]]) -> PlanResult:
+        """The result from the sums over all sites, and from the numbers of each, if they are kept."""
 
     @override
     def _agree(self, answers: Mapping[str, Mapping[str, Any]], known: Known | None) -> Agreed:
-        reports = self._read_reports(answers, ValuesReport)
-        self._agreement = agree_on_values(reports, self.plan.settings)
+        self._agreement = self._agreement_of(self._read_reports(answers, self.report_type))
         return self._agreed(answers, {"agreement": asdict(self._agreement)}, features=len(self.plan.settings.columns),
                             task=self.plan.title, rows=self._agreement.sites)
 
     @override
     def _run_methods(self) -> None:
-        sites, shapes = len(self.job.sites), self._agreement.shapes(self.plan.settings)
-        problem = KnownNumbers(np.zeros((sites, size_of_sums(shapes))), [*self._agreement.sites.values()])
-        outcome = self._run_method(self.plan.labels[0], 0, self.plan.algorithm(size_of_sums(shapes)), problem,
+        sites, count = len(self.job.sites), self._count()
+        problem = KnownNumbers(np.zeros((sites, count)), [*self._agreement.sites.values()])
+        outcome = self._run_method(self.plan.labels[0], 0, self.plan.algorithm(count), problem,
                                    score="objective", samples=sum(self._agreement.sites.values()),
                                    has_ended=lambda state: False)
         state: Any = outcome.result.state
         state = state.inner if isinstance(state, Wrapped) else state
-        total = sums_of_vector(np.asarray(state.mean) * sites, shapes)
-        if state.each is None:
-            self._description = Description(self.plan.settings, self._agreement, {}, total)
-        else:
-            each = zip(outcome.result.record.parties, np.asarray(state.each), strict=True)
-            self._description = Description.of_sums(self.plan.settings, self._agreement, {
-                site: sums_of_vector(numbers, shapes) for site, numbers in each})
+        each = {} if state.each is None else dict(zip(outcome.result.record.parties, np.asarray(state.each),
+                                                      strict=True))
+        self._found = self._result(np.asarray(state.mean) * sites, each)
 
     @override
     def _write(self, results: Path, answers: Mapping[str, Mapping[str, Any]], warnings: list[str]) -> None:
-        self._description.write(results)
+        self._found.write(results)
+
+
+class ServedDescription(ServedNumbers[FederatedDescription]):
+    """One description at the server: the levels and bins of all sites, and the sums of what they tell."""
+
+    report_type: ClassVar[type[Any]] = ValuesReport
+
+    @override
+    def _agreement_of(self, reports: Mapping[str, Any]) -> ValuesAgreement:
+        return agree_on_values(reports, self.plan.settings)
+
+    @override
+    def _count(self) -> int:
+        return size_of_sums(self._agreement.shapes(self.plan.settings))
+
+    @override
+    def _result(self, total: NDArray[np.float64], each: Mapping[str, NDArray[np.float64]]) -> Description:
+        settings, shapes = self.plan.settings, self._agreement.shapes(self.plan.settings)
+        if not each:
+            return Description(settings, self._agreement, {}, sums_of_vector(total, shapes))
+        return Description.of_sums(settings, self._agreement, {
+            site: sums_of_vector(numbers, shapes) for site, numbers in each.items()})
+
+
+class ServedSurvival(ServedNumbers[FederatedSurvival]):
+    """One survival analysis at the server: the groups of all sites, and the sums of their counts."""
+
+    report_type: ClassVar[type[Any]] = TimesReport
+
+    @override
+    def _agreement_of(self, reports: Mapping[str, Any]) -> TimesAgreement:
+        return agree_on_times(reports)
+
+    @override
+    def _count(self) -> int:
+        return SurvivalSums.size(len(self._agreement.groups), len(self.plan.settings.edges))
+
+    @override
+    def _result(self, total: NDArray[np.float64], each: Mapping[str, NDArray[np.float64]]) -> Survival:
+        settings = self.plan.settings
+        return Survival(settings, self._agreement, settings.edges,
+                        SurvivalSums.of_vector(total, len(self._agreement.groups)))

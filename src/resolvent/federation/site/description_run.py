@@ -1,8 +1,9 @@
-"""A description at a site: what it names, what it tells, and what it does not tell a second time in another way."""
+"""Plans of one round at a site: what it names, what it tells, and what it does not tell again in another way."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,36 +20,67 @@ from resolvent.comparisons.description.sums import (
     read_values,
     vector_of_sums,
 )
+from resolvent.comparisons.regression.rows import NoCompleteRowError, complete_rows
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.comparisons.survival.sums import (
+    SiteTimes,
+    TimesAgreement,
+    TimesReport,
+    agree_on_times,
+    times_of_rows,
+)
 from resolvent.data.files.plain_values import read_plain
-from resolvent.federation.protocol.description import FederatedDescription
+from resolvent.errors import quote
+from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival, NumbersPlan
+from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
 from resolvent.federation.site.read_rows import check_present, read_site_rows, site_cells
-from resolvent.federation.site.row_sets import check_told_rows, is_first_question
+from resolvent.federation.site.row_sets import check_label, check_row_set, check_told_rows, is_first_question
+from resolvent.tables.cells import CellRules
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _UNLISTED = "(not listed)"
+_Plan = TypeVar("_Plan", bound=NumbersPlan)
 
 
-class DescriptionRun(PlanRun[FederatedDescription]):
-    """One description at a site."""
+class NumbersRun(PlanRun[_Plan]):
+    """One round of numbers at a site; ``_read_table`` sets ``_values`` and ``_smallest``.
 
-    @override
-    def _read_table(self) -> None:
+    Attributes:
+        agreement_type: what all sites agree on; its ``sites`` are their numbers of rows.
+    """
+
+    agreement_type: ClassVar[type[Any]]
+    _values: Any  # of the rows that are used: their number ``rows``, and ``report()``
+    _smallest: int
+
+    @abstractmethod
+    def _agree_on(self, reports: Mapping[str, Any]) -> Any:
+        """The agreement from site -> report."""
+
+    @abstractmethod
+    def _numbers(self, agreement: Any) -> NDArray[np.float64]:
+        """What the site sends.
+
+        Raises:
+            Refusal: the agreement leaves something out that the site has named.
+        """
+
+    def _read_frame(self) -> "tuple[pd.DataFrame, CellRules]":
+        """The table of the site with the columns of the plan, and what its cells mean."""
         plan = self.plan
-        self._limits = replace(self._site.limits, scores=False)  # a description has no evaluations
+        self._limits = replace(self._site.limits, scores=False)  # there are no evaluations
+        self._smallest = max(plan.settings.min_cell, self._limits.min_cell)
         frame, rows = read_site_rows(self._site, plan.table, folder=self._versions)
         if rows is not None:
             frame = frame.iloc[np.concatenate([*rows.splits.values()])]
             self.version, self._journal.rows = rows.version, rows.account
         check_present([*plan.table.labels, *(plan.table.features or [])], [*map(str, frame.columns)])
-        with refusing(RefusalCode.VALUES):
-            self._all = read_values(frame, plan.settings, site_cells(self._site, plan.table))
-        listed = self._limits.levels or {}
-        shown = {name: np.where(np.isin(values, [*listed[name], MISSING]), values, _UNLISTED) if name in listed
-                 else values for name, values in self._all.items()}
-        self._smallest = max(plan.settings.min_cell, self._limits.min_cell)
-        self._values = SiteValues(shown, plan.settings, self._smallest, len(frame))
+        return frame, site_cells(self._site, plan.table)
 
     @property
     @override
@@ -58,7 +90,7 @@ class DescriptionRun(PlanRun[FederatedDescription]):
     @property
     @override
     def training_rows(self) -> int:
-        return self._values.rows
+        return int(self._values.rows)
 
     @override
     def _algorithm(self, label: str) -> Algorithm:
@@ -68,6 +100,62 @@ class DescriptionRun(PlanRun[FederatedDescription]):
     def _own_reasons(self) -> dict[str, str]:
         rows = self.training_rows
         return {} if rows >= self._smallest else {"min_cell": f"the site has {rows} rows"}
+
+    @override
+    def report(self) -> Any:
+        return self._values.report()
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"table": asdict(self.report())}
+
+    @override
+    def agree_alone(self) -> dict[str, Any]:
+        return {"agreement": asdict(self._agree_on({self._membership.name: self.report()}))}
+
+    @override
+    def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
+        with refusing(RefusalCode.CONFLICT):
+            agreement = read_plain(self.agreement_type, part_of(content, "agreement"), "the server sent no agreement")
+        if agreement.sites.get(self._membership.name) != self.training_rows:
+            raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
+        with refusing(RefusalCode.ENCODING):
+            numbers = self._numbers(agreement)
+        problem = KnownNumbers(numbers[None], np.array([self.training_rows]))
+        algorithm = self.plan.algorithm(len(numbers))
+        return {}, [SiteMethod(label, 0, algorithm, problem) for label in self.plan.labels]
+
+    @override
+    def finish(self) -> dict[str, Any]:
+        """The site has nothing to add."""
+        return {"methods": list(self.plan.labels)}
+
+    @override
+    def lines_before(self) -> Iterator[str]:
+        yield f"{self.training_rows} rows"
+        yield "The site would send before the rounds:"
+        yield "  the number of rows"
+
+    @override
+    def lines_after(self) -> Iterator[str]:
+        yield f"Counts below {self._smallest} stay at the site, and what would give them away"
+
+
+class DescriptionRun(NumbersRun[FederatedDescription]):
+    """One description at a site."""
+
+    agreement_type: ClassVar[type[Any]] = ValuesAgreement
+    _values: SiteValues
+
+    @override
+    def _read_table(self) -> None:
+        frame, cells = self._read_frame()
+        with refusing(RefusalCode.VALUES):
+            self._all = read_values(frame, self.plan.settings, cells)
+        listed = self._limits.levels or {}
+        shown = {name: np.where(np.isin(values, [*listed[name], MISSING]), values, _UNLISTED) if name in listed
+                 else values for name, values in self._all.items()}
+        self._values = SiteValues(shown, self.plan.settings, self._smallest, len(frame))
 
     @override
     def _check_table(self) -> None:
@@ -80,32 +168,16 @@ class DescriptionRun(PlanRun[FederatedDescription]):
                 check_told_rows(self._versions, f"{self.version}, described {name}", sets, self._limits)
 
     @override
-    def report(self) -> ValuesReport:
-        return self._values.report()
+    def _agree_on(self, reports: Mapping[str, ValuesReport]) -> ValuesAgreement:
+        return agree_on_values(reports, self.plan.settings)
 
     @override
-    def describe(self) -> dict[str, Any]:
-        return {"table": asdict(self.report())}
-
-    @override
-    def agree_alone(self) -> dict[str, Any]:
-        return {"agreement": asdict(agree_on_values({self._membership.name: self.report()}, self.plan.settings))}
-
-    @override
-    def _methods_for(self, content: Mapping[str, Any]) -> tuple[dict[str, Any], list[SiteMethod]]:
-        with refusing(RefusalCode.CONFLICT):
-            agreement = read_plain(ValuesAgreement, part_of(content, "agreement"), "the server sent no agreement")
-        if agreement.sites.get(self._membership.name) != self.training_rows:
-            raise Refusal(RefusalCode.CONFLICT, "the agreement has another number of rows of this site")
-        with refusing(RefusalCode.ENCODING):
-            agreement.check(self.plan.settings)
-            # Without a level, a total would differ from that of an earlier plan by the cells of this level.
-            if any({*levels} - {*agreement.levels.get(name, ())} for name, levels in self.report().levels.items()):
-                raise Refusal(RefusalCode.CONFLICT, "the agreement leaves out a level that the site has named")
-            numbers = vector_of_sums(self._values.sums(agreement, self._quantiles(agreement)))
-        problem = KnownNumbers(numbers[None], np.array([self.training_rows]))
-        algorithm = self.plan.algorithm(len(numbers))
-        return {}, [SiteMethod(label, 0, algorithm, problem) for label in self.plan.labels]
+    def _numbers(self, agreement: ValuesAgreement) -> NDArray[np.float64]:
+        agreement.check(self.plan.settings)
+        # Without a level, a total would differ from that of an earlier plan by the cells of this level.
+        if any({*levels} - {*agreement.levels.get(name, ())} for name, levels in self.report().levels.items()):
+            raise Refusal(RefusalCode.CONFLICT, "the agreement leaves out a level that the site has named")
+        return vector_of_sums(self._values.sums(agreement, self._quantiles(agreement)))
 
     def _quantiles(self, agreement: ValuesAgreement) -> list[str]:
         """The columns whose histograms are told: each in the groups and bins in which it was first asked.
@@ -124,21 +196,91 @@ class DescriptionRun(PlanRun[FederatedDescription]):
         return self._values.answered()
 
     @override
-    def finish(self) -> dict[str, Any]:
-        """The site has nothing to add."""
-        return {"methods": list(self.plan.labels)}
-
-    @override
     def lines_before(self) -> Iterator[str]:
-        report = self.report()
-        yield f"{report.rows} rows"
-        yield "The site would send before the rounds:"
-        yield "  the number of rows"
+        yield from super().lines_before()
+        report = self._values.report()
         for column, levels in report.levels.items():
             yield f"  {column}: the names of the {len(levels)} levels with at least {self._smallest} rows"
         for column in report.numbers:
             yield f"  {column}: count, mean and sum of squared deviations of the values that are told"
 
+
+class SurvivalRun(NumbersRun[FederatedSurvival]):
+    """One survival analysis at a site."""
+
+    agreement_type: ClassVar[type[Any]] = TimesAgreement
+    _values: SiteTimes
+
     @override
-    def lines_after(self) -> Iterator[str]:
-        yield f"Counts below {self._smallest} stay at the site, and what would give them away"
+    def _read_table(self) -> None:
+        settings = self.plan.settings
+        frame, cells = self._read_frame()
+        frame = frame.reset_index(drop=True)
+        with refusing(RefusalCode.VALUES):
+            try:
+                complete = complete_rows(frame, settings.formula, RegressionSettings(formula=settings.formula.text),
+                                         cells=cells)
+            except NoCompleteRowError as error:
+                raise Refusal(RefusalCode.EMPTY, str(error), column=error.column) from error
+            self._times = times_of_rows(complete, settings)
+        self._used = frame.index.isin(complete.index)
+        self._values = SiteTimes(self._times, settings.edges, self._smallest, len(frame) - len(complete))
+
+    @override
+    def _check_table(self) -> None:
+        """Refuse free text and levels that are not listed, another grid, and nearly the rows or times of earlier plans.
+
+        Of two grids, the difference of the counts up to an edge could be a count of few rows.
+        """
+        settings, limits, folder, times = self.plan.settings, self._limits, self._versions, self._times
+        if settings.by is not None:
+            check_listed_columns({settings.by: len({*times.group})}, {}, self.training_rows, limits)
+            allowed = (limits.levels or {}).get(settings.by)
+            if allowed is not None and (unknown := sorted({*times.group} - {*allowed})):
+                raise Refusal(RefusalCode.COLUMN, f"{quote(settings.by)} has the level {quote(unknown[0])}, which is "
+                              f"not in limits.levels ({LIMITS['levels'].why})", column=settings.by)
+        if folder is None:
+            return
+        check_row_set(folder, self.version or 0, self._used, limits)
+        groups = np.full(len(self._used), "", object)
+        groups[self._used] = times.group
+        check_told_rows(folder, f"{self.version}, groups of {settings.time}",
+                        [groups == group for group in self._values.groups], limits)
+        for name, values in (("time", times.time), ("event", times.event), ("entry", times.entry)):
+            of_version = np.full(len(self._used), np.nan)
+            of_version[self._used] = values
+            check_label(folder, f"version {self.version}, {name} of survival",
+                        of_version.astype(str) if name == "event" else of_version, limits)
+        if not is_first_question(folder, f"{self.version}, survival of {settings.time}",
+                                 f"{settings.event}, {settings.entry}, counts from {self._smallest}, "
+                                 f"every {settings.every} until {settings.until}"):
+            raise refusal_of_limits({"min_cell": f"the survival of {quote(settings.time)} was told with another grid, "
+                                     "event, entry or min_cell: ask with the same ones; other groups are allowed"},
+                                    limits)
+
+    @override
+    def _agree_on(self, reports: Mapping[str, TimesReport]) -> TimesAgreement:
+        return agree_on_times(reports)
+
+    @override
+    def _numbers(self, agreement: TimesAgreement) -> NDArray[np.float64]:
+        if {*self._values.groups} - {*agreement.groups}:
+            raise Refusal(RefusalCode.CONFLICT, "the agreement leaves out a group that the site has named")
+        return self._values.sums(agreement.groups, self.plan.settings.edges).vector
+
+    @override
+    def _columns_to_count(self) -> dict[str, NDArray[np.float64]]:
+        """The groups that are told, and the events of each; the counts in cells are protected by their sizes."""
+        settings, times = self.plan.settings, self._times
+        groups = np.stack([times.group == group for group in self._values.groups or [""]], axis=1)
+        of_rows = {settings.by or settings.time: groups, settings.event: groups & times.event[:, None]}
+        columns = {}
+        for name, values in of_rows.items():
+            columns[name] = np.zeros((len(self._used), values.shape[1]))
+            columns[name][self._used] = values
+        return columns
+
+    @override
+    def lines_before(self) -> Iterator[str]:
+        yield from super().lines_before()
+        yield f"  the names of the {len(self._values.groups)} groups with at least {self._smallest} rows"

@@ -3,20 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from resolvent.federation.protocol.description import FederatedDescription
+from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.secure.primitives import Identity
-from resolvent.federation.site.description_run import DescriptionRun
+from resolvent.federation.site.description_run import DescriptionRun, SurvivalRun
 from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.regression_run import RegressionRun
 from resolvent.federation.site.site_run import SiteRun
 
 _RUNS: dict[type[Plan], type[PlanRun[Any]]] = {FederatedExperiment: SiteRun, FederatedRegression: RegressionRun,
-                                               FederatedDescription: DescriptionRun}
+                                               FederatedDescription: DescriptionRun, FederatedSurvival: SurvivalRun}
 
 
 def begin_run(folder: Path, site: SiteFile, plan: Plan, membership: Membership, *, lead: str = "", digest: str = "",

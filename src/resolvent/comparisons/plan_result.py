@@ -1,0 +1,105 @@
+"""What a plan on a table has found: as text, as a table of numbers, and as a page."""
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from resolvent.comparisons.text_tables import TableForm
+from resolvent.data.files.atomic_files import write_text
+from resolvent.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from markupsafe import Markup
+
+
+class PlanResult(ABC):
+    """What one round of numbers has found, from the sums of all sites.
+
+    Attributes:
+        kind: the name of its files and the title of its page.
+        settings: what was asked.
+        agreement: what all sites use; its ``sites`` are their numbers of rows.
+    """
+
+    kind: ClassVar[str]
+    settings: Any
+    agreement: Any
+
+    @property
+    def result(self) -> Self:
+        """What a lead gets from ``read``."""
+        return self
+
+    @property
+    @abstractmethod
+    def numbers(self) -> NDArray[np.float64]:
+        """The sums of all sites as one vector."""
+
+    @property
+    @abstractmethod
+    def table(self) -> "pd.DataFrame":
+        """A row for each number, or for each time."""
+
+    @abstractmethod
+    def to_text(self, form: TableForm = "text") -> str:
+        """The tables in a language."""
+
+    @abstractmethod
+    def facts(self) -> list[str]:
+        """What was found about the whole; a sentence each."""
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write what ``read`` reads."""
+
+    def pictures(self) -> "list[Markup]":
+        """The pictures of the page."""
+        return []
+
+    @classmethod
+    def file(cls) -> str:
+        """The name of the file that ``read`` reads."""
+        return f"{cls.kind}.json"
+
+    @classmethod
+    @abstractmethod
+    def read(cls, folder: Path) -> Self:
+        """The result that ``write`` wrote."""
+
+    @classmethod
+    def damaged(cls, folder: Path, error: Exception) -> InputError:
+        """The error of ``read``."""
+        return InputError(f"{folder} has no {cls.kind}, or it is damaged ({error}): run the command again with another "
+                          "--out")
+
+    def save(self, folder: Path | str, *, overwrite: bool = False) -> Path:
+        """Write ``report.html``, and the numbers as .csv and .json, into a folder.
+
+        Returns:
+            The path of the report.
+
+        Raises:
+            InputError: the folder has files and ``overwrite`` is not set.
+        """
+        from markupsafe import Markup
+
+        from resolvent.comparisons.pages import write_page
+
+        folder = Path(folder)
+        if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+            raise InputError(f"{folder} has files: name another folder, or set overwrite")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / f"{self.kind}.csv", self.table.to_csv(index=False))
+        self.write(folder)
+        write_page(folder / "report.html", "numbers", title=self.kind.capitalize(), facts=self.facts(),
+                   pictures=self.pictures(), tables=Markup(self.to_text("html")))
+        return folder / "report.html"
+
+    @override
+    def __repr__(self) -> str:
+        return "\n".join([*self.facts(), "", self.to_text()])

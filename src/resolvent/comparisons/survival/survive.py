@@ -1,0 +1,96 @@
+"""Estimate the survival of groups over sites."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from resolvent.comparisons.description.sums import check_size
+from resolvent.comparisons.regression.rows import check_named, complete_rows, read_columns
+from resolvent.comparisons.regression.settings import RegressionSettings
+from resolvent.comparisons.survival.settings import SurvivalSettings
+from resolvent.comparisons.survival.sums import SiteTimes, SurvivalSums, agree_on_times, times_of_rows
+from resolvent.comparisons.survival.survival import Survival
+from resolvent.errors import InputError
+from resolvent.tables.cells import CellRules, Codes, read_cells
+from resolvent.tables.party_tables import natural_order, read_owners
+from resolvent.tables.table_options import cell_rules
+from resolvent.tables.text_formats import TextFormat
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ALL_ROWS = "all rows"
+
+
+def survival(data: "pd.DataFrame | str | Path", *, time: str, event: str, by: str | None = None,
+             entry: str | None = None, party: str | None = None, every: float | None = None,
+             until: float | None = None, at: Sequence[float] = (), min_cell: int = 5, level: float = 0.95,
+             missing: Codes | Mapping[str, Codes] | None = None, text: Collection[str] = (),
+             text_format: TextFormat = TextFormat()) -> Survival:  # noqa: B008
+    """Kaplan-Meier curves with intervals, medians, numbers at risk, and log-rank tests, over the rows of all sites.
+
+    Times are exact, unless ``every`` and ``until`` make a grid; with it the numbers are those of a federation, whose
+    sites tell only counts of events and of rows at risk at the edges of the grid.
+
+    Args:
+        data: a table with a row for each subject, or a .csv, .csv.gz, .tsv or .parquet file. Rows with a missing value
+            are left out and counted.
+        time: the column of the time of the event, or of the end of observation; from zero on, in any unit.
+        event: the column that says whether the event occurred: 0 and 1, no and yes, or false and true.
+        by: a column whose levels are the groups, such as the arm of a trial.
+        entry: the column of the time at which observation begins, before ``time`` (left truncation).
+        party: the column that names the site; None: there is one.
+        every: the width of the grid, in the unit of ``time``.
+        until: the end of the grid; rows are censored there.
+        at: times that the text shows; default: about five.
+        min_cell: with a grid, no count of fewer rows is told, or can be computed from what is told.
+        level: level of the intervals.
+        missing: cells that stand for a missing value; as of ``rv.regress``.
+        text: columns that are categories whatever their values look like.
+        text_format: how a text file is written.
+
+    Raises:
+        InputError: a column is absent or cannot be read, a time is negative, an entry is not before its time, or an
+            event is neither 0 nor 1.
+
+    Example:
+        >>> print(rv.survival(frame, time="days", event="died", by="arm", party="hospital"))  # doctest: +SKIP
+    """
+    settings = SurvivalSettings(time=time, event=event, by=by, entry=entry, every=every, until=until, at=tuple(at),
+                                min_cell=min_cell, level=level)
+    return survival_of_rows(data, settings, party=party or "", format=text_format,
+                            cells=cell_rules(missing, (*([party] if party else []), *text)))
+
+
+def survival_of_rows(data: "pd.DataFrame | str | Path", settings: SurvivalSettings, *, party: str,
+                     format: TextFormat = TextFormat(), cells: CellRules = CellRules()) -> Survival:  # noqa: B008
+    """The survival of a table as settings say; see ``survival``. An empty ``party``: all rows are of one site."""
+    sites_column = [party] if party else []
+    cells = cells | CellRules(text=frozenset(sites_column))
+    frame, source = (data, "") if not isinstance(data, str | Path) else (
+        read_columns(data, [*sites_column, *settings.columns], format, cells), f"{data}: ")
+    for name in [*sites_column, *settings.columns]:
+        check_named(frame, name, "party" if [name] == sites_column else "survival")
+    try:
+        complete = complete_rows(frame, settings.formula, RegressionSettings(formula=settings.formula.text),
+                                 sites_column, cells)
+        times = times_of_rows(complete, settings)
+    except InputError as error:
+        raise InputError(f"{source}{error}") from error
+    edges = None if settings.every is None else settings.edges
+    owners, of_all = (np.array([_ALL_ROWS] * len(rows), object) if not party else np.asarray(read_owners(rows, party))
+                      for rows in (complete, read_cells(frame, sites_column, cells)))
+    sites = dict[str, SiteTimes]()
+    for site in sorted({*owners}, key=natural_order):
+        rows = owners == site
+        if edges is not None:
+            check_size(site, int(rows.sum()), settings.min_cell)
+        sites[site] = SiteTimes(times.of(rows), edges, settings.min_cell, int((of_all == site).sum() - rows.sum()))
+    agreement = agree_on_times({site: of_site.report() for site, of_site in sites.items()})
+    if edges is None:
+        finite = [column[np.isfinite(column)] for column in (times.time, times.entry)]
+        edges = np.unique(np.concatenate(finite))
+    return Survival(settings, agreement, edges, SurvivalSums.total([
+        of_site.sums(agreement.groups, edges) for of_site in sites.values()]))
