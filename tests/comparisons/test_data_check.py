@@ -205,6 +205,19 @@ def doses():
     return frame.assign(dose=frame["dose"].where(frame["site"] != "Celle", 60 * frame["dose"]))
 
 
+def test_columns_that_are_no_features_of_a_regression_are_not_judged_as_such(folder):
+    """All events occurred, which is no reason to leave them out; nor is an offset that is the same in all rows."""
+    frame = visits().assign(days=lambda f: 1 + f.index % 90, died=1, risk=0.5)
+    frame.to_csv("visits.csv", index=False)
+    (folder / "fit.yaml").write_text(REGRESSION.split("regression:")[0]
+                                     + "regression: {formula: 'Surv(days, died) ~ weight', offset: risk}\n")
+    assert rv.check("fit.yaml").findings == ()
+    (folder / "fit.yaml").write_text(REGRESSION.split("regression:")[0]
+                                     + "regression: {formula: 'Surv(days, died) ~ dose'}\n")
+    (finding,) = rv.check("fit.yaml").findings  # and none about classes of days
+    assert "names the column 'dose'" in finding.message
+
+
 def test_the_file_of_a_regression_is_checked_as_that_of_an_experiment_and_refuses_what_it_refuses(folder, monkeypatch,
                                                                                                   capsys):
     (folder / "fit.yaml").write_text(REGRESSION)

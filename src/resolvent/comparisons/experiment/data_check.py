@@ -13,6 +13,7 @@ from resolvent.comparisons.experiment.checks import has_default_folds
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
+from resolvent.comparisons.regression.formula import parse_formula
 from resolvent.comparisons.regression.regress import check_rows
 from resolvent.comparisons.regression.regression_file import RegressionFile
 from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEST = SPLITS.index("test")
+_OF_FEATURES = ("constant", "constant at a site", "identifier", "leak")
 _MAX_LINES = 5
 _MAX_ERRORS = 30  # that a run prints before it refuses the data
 _MAX_FILE_BYTES = 100_000_000  # of a table that `resolvent run` checks; `resolvent check` has no limit
@@ -203,7 +205,8 @@ def _check_regression(file: RegressionFile) -> DataCheck:
     """Check the table of a regression, which leaves rows with missing values out, and has no test rows and no limit of
     levels for a column.
     """
-    refusal, is_number = "", file.settings.family not in ("auto", "binomial", "multinomial")
+    response = parse_formula(file.settings.formula).response
+    refusal, is_number = "", file.settings.family not in ("auto", "binomial", "multinomial") or bool(response.event)
     try:
         model = file.read_rows().model
         is_number = not model.classes
@@ -211,8 +214,10 @@ def _check_regression(file: RegressionFile) -> DataCheck:
     except InputError as error:
         refusal = str(error)
     checked = _check_table_file(file.table, replace(file.options, task="regression" if is_number else "auto"), folds=1)
+    other_uses = {*response.columns, *file.settings.columns}  # than those of a feature
     findings = [_of_regression(finding) for finding in checked.findings
-                if finding.kind not in ("few test rows", "power", "no test rows")]
+                if finding.kind not in ("few test rows", "power", "no test rows")
+                and not (finding.column in other_uses and finding.kind in _OF_FEATURES)]
     if refusal and not any(finding.severity == "error" for finding in findings):
         findings.append(Finding("regression", "error", *divided(refusal)))
     return replace(checked, findings=in_order(findings))
