@@ -148,6 +148,23 @@ def test_conflicts_name_the_site_and_the_column():
         assert repr(column) in line
 
 
+def test_whole_numbers_of_a_label_beside_decimal_ones_ask_for_the_task():
+    """A site whose stays are whole days, and one that writes them as 1.0, are read as one column by a simulation."""
+    frame = pooled_table()
+    frame["ill"] = np.where(frame["site"] == "celle", frame["pulse"], frame["pulse"] + 0.5)
+    tables = site_tables(frame)
+    tables["celle"] = SiteTable(frame[frame["site"] == "celle"].astype({"ill": int}), SETTINGS, "celle", 2, NO_LIMITS)
+    assert agreed(tables).conflicts == (
+        "celle: the label 'ill' holds integer values, and decimal values at most sites: set task: regression if it is "
+        "a quantity, or set text: [ill] for all sites if it has classes, or convert it",)
+    settings = replace(SETTINGS, task="regression")
+    tables = {site: SiteTable(frame[frame["site"] == site].astype({"ill": int if site == "celle" else float}), settings,
+                              site, k, NO_LIMITS) for k, site in enumerate(SITES)}
+    encoding, _ = agreed(tables, settings)
+    assert encoding.labels[0].kind == "decimal"
+    assert sorted(np.concatenate([table.encode(encoding).y for table in tables.values()])) == sorted(frame["ill"])
+
+
 def test_cells_mean_the_same_at_all_sites_and_in_a_simulation(tmp_path):
     """A code among numbers, leading zeros, spellings and the codes of one site: agreed on, or refused with advice."""
     frame = pooled_table()

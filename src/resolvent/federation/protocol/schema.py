@@ -155,7 +155,8 @@ def _agree_label(name: str, labels: Mapping[str, LabelReport], task: str) -> tup
     usual: Any = kinds.most_common(1)[0][0]
     are_numbers = {*kinds} <= {"integer", "decimal"}
     if len(kinds) > 1 and not (task == "regression" and are_numbers):
-        advice = f"set text: [{yaml_name(name)}] for all sites if it has classes, or convert it"
+        quantity = "set task: regression if it is a quantity, or " if are_numbers else ""
+        advice = f"{quantity}set text: [{yaml_name(name)}] for all sites if it has classes, or convert it"
         return None, [f"{site}: {title} holds {label.kind} values, and {usual} values at most sites: {advice}"
                       for site, label in labels.items() if label.kind != usual]
     if task == "regression" or (task == "auto" and usual == "decimal"):
