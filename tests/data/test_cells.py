@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import resolvent as rv
 from resolvent.comparisons.description.describe import describe_rows
 from resolvent.comparisons.description.settings import DescriptionSettings
 from resolvent.comparisons.experiment.data_check import check
@@ -255,6 +256,17 @@ def test_sites_and_classes_keep_leading_zeros_and_spellings_are_refused(tmp_path
     assert (data.parties, data.classes) == (("01", "02"), ("00", "01"))
     with pytest.raises(InputError, match="among the parties, 'A' and 'a' differ only"):
         from_frame(pd.DataFrame({"site": ["a", "A"] * 20, "x": Y, "y": Y}), "site", "y")
+
+
+@pytest.mark.parametrize("read", [
+    lambda rows: from_frame(rows, "site", "y"), lambda rows: rv.regress(rows, "y ~ x", party="site"),
+    lambda rows: rv.describe(rows, party="site"), lambda rows: rv.check(rows, party="site", label="y")])
+def test_tables_that_are_not_those_of_pandas_are_refused(read):
+    frame = pd.DataFrame({"site": ["a", "b"] * 20, "x": Y, "y": Y})
+    for rows, words in ((pa.table(frame), "is a Table, and a pandas.DataFrame is needed: convert it with its to_pan"),
+                        (frame.to_dict(), "is a dict"), (frame["x"], "is a Series"), (None, "is a NoneType")):
+        with pytest.raises(InputError, match=words):
+            read(rows)
 
 
 @pytest.mark.parametrize(("text", "message"), [

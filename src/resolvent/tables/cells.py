@@ -146,14 +146,24 @@ def yaml_name(name: str) -> str:
     return shorten(name if is_plain else repr(name))
 
 
+def check_is_frame(table: object) -> None:
+    """Refuse a table that is not pandas' own, such as those of Arrow and Polars."""
+    import pandas as pd
+
+    if not isinstance(table, pd.DataFrame):
+        how = " with its to_pandas()" if hasattr(table, "to_pandas") else ""
+        raise InputError(f"the table is a {type(table).__name__}, and a pandas.DataFrame is needed: convert it{how}")
+
+
 def with_unique_names(frame: "pd.DataFrame") -> "pd.DataFrame":
     """The frame with texts as names of columns.
 
     Raises:
-        InputError: two columns have one name, or a name has a control character.
+        InputError: two columns have one name, a name has a control character, or the table is no data frame.
     """
     import pandas as pd
 
+    check_is_frame(frame)
     names = pd.Index([str(name) for name in frame.columns], dtype=object)
     for mistake in duplicate_names(names.tolist()):
         raise InputError(mistake)

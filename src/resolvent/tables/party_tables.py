@@ -112,10 +112,6 @@ def from_frame(frame: "pd.DataFrame", options: FrameOptions) -> FederatedData:
         >>> data.parties, data.classes, data.features
         (('a', 'b'), ('no', 'yes'), ('age',))
     """
-    import pandas as pd
-
-    if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"the table is a {type(frame).__name__}, and a pandas.DataFrame is needed: convert it")
     if options.encoding is not None:
         return _encoded(frame, options, options.encoding)
     return _data_from(frame, options, options.name)

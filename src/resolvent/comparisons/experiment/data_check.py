@@ -20,6 +20,7 @@ from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.folds import fold_sizes, folds_of_table
 from resolvent.errors import InputError, alternatives, count_of
+from resolvent.tables.cells import check_is_frame
 from resolvent.tables.checks.finding import Finding, in_order, text_of
 from resolvent.tables.checks.label_checks import check_classes
 from resolvent.tables.checks.table_check import check_frame, divided
@@ -115,6 +116,7 @@ def check(source: "str | Path | pd.DataFrame", changes: Sequence[str] = (), **se
             raise InputError(f"{', '.join(settings)}: the file has these settings: give them as changes, "
                              "such as changes=['data.missing=impute']")
         return check_source(str(source), changes)
+    check_is_frame(source)
     known = [option.name for option in fields(TableOptions)]
     if unknown := next((name for name in settings if name not in known), None):
         raise InputError(f"check({unknown}=...) is not a setting of a table{alternatives(unknown, known)}")
