@@ -33,6 +33,7 @@ def table(rows=60, seed=0, more=10):
     frame["cost"], frame["visits"] = rng.gamma(2, np.exp(eta) / 2), rng.poisson(np.exp(eta))
     frame["risk"] = 0.1 * np.log(frame["age"])
     frame["weeks"], frame["died"] = np.ceil(rng.exponential(30, n)), rng.integers(0, 2, n)
+    frame["begin"] = np.floor((frame["weeks"] - 1) / 2)
     return frame
 
 

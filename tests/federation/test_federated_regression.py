@@ -40,6 +40,7 @@ def fit_of(hospitals):
 REGRESSIONS = {
     "binomial": {"formula": "ill ~ age + C(grade) + ward:sex", "reference": {"ward": "B"}},
     "cox": {"formula": "Surv(weeks, died) ~ age + ward", "offset": "risk", "tests": ["ward"]},
+    "cox, late entries": {"formula": "Surv(begin, weeks, died) ~ age", "strata": "sex", "ties": "breslow"},
     "gamma": {"formula": "cost ~ log(age) + sex", "family": "gamma", "errors": "robust"},
     "elastic net": {"formula": "visits ~ age + ward + sex", "family": "poisson", "l1": 0.01, "l2": 0.1},
     "sampling weights": {"formula": "ill ~ age + sex", "sampling_weights": "weeks", "errors": "robust"},
@@ -494,3 +495,15 @@ def test_secure_sums_over_an_engine(tmp_path, engine):
                               engine=engine)
     assert fit.has_converged
     assert parity.difference < 1e-12
+
+
+def test_a_stratum_of_few_rows_is_refused(tmp_path, caplog):
+    frame = table(90)
+    frame.loc[[3, 4], "sex"] = "x"
+    settings = {"formula": "Surv(weeks, died) ~ age", "strata": "sex"}
+    hospitals = Hospitals(tmp_path, frame, settings, limits=Limits(min_sites=3), is_rehearsal=False)
+    outcome = hospitals.serve()
+    assert outcome["status"] == "refused"
+    assert "to which fewer rows than 5 contribute" in outcome["message"]
+    assert "'sex' = 'x' has 2 rows" in caplog.text
+    assert "'x'" not in outcome["message"]

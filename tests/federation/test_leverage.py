@@ -108,9 +108,10 @@ def test_the_sums_of_a_round_are_products_of_features_and_the_columns_that_it_ad
 
 
 @pytest.mark.when_changed
-def test_a_cox_model_adds_residuals_scores_and_what_risk_sets_expect():
+@pytest.mark.parametrize("entry", [None, COUNTS / 2 - 1])
+def test_a_cox_model_adds_residuals_scores_and_what_risk_sets_expect(entry):
     with jax.enable_x64(True):
-        problem = CoxRegression(X, COUNTS, X[:, 0] > -0.5, [40], offsets=X[:, 1] / 3)  # with ties
+        problem = CoxRegression(X, COUNTS, X[:, 0] > -0.5, [40], entry=entry, offsets=X[:, 1] / 3)  # with ties
         w = jnp.array([0.3, -0.2])
         sums = problem.oracle(jnp.array(0)).fit_sums(w)
         residuals, expected, scores = np.split(np.asarray(problem.answered_columns(w, True, True)), [1, 3], axis=1)

@@ -1,13 +1,13 @@
-"""Cox regression stratified by party: each party's partial likelihood is its own problem. Ties by Efron's method."""
+"""Cox regression stratified by party: each party's partial likelihood is its own problem."""
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -24,16 +24,19 @@ from resolvent.regression.objective import (
     padded,
 )
 
+Ties: TypeAlias = Literal["efron", "breslow"]
+
 
 class CoxRegression(RegressionProblem):
     r"""Cox regressions with one baseline hazard per party: f_k = -(log partial likelihood of party k) / n_k.
 
     .. math:: \ell_k(\beta) = \sum_{i \text{ event}} x_i'\beta
-              - \log\Big(\sum_{j: t_j \ge t_i} e^{x_j'\beta} - \tfrac{l_i}{m_i} \sum_{j \in D_i} e^{x_j'\beta}\Big)
+              - \log\Big(\sum_{j \in R_i} e^{x_j'\beta} - \tfrac{l_i}{m_i} \sum_{j \in D_i} e^{x_j'\beta}\Big)
 
-    D_i are the events at the time of event i, m_i is their number, and l_i = 0, ..., m_i - 1 is the number of event i
-    among them. With offsets, x'beta is x'beta + offset. Each party's features are centred, which changes no likelihood:
-    a column that is constant within a party is exactly zero there.
+    The risk set R_i are the rows of the same stratum with s_j < t_i <= t_j, where s_j is the time of entry. D_i are the
+    events at the time of event i in its stratum, m_i is their number, and l_i = 0, ..., m_i - 1 is the number of event
+    i among them; with ties by Breslow, l_i is 0. With offsets, x'beta is x'beta + offset. The features of each stratum
+    are centred, which changes no likelihood: a column that is constant within a stratum is exactly zero there.
 
     Source: Efron, *The efficiency of Cox's likelihood function for censored data*, 1977.
 
@@ -42,7 +45,11 @@ class CoxRegression(RegressionProblem):
         time: [rows] time of the event or of the end of observation.
         event: [rows] whether the event occurred.
         sizes: [N] number of rows of each party.
+        entry: [rows] time before which a row is not at risk, as of rows (start, stop]; default: all are from the
+            beginning.
+        strata: [rows] number of the stratum within the party; each has a baseline hazard of its own. Default: one.
         offsets: [rows] what is added to the log hazard; default: zero.
+        ties: ``efron`` or ``breslow``.
         l2: weight of the squares of the coefficients; one number, or [d].
         longest: number of rows to which every party is padded; default: of the largest party.
     """
@@ -50,40 +57,48 @@ class CoxRegression(RegressionProblem):
     x: Float[Array, "rows d"]
     offsets: Float[Array, " rows"]
     event: Bool[Array, " rows"]
-    last: Int[Array, " rows"]  # the last row of the same party whose time is not smaller, in the party's order
-    before: Int[Array, " rows"]  # number of the party's rows with a larger time
+    last: Int[Array, " rows"]  # the last row of the same stratum whose time is not smaller, in the party's order
+    before: Int[Array, " rows"]  # number of the party's rows before the first one of the same stratum and time
     rank: Float[Array, " rows"]  # l_i / m_i
+    stratum: Int[Array, " rows"]  # number of the party's rows in strata before
+    by_entry: Int[Array, " rows"] | None  # the party's rows by stratum and falling entry; None: no row enters late
+    later: Int[Array, " rows"] | None  # number of the rows in this order until those of the stratum that enter too late
     first: Int[Array, " N"]
     order: Int[Array, " rows"]  # the given number of each row in this order
     longest: int = eqx.field(static=True)
 
-    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, offsets: Any = None, l2: Any = 0.0,
-                 longest: int | None = None) -> None:
+    def __init__(self, x: Any, time: Any, event: Any, sizes: Any, *, entry: Any = None, strata: Any = None,
+                 offsets: Any = None, ties: Ties = "efron", l2: Any = 0.0, longest: int | None = None) -> None:
         sizes, x = np.asarray(sizes), np.asarray(x, float)
         starts = np.cumsum(sizes) - sizes
-        centred = centred_by_party(x, sizes)
-        parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n])
+        strata = np.zeros(len(x)) if strata is None else np.asarray(strata)
+        parts = [_sorted_party(np.asarray(time)[a:a + n], np.asarray(event, bool)[a:a + n], strata[a:a + n], ties,
+                               None if entry is None else np.asarray(entry, float)[a:a + n])
                  for a, n in zip(starts, sizes, strict=True)]
         order = np.concatenate([a + part[0] for a, part in zip(starts, parts, strict=True)])
         self.longest = int(sizes.max()) if longest is None else longest
         self.order = jnp.asarray(order, jnp.int32)
         pad = partial(jnp.pad, pad_width=(0, self.longest))
-        self.x = padded(centred[order], self.longest)
+        of_stratum = np.concatenate([a + part[4] for a, part in zip(starts, parts, strict=True)])
+        self.x = padded(centred_by_party(x[order], np.unique(of_stratum, return_counts=True)[1]), self.longest)
         self.offsets = padded(np.zeros(len(x)) if offsets is None else np.asarray(offsets, float)[order], self.longest)
         self.event = pad(jnp.asarray(np.asarray(event, bool)[order]))
-        self.last, self.before, self.rank = (pad(jnp.asarray(np.concatenate(column)))
-                                             for column in zip(*(part[1:] for part in parts), strict=True))
+        self.last, self.before, self.rank, self.stratum, *late = (
+            pad(jnp.asarray(np.concatenate(column))) for column in zip(*(part[1:] for part in parts), strict=True))
+        self.by_entry, self.later = late or (None, None)
         self.first, self.sizes = jnp.asarray(starts, jnp.int32), jnp.asarray(sizes, jnp.int32)
         self.start, self.l2 = (jnp.broadcast_to(jnp.asarray(v, float), self.x.shape[1:]) for v in (0.0, l2))
         self.splits, self.score_name, self.higher_is_better = ("train",), "objective", False
 
     @override
     def oracle(self, k: Int[Array, ""]) -> "CoxOracle":
-        x, offsets, event, last, before, rank = (
-            jax.lax.dynamic_slice_in_dim(array, self.first[k], self.longest)
-            for array in (self.x, self.offsets, self.event, self.last, self.before, self.rank))
+        arrays = (self.x, self.offsets, self.event, self.last, self.before, self.rank, self.stratum, self.by_entry,
+                  self.later)
+        x, offsets, event, last, before, rank, stratum, by_entry, later = jax.tree.map(
+            lambda array: jax.lax.dynamic_slice_in_dim(array, self.first[k], self.longest), arrays)
         mask = jnp.arange(self.longest) < self.sizes[k]
-        return CoxOracle(self.sizes[k], self.l2, x, offsets, event & mask, last, before, rank, mask)
+        return CoxOracle(self.sizes[k], self.l2, x, offsets, event & mask, last, before, rank, stratum, by_entry, later,
+                         mask)
 
     @override
     def row_weights(self, w: Float[Array, " P"]) -> Float[Array, "rows C"]:
@@ -95,22 +110,43 @@ class CoxRegression(RegressionProblem):
                          weights: ScoreWeights | None = None) -> Float[Array, "rows columns"]:
         return self._in_order(self.oracle(jnp.array(0)).answered_columns(w, scores))
 
+    def event_residuals(self, w: Float[Array, " P"]) -> Float[Array, "rows d"]:
+        """Schoenfeld's residuals of all rows in the given order; 0 for rows without an event."""
+        parties = self.sizes.shape[0]
+        of_parties = jax.lax.map(lambda k: self.oracle(k).event_residuals(self.oracle(k).risks(w)), jnp.arange(parties))
+        places = self.first[:, None] + jnp.arange(self.longest)
+        known = jnp.zeros_like(self.x).at[jnp.where(jnp.arange(self.longest) < self.sizes[:, None], places,
+                                                    len(self.x))].set(of_parties, mode="drop")
+        return self._in_order(known)
+
     def _in_order(self, values: Float[Array, "n c"]) -> Float[Array, "rows c"]:
         """The values of a single party in the given order of its rows."""
         known = values[:self.order.shape[0]]
         return jnp.zeros_like(known).at[self.order].set(known)
 
 
-def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_]) -> tuple[NDArray[Any], ...]:
-    """The order of a party's rows by falling time, and for each row in this order: last, before, l/m."""
-    order = np.lexsort((~event, -time))  # events first among equal times
-    time, event = time[order], event[order]
-    _, group, count = np.unique(-time, return_inverse=True, return_counts=True)
+def _sorted_party(time: NDArray[Any], event: NDArray[np.bool_], strata: NDArray[Any], ties: Ties,
+                  entry: NDArray[np.float64] | None) -> tuple[NDArray[Any], ...]:
+    """The order of a party's rows by stratum and falling time, and ``last``, ``before`` and so on of the rows in it."""
+    order = np.lexsort((~event, -time, strata))  # events first among equal times
+    time, event, strata = time[order], event[order], strata[order]
+    is_first = np.append(True, (np.diff(time) != 0) | (strata[1:] != strata[:-1]))
+    group, count = np.cumsum(is_first) - 1, np.diff(np.flatnonzero(np.append(is_first, True)))
     end = np.cumsum(count)
     before = (end - count)[group]
     deaths = np.bincount(group, weights=event)[group]
     rank = np.where(event, (np.arange(len(time)) - before) / np.maximum(deaths, 1), 0.0)
-    return order, (end - 1)[group].astype(np.int32), before.astype(np.int32), rank
+    stratum = np.searchsorted(strata, strata)
+    places = [(end - 1)[group].astype(np.int32), before.astype(np.int32), rank if ties == "efron" else 0 * rank,
+              stratum.astype(np.int32)]
+    if entry is not None:
+        entry = entry[order]
+        by_entry, later = np.lexsort((-entry, strata)), np.empty_like(stratum)
+        for first, rows in zip(*np.unique(stratum, return_counts=True), strict=True):
+            of_stratum = slice(first, first + rows)
+            later[of_stratum] = first + np.searchsorted(-entry[by_entry[of_stratum]], -time[of_stratum], side="right")
+        places += [by_entry.astype(np.int32), later.astype(np.int32)]
+    return order, *places
 
 
 class _Risks(eqx.Module):
@@ -130,9 +166,12 @@ class CoxOracle(RegressionOracle):
         x: [n, d] features, by falling time, centred and padded.
         offsets: [n] what is added to the log hazard.
         event: [n] whether a row is an event.
-        last: [n] last row of the risk set of a row's time.
-        before: [n] number of rows with a larger time.
+        last: [n] last row of the stratum whose time is not smaller than the row's.
+        before: [n] number of rows before the first one of the same stratum and time.
         rank: [n] l/m of an event, otherwise 0.
+        stratum: [n] number of rows in strata before.
+        by_entry: [n] the rows by stratum and falling entry; None: no row enters late.
+        later: [n] number of the rows in this order up to the last one that enters at the row's time, or later.
         mask: [n] which rows are the party's.
     """
 
@@ -142,6 +181,9 @@ class CoxOracle(RegressionOracle):
     last: Int[Array, " n"]
     before: Int[Array, " n"]
     rank: Float[Array, " n"]
+    stratum: Int[Array, " n"]
+    by_entry: Int[Array, " n"] | None
+    later: Int[Array, " n"] | None
     mask: Bool[Array, " n"]
 
     @override
@@ -192,10 +234,12 @@ class CoxOracle(RegressionOracle):
     def _over_risk_set(self, values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
         """For every event the sum over its risk set, with Efron's reduction of the tied events."""
         column = (slice(None),) + (None,) * (values.ndim - 1)
-        every = jnp.cumsum(values, axis=0)
-        tied = jnp.cumsum(jnp.where(self.event[column], values, 0), axis=0)
-        earlier = jnp.where((self.before > 0)[column], tied[jnp.maximum(self.before - 1, 0)], 0)
-        return every[self.last] - self.rank[column] * (tied[self.last] - earlier)
+        every, tied = _sums_before(values), _sums_before(jnp.where(self.event[column], values, 0))
+        total = every[self.last + 1] - every[self.stratum]
+        if self.by_entry is not None:
+            late = _sums_before(values[self.by_entry])
+            total -= late[self.later] - late[self.stratum]
+        return total - self.rank[column] * (tied[self.last + 1] - tied[self.before])
 
     def _back(self, values: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
         """The transpose of ``_over_risk_set``: for every row the sum over the events in whose risk sets it is."""
@@ -210,8 +254,11 @@ class CoxOracle(RegressionOracle):
 
     def _row_scores(self, risks: _Risks) -> Float[Array, "n d"]:
         """Each row's part of the gradient: (x_i - mean) at its event minus what the risk sets expect of it."""
-        tie_mean = self._mean_over_ties(self._mean_features(risks))
-        return jnp.where(self.event[:, None], self.x - tie_mean, 0) - self._expected(risks)
+        return self.event_residuals(risks) - self._expected(risks)
+
+    def event_residuals(self, risks: _Risks) -> Float[Array, "n d"]:
+        """Schoenfeld's residuals: the features of each event minus their mean in its risk set; 0 for other rows."""
+        return jnp.where(self.event[:, None], self.x - self._mean_over_ties(self._mean_features(risks)), 0)
 
     def _expected(self, risks: _Risks) -> Float[Array, "n d"]:
         """What the risk sets expect of each row's score."""
@@ -220,8 +267,11 @@ class CoxOracle(RegressionOracle):
 
     def _mean_over_ties(self, means: Float[Array, "n d"]) -> Float[Array, "n d"]:
         """The mean over the events at the same time."""
-        sums, counts = jnp.cumsum(means, axis=0), jnp.cumsum(self.event)
-        has_earlier, earlier = self.before > 0, jnp.maximum(self.before - 1, 0)
-        total = sums[self.last] - jnp.where(has_earlier[:, None], sums[earlier], 0)
-        count = counts[self.last] - jnp.where(has_earlier, counts[earlier], 0)
+        sums, counts = _sums_before(means), _sums_before(self.event.astype(int))
+        total, count = (of_rows[self.last + 1] - of_rows[self.before] for of_rows in (sums, counts))
         return total / jnp.maximum(count, 1)[:, None]
+
+
+def _sums_before(values: Shaped[Array, "n ..."]) -> Shaped[Array, "n+1 ..."]:
+    """The sums of the first 0, 1, ..., n values."""
+    return jnp.concatenate([jnp.zeros_like(values[:1]), jnp.cumsum(values, axis=0)])

@@ -48,7 +48,8 @@ _INSTEAD = {  # what formulas of R, patsy and lme4 have (a pattern), and what to
                     "write the column or C(ward), and name the base level in a setting: reference={'ward': 'B'} in "
                     "Python, reference: {ward: B} in a file, or --set regression.reference.ward=B"),
     r"\bstrata\s*\(": "leave strata() out: a Cox model has a baseline hazard of its own for each site, whose column "
-    "party= names",
+    "party= names; for further strata name their column in a setting: strata='ward' in Python, strata: ward in a file, "
+    "or --set regression.strata=ward",
     r"\bcluster\s*\(": "leave cluster() out, and write errors='clustered' for errors clustered by site",
     r"\b(np|numpy|math)\.\w+\s*\(": "write the function alone, such as log(age)",
     r"\bQ\s*\(": "write the name of a column between backticks: `crp (mg)`",
@@ -59,7 +60,7 @@ _SIGNS = str.maketrans("\u223c\uff5e\u2212\u2013\u00a0\n\r\t", "~~--    ")  # of
 _QUOTED = re.compile(r"`[^`]*`")
 _NAME_WITH_DOTS = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)+(?![\w.]|\s*\()")  # such as crp.mg
 _COLUMN = r"\s*(`[^`]+`\s*|[^\s(),`=<>][^(),`=<>]*)"  # one way to match a text: blanks would take cubic time otherwise
-_SURVIVAL = re.compile(rf"Surv\({_COLUMN},{_COLUMN}\)")
+_SURVIVAL = re.compile(rf"Surv\({_COLUMN},{_COLUMN}(?:,{_COLUMN})?\)")
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,8 @@ def parse_formula(text: str) -> Formula:
     """The formula, checked.
 
     Args:
-        text: such as ``outcome ~ age + C(ward) + age:sex``, or ``Surv(days, died) ~ age`` for times to an event.
+        text: such as ``outcome ~ age + C(ward) + age:sex``, or ``Surv(days, died) ~ age`` for times to an event;
+            ``Surv(start, stop, died)`` for rows that are at risk from start to stop.
 
     Example:
         >>> parse_formula("outcome ~ age + log(income)").variables  # doctest: +SKIP
@@ -300,12 +302,13 @@ def _without_calls(text: str) -> str:
 
 def _response(left: str) -> Response:
     if survival := _SURVIVAL.fullmatch(left):
-        return Response(*(name.strip().strip("`") for name in survival.groups()))
+        *entry, label, event = (name.strip().strip("`") for name in survival.groups() if name is not None)
+        return Response(label, event, *entry)
     if not re.fullmatch(r"`[^`]+`|\w+", left):
         coded = (", or name the column of the event alone, and its value of no event in a setting, such as "
                  "reference: {status: alive}" if "Surv" in left else "")
-        raise InputError(f"the left side of a formula is a column or Surv(time, event), got {quote(left)}: transform "
-                         f"the label in the table{coded}")
+        raise InputError(f"the left side of a formula is a column, Surv(time, event) or Surv(start, stop, event), "
+                         f"got {quote(left)}: transform the label in the table{coded}")
     return Response(left.strip("`"))
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from resolvent.comparisons.regression.agreement import RowsAgreement
 from resolvent.comparisons.regression.settings import RegressionSettings, Weights
+from resolvent.regression.cox import Ties
 from resolvent.regression.families import FAMILIES, Family, Multinomial
 from resolvent.tables.cells import CellRules, Code
 
@@ -33,6 +34,8 @@ class RegressionModel:
         missing: column, or ``*`` -> the cells that stand for a missing value, also in new rows.
         keeps_intercepts: whether each site has an intercept of its own, which stays there.
         weights: what the weights of the rows mean; None: all are 1.
+        strata: of a Cox model, the column of strata within the sites; None: a site is one.
+        ties: of a Cox model.
     """
 
     formula: str
@@ -51,6 +54,8 @@ class RegressionModel:
     missing: Mapping[str, Sequence[Code]]
     keeps_intercepts: bool = False
     weights: Weights | None = None
+    strata: str | None = None
+    ties: Ties = "efron"
 
     @property
     def cells(self) -> CellRules:
@@ -135,4 +140,5 @@ class RegressionModel:
                    tuple(agreement.classes.values()), agreement.mean, tuple(agreement.sites),
                    tuple(agreement.sites.values()), dict(agreement.left_out), agreement.offset, event,
                    dict(agreement.levels), settings.added, dict(agreement.missing),
-                   settings.site == "fixed", None if settings.weights is None else settings.weights[0])
+                   settings.site == "fixed", None if settings.weights is None else settings.weights[0],
+                   settings.strata, settings.ties)

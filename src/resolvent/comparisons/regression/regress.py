@@ -16,6 +16,7 @@ from resolvent.comparisons.regression.settings import LEVERAGE_POWERS, Errors, F
 from resolvent.comparisons.regression.sums import check_errors, mean_fit_sums
 from resolvent.errors import InputError
 from resolvent.math.newton import NewtonState
+from resolvent.regression.cox import Ties
 from resolvent.regression.newton import FederatedNewton
 from resolvent.regression.objective import FitSums
 from resolvent.regression.regression_fits import SumsOfFit
@@ -30,7 +31,7 @@ from resolvent.tables.text_formats import TextFormat
 def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto", errors: Errors = "model",
             level: float = 0.95, l1: float = 0.0, l2: float = 0.0, offset: str | None = None,
             exposure: str | None = None, frequency_weights: str | None = None, sampling_weights: str | None = None,
-            reference: Mapping[str, Any] | None = None,
+            strata: str | None = None, ties: Ties = "efron", reference: Mapping[str, Any] | None = None,
             site: Literal["fixed"] | None = None, tests: Sequence[str] = (),
             missing: list[Any] | Mapping[str, list[Any]] | None = None, text: Sequence[str] = (),
             text_format: TextFormat = TextFormat()) -> Regression:  # noqa: B008 - it is frozen
@@ -43,8 +44,10 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     Args:
         data: a table with a row for each subject (a frame of pandas, or the path of a CSV or Parquet file). Rows with a
             missing value in a column that is used are left out.
-        formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``. Text
-            columns are categories; ``C(column)`` makes a number one; ``a:b`` is a product, ``a*b`` is ``a + b + a:b``.
+        formula: ``label ~ columns``, such as ``ill ~ age + C(ward) + age:sex`` or ``Surv(days, died) ~ age``, with
+            ``Surv(start, stop, died)`` for rows that are at risk after start, until stop (left truncation, columns that
+            change with time). Text columns are categories; ``C(column)`` makes a number one; ``a:b`` is a product,
+            ``a*b`` is ``a + b + a:b``.
         party: the column that names the site.
         family: distribution of the label: ``gaussian`` (identity), ``binomial`` (logit), ``multinomial`` (logit against
             the first class), ``poisson``, ``negative_binomial`` and ``gamma`` (logarithm), or ``cox``. Default: from
@@ -61,6 +64,8 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
         sampling_weights: a column with the inverse of the probability that a row was sampled, treated, or observed:
             estimates solve the weighted score equations, with ``errors="robust"`` (of Binder, 1983, as R's ``survey``
             has them for a sample with replacement; t statistics with n - P) or ``clustered``. There is no likelihood.
+        strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
+        ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
         reference: the base level of categories, and of the label: ``{"ward": "A"}``.
         site: ``fixed`` fits an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test beside the table, such as ``["C(ward)", "age = 0.05"]``; see ``Regression.test``.
@@ -78,7 +83,7 @@ def regress(data: Any, formula: str, *, party: str, family: FamilyName = "auto",
     """
     settings = RegressionSettings(
         formula=formula, family=family, errors=errors, level=level, l1=l1, l2=l2, offset=offset, exposure=exposure,
-        frequency_weights=frequency_weights, sampling_weights=sampling_weights,
+        frequency_weights=frequency_weights, sampling_weights=sampling_weights, strata=strata, ties=ties,
         reference=None if reference is None else {name: text_of_value(base) for name, base in reference.items()},
         site=site, tests=tuple(tests) or None)
     cells = cell_rules(missing, text)
@@ -101,6 +106,9 @@ def check_rows(model: RegressionModel, settings: RegressionSettings) -> None:
     rows, parameters = sum(model.site_rows), len(model.names) + model.kept
     if model.keeps_intercepts and model.family is None:
         raise InputError("a Cox model has a baseline hazard of its own for each site already: leave site out")
+    if model.strata is not None and model.family is not None:
+        raise InputError("strata are of a Cox model, whose label is Surv(time, event): for other families write "
+                         f"C({model.strata}) in the formula")
     if model.weights is not None and model.family is None:
         raise InputError("a Cox model takes no weights: leave frequency_weights and sampling_weights out, or repeat "
                          "the rows of a table with counts")

@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from resolvent.comparisons.regression.fit import Fit
+from resolvent.comparisons.regression.hazards import Clock, baseline, proportional_hazards, survival_curves
 from resolvent.comparisons.regression.heterogeneity import Heterogeneity, heterogeneity
 from resolvent.comparisons.regression.hypotheses import HypothesisTest, tested, wald_test
 from resolvent.comparisons.regression.predictions import Predictor, Scale
@@ -82,6 +83,50 @@ class Regression(Fit):
             >>> fit.test("C(ward)", "age:sex").p  # doctest: +SKIP
         """
         return wald_test(self, hypotheses)
+
+    def baseline(self) -> "pd.DataFrame":
+        r"""Of a Cox model, the baseline hazard of each site and stratum, where all rows are in one table.
+
+        It is that of a row whose columns and offset are zero, by Breslow: H(t) is the sum over the events up to t of
+        1 / sum of exp(x_j'beta) over the rows at risk.
+
+        Returns:
+            A row for each time of an event: ``site``, ``stratum``, ``time``, ``hazard`` (H) and ``survival``, exp(-H).
+
+        Raises:
+            InputError: it is no Cox model, or the rows are at the sites, whose times of events would be told.
+        """
+        return baseline(self)
+
+    def survival(self, rows: "pd.DataFrame") -> "pd.DataFrame":
+        """Of a Cox model, the survival of new rows: exp(-H(t) exp(x'beta)) with each ``baseline``.
+
+        Args:
+            rows: as of ``predict``.
+
+        Returns:
+            A row for each new row, site, stratum and time of an event: ``row``, ``site``, ``stratum``, ``time`` and
+            ``survival``.
+
+        Example:
+            >>> fit.survival(pd.DataFrame({"age": [50, 60]}))  # doctest: +SKIP
+        """
+        return survival_curves(self, self.predictor, rows)
+
+    def proportional_hazards(self, clock: Clock = "km") -> "pd.DataFrame":
+        """Of a Cox model, the test whether coefficients change with the time; see Grambsch and Therneau, 1994.
+
+        It is the test of lifelines, and of ``cox.zph`` in R's survival before version 3: scaled residuals of Schoenfeld
+        against the times of the events.
+
+        Args:
+            clock: ``km`` (1 - S(t) of all rows just before t, R's default), ``rank`` of the times of events,
+                ``identity`` or ``log``.
+
+        Returns:
+            A row for each coefficient, and for all together: ``statistic``, ``degrees of freedom`` and ``p``.
+        """
+        return proportional_hazards(self, clock)
 
     @override
     def facts(self) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from resolvent.comparisons.regression.formula import (
     design_of,
     parse_formula,
 )
-from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
+from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of, times_of
 from resolvent.comparisons.regression.model import RegressionModel
 from resolvent.comparisons.regression.settings import RegressionSettings
 from resolvent.data.encoded_rows import RowNames
@@ -71,6 +71,8 @@ class RegressionRows:
         x: [rows, d] the columns.
         y: [rows] the label as a number; for Cox the time.
         event: [rows] whether the event occurred; None if the label is no time.
+        entry: [rows] time of entry; None: rows are at risk from the beginning.
+        strata: [rows] number of the stratum; None: a site is one.
         offsets: [rows] the offset; None: zero.
         weights: [rows] the weight of each row; None: 1.
         levels: column of categories -> [rows] its levels.
@@ -81,6 +83,8 @@ class RegressionRows:
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     event: NDArray[np.bool_] | None = None
+    entry: NDArray[np.float64] | None = None
+    strata: NDArray[np.int64] | None = None
     offsets: NDArray[np.float64] | None = None
     weights: NDArray[np.float64] | None = None
     levels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
@@ -93,8 +97,8 @@ class RegressionRows:
         """
         model, penalty = self.model, l2 * self.model.is_penalised
         if model.family is None:
-            return CoxRegression(self.x, self.y, self.event, self.sizes, offsets=self.offsets, l2=penalty,
-                                 longest=max(model.site_rows))
+            return CoxRegression(self.x, self.y, self.event, self.sizes, entry=self.entry, strata=self.strata,
+                                 offsets=self.offsets, ties=model.ties, l2=penalty, longest=max(model.site_rows))
         regression = SiteIntercepts if model.keeps_intercepts else RowRegression
         return regression(model.family, self.x, self.y, self.sizes, offsets=self.offsets, weights=self.weights,
                           power=2 if model.weights == "sampling" else 1, start=model.start, l2=penalty,
@@ -129,7 +133,14 @@ def read_rows(data: "pd.DataFrame | str | Path", settings: RegressionSettings, *
                for name, rows in complete.groupby(owners, sort=False)}
     are_checked = CellRules(cells.codes, frozenset(map(str, complete)))  # the levels of all sites are read together
     agreement = agree_on_rows(reports, formula, settings, are_checked)
-    return encode_rows(complete, formula, settings, agreement, [*agreement.sites.values()])
+    rows = encode_rows(complete, formula, settings, agreement, [*agreement.sites.values()])
+    if rows.strata is not None and rows.event is not None and settings.strata is not None:
+        without = [level for level in np.unique(rows.levels[settings.strata].astype(str))
+                   if not rows.event[rows.levels[settings.strata] == level].any()]
+        if without:
+            raise InputError(f"no event occurred where {quote(settings.strata)} is {quote(without[0])}, so that this "
+                             "stratum says nothing: leave its rows out, or join strata")
+    return rows
 
 
 def complete_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSettings,
@@ -180,15 +191,20 @@ def encode_rows(frame: "pd.DataFrame", formula: Formula, settings: RegressionSet
     else:
         y = numbers_of(label, "positive" if agreement.family in ("gamma", "cox") else
                      "count" if agreement.family in _COUNTS else "any")
-    event = None
+    event, entry, strata = None, None, None
     if formula.response.event is not None:
         event = np.asarray(_known_levels(frame[formula.response.event], [*agreement.classes]) == model.event, bool)
+        entry = times_of(frame, formula.response)[1]
     of_rows = {name: np.asarray(level_names(frame[name]), object) for name in agreement.levels}
+    if settings.strata is not None:
+        of_rows[settings.strata] = np.asarray(level_names(frame[settings.strata]), object)
+        strata = np.unique(of_rows[settings.strata].astype(str), return_inverse=True)[1]
     weights = None
     if settings.weights is not None:
         kind, column = settings.weights
         weights = numbers_of(frame[column], "frequency" if kind == "frequency" else "positive")
-    return RegressionRows(model, np.array(sizes), x, y, event, offsets_of(frame, settings.added), weights, of_rows)
+    offsets = offsets_of(frame, settings.added)
+    return RegressionRows(model, np.array(sizes), x, y, event, entry, strata, offsets, weights, of_rows)
 
 
 def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str, Sequence[str]], *,
@@ -217,7 +233,8 @@ def encode_features(frame: "pd.DataFrame", formula: Formula, levels: Mapping[str
 def rows_without_values(model: RegressionModel) -> RegressionRows:
     """One row of zeros, from which a server without rows knows the shapes of replies."""
     event = np.zeros(1, bool) if model.family is None else None
-    return RegressionRows(model, np.array([1]), np.zeros((1, len(model.columns))), np.zeros(1), event)
+    entry = np.zeros(1) if parse_formula(model.formula).response.entry is not None else None
+    return RegressionRows(model, np.array([1]), np.zeros((1, len(model.columns))), np.zeros(1), event, entry)
 
 
 def read_columns(path: str | Path, wanted: Sequence[str], format: TextFormat,

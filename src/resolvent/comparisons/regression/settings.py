@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from resolvent.errors import InputError, alternatives, check_range, quote
+from resolvent.regression.cox import Ties
 from resolvent.tables.cells import Code, text_of_value
 
 Errors: TypeAlias = Literal["model", "robust", "clustered", "HC0", "HC1", "HC2", "HC3"]
@@ -31,6 +32,8 @@ class RegressionSettings:
         frequency_weights: a column that says for how many equal rows a row stands.
         sampling_weights: a column with the inverse of the probability that a row was sampled, or observed; standard
             errors are robust, or clustered by site.
+        strata: of a Cox model, a column for whose values each site has baseline hazards of their own.
+        ties: of a Cox model with equal times of events: ``efron`` or ``breslow``.
         reference: base levels of categories and of the label, such as ``{ward: A}``.
         site: ``fixed``: an intercept of its own for each site, which stays there; default: one for all.
         tests: hypotheses to test, such as ``[C(ward), "age = 0.05"]``; see ``Regression.test``.
@@ -52,6 +55,8 @@ class RegressionSettings:
     exposure: str | None = None
     frequency_weights: str | None = None
     sampling_weights: str | None = None
+    strata: str | None = None
+    ties: Ties = "efron"
     reference: dict[str, Code] | None = None
     site: Literal["fixed"] | None = None
     tests: tuple[str, ...] | None = None
@@ -89,7 +94,8 @@ class RegressionSettings:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are used and that the formula does not name."""
-        return (*self.added.values(), *(() if self.weights is None else self.weights[1:]))
+        strata = () if self.strata is None else (self.strata,)
+        return (*self.added.values(), *(() if self.weights is None else self.weights[1:]), *strata)
 
     @property
     def references(self) -> Mapping[str, str]:

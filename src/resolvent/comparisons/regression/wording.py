@@ -27,7 +27,9 @@ def summary(fit: "Fit") -> str:
 def facts_in_words(fit: "Fit") -> list[str]:
     """What was fitted, to what, and how well; a sentence each."""
     model = fit.model
-    family = "Cox regression, stratified by site, ties by Efron" if model.family is None else f"family {fit.family}"
+    strata = "" if model.strata is None else f" and {model.strata}"
+    family = f"family {fit.family}" if model.family is not None else (
+        f"Cox regression, stratified by site{strata}, ties by {model.ties.capitalize()}")
     if model.keeps_intercepts:
         family += ", with an intercept of its own for each site"
     weights = {None: "", "sampling": ", with sampling weights",

@@ -99,7 +99,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
 
     def _check_label(self, rows: RegressionRows) -> None:
         """Refuse a response, such as another threshold of a column, that differs from an earlier one in few rows."""
-        for values in (rows.y, rows.event):
+        for values in (rows.y, rows.event, rows.entry):
             if self._versions is not None and values is not None:
                 of_version = np.full(len(self._used), np.nan)
                 of_version[self._used] = values

@@ -1,0 +1,194 @@
+"""Cox models with late entries, strata and both kinds of ties: against statsmodels and lifelines."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import rankdata
+from statsmodels.duration.hazard_regression import PHReg
+from statsmodels.duration.survfunc import SurvfuncRight
+
+import resolvent as rv
+from nightly import parametrize
+from resolvent.comparisons.regression.formula import parse_formula
+from resolvent.errors import InputError
+from resolvent.regression.cox import CoxRegression
+
+
+@pytest.fixture(scope="module")
+def patients():
+    """Times with many ties."""
+    rng = np.random.default_rng(3)
+    n = 240
+    frame = pd.DataFrame({"age": rng.normal(50, 10, n).round(), "dose": rng.normal(size=n).round(2),
+                          "ward": rng.choice(["A", "B"], n), "site": rng.choice(["Bonn", "Essen", "Ulm"], n)})
+    times = rng.exponential(40, n) * np.exp(-0.03 * (frame["age"] - 50) - 0.4 * frame["dose"])
+    frame["days"], frame["died"] = np.ceil(times), (rng.random(n) < 0.75).astype(int)
+    frame["start"] = np.floor((frame["days"] - 1) * rng.random(n) * 0.5)
+    return frame
+
+
+def reference(frame, *, entry=None, strata=("site",), ties="efron"):
+    """Without a gradient of zero, statsmodels would stop before 1e-8."""
+    of_rows = frame[[*strata]].agg("".join, axis=1)
+    model = PHReg(frame["days"], frame[["age", "dose"]], status=frame["died"], strata=of_rows, ties=ties, entry=entry)
+    return model, model.fit(method="newton", disp=0, tol=1e-14)
+
+
+@pytest.mark.when_changed
+@parametrize(("entry", "strata", "ties"), [
+    (True, "ward", "breslow"), (True, None, "efron"), (False, "ward", "efron"), (False, None, "breslow")])
+def test_late_entries_strata_and_ties_are_those_of_statsmodels(patients, entry, strata, ties):
+    # statsmodels lets rows enter at the time of an event; with halves, no row does.
+    frame = patients.assign(start=patients["start"] + 0.5)
+    label = "Surv(start, days, died)" if entry else "Surv(days, died)"
+    fit = rv.regress(frame, f"{label} ~ age + dose", party="site", strata=strata, ties=ties)
+    _, expected = reference(frame, entry=frame["start"] if entry else None, ties=ties,
+                            strata=["site", *([strata] if strata else [])])
+    np.testing.assert_allclose(fit.table["estimate"], expected.params, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(fit.table["standard error"], expected.bse, rtol=1e-6)
+    assert fit.log_likelihood == pytest.approx(expected.llf, rel=1e-12)
+    assert f"ties by {ties.capitalize()}" in fit.summary()
+    assert ("stratified by site and ward" in fit.summary()) == (strata is not None)
+
+
+@pytest.mark.when_changed
+@parametrize("ties", ["efron", "breslow"])
+def test_a_row_in_two_parts_has_the_likelihood_of_the_whole(patients, ties):
+    """A row is at risk in (start, stop]: also if it is divided at the time of an event of others."""
+    whole = patients.assign(start=0.0)
+    cut = np.floor(patients["days"] / 2)
+    has_two = cut > 0
+    first = whole[has_two].assign(days=cut[has_two], died=0)
+    parts = pd.concat([first, whole.assign(start=cut)], ignore_index=True)
+    fits = [rv.regress(frame, "Surv(start, days, died) ~ age + dose", party="site", ties=ties)
+            for frame in (whole, parts)]
+    np.testing.assert_allclose(fits[1].estimates, fits[0].estimates, atol=1e-10)
+    assert fits[1].log_likelihood == pytest.approx(fits[0].log_likelihood, rel=1e-12)
+    with pytest.raises(AssertionError):  # the later part alone, at risk from the beginning, is another model
+        np.testing.assert_allclose(rv.regress(parts, "Surv(days, died) ~ age + dose", party="site").estimates,
+                                   fits[0].estimates, atol=1e-3)
+
+
+@pytest.mark.when_changed
+def test_residuals_of_all_kinds_add_up(patients):
+    """With late entries and strata: scores and Schoenfeld's residuals have the sum of the gradient."""
+    frame = patients.sort_values("site")
+    strata = (frame["ward"] == "A").astype(int)
+    sizes = frame["site"].value_counts(sort=False)
+    with jax.enable_x64(True):
+        problem = CoxRegression(frame[["age", "dose"]], frame["days"], frame["died"], sizes, entry=frame["start"],
+                                strata=strata)
+        w = jnp.array([0.02, 0.3])
+        gradient = sum(np.asarray(problem.oracle(jnp.array(k)).mean_second_order(w)[1]) * n
+                       for k, n in enumerate(sizes))
+        residuals = np.asarray(problem.event_residuals(w))
+        np.testing.assert_allclose(residuals.sum(axis=0), -gradient, rtol=1e-9)
+        assert not residuals[(frame["died"] == 0).to_numpy()].any()
+        one = CoxRegression(frame[["age", "dose"]], frame["days"], frame["died"], [len(frame)], entry=frame["start"],
+                            strata=strata)
+        answered = np.asarray(one.answered_columns(w, scores=True))
+        _, gradient, _ = one.oracle(jnp.array(0)).mean_second_order(w)
+        np.testing.assert_allclose(answered[:, -2:].sum(axis=0), -np.asarray(gradient) * len(frame), rtol=1e-9)
+
+
+@pytest.mark.when_changed
+def test_baselines_are_those_of_statsmodels(patients):
+    frame = patients.assign(start=patients["start"] + 0.5)
+    for entry, label in ((None, "Surv(days, died)"), (frame["start"], "Surv(start, days, died)")):
+        fit = rv.regress(frame, f"{label} ~ age + dose", party="site", strata="ward")
+        _, expected = reference(frame, entry=entry, strata=["site", "ward"])
+        known = fit.baseline()
+        assert len(expected.baseline_cumulative_hazard) == 6
+        for (_, of_stratum), (times, before, _) in zip(known.groupby(["site", "stratum"]),
+                                                       expected.baseline_cumulative_hazard, strict=True):
+            np.testing.assert_allclose(of_stratum["time"], times)
+            # theirs is the hazard before each time
+            np.testing.assert_allclose(np.append(0, of_stratum["hazard"][:-1]), before, rtol=1e-6)
+        new = pd.DataFrame({"age": [40.0, 60.0], "dose": [0.5, -1.0]}, index=["a", "b"])
+        curves = fit.survival(new)
+        ratio = np.exp(new.to_numpy() @ fit.estimates)
+        np.testing.assert_allclose(curves[curves["row"] == "b"]["survival"], np.exp(-known["hazard"] * ratio[1]))
+
+
+def test_predicted_curves_and_tests_of_proportional_hazards_are_those_of_lifelines(patients):
+    """CoxPHFitter and proportional_hazard_test of lifelines 0.30.3 on these rows, with strata=["site"]."""
+    fit = rv.regress(patients, "Surv(days, died) ~ age + dose", party="site")
+    np.testing.assert_allclose(fit.estimates, [0.034332330455338546, 0.4550456279414408], atol=1e-10)
+    for clock, expected in (("identity", [0.8398514001471484, 0.1628354133937491]),
+                            ("log", [0.556594999824855, 0.5180334653578066])):
+        found = fit.proportional_hazards(clock)
+        np.testing.assert_allclose(found["statistic"][["age", "dose"]], expected, atol=1e-8)
+    curve = fit.survival(pd.DataFrame({"age": [50.0], "dose": [0.5]}))
+    curve = curve[curve["site"] == "Ulm"].set_index("time")["survival"]
+    np.testing.assert_allclose(curve[[6.0, 22.0]], [0.813917, 0.580608], atol=1e-6)
+
+
+@pytest.mark.when_changed
+@parametrize("clock", ["km", "rank", "identity"])
+def test_the_test_of_proportional_hazards_from_residuals_of_statsmodels(patients, clock):
+    fit = rv.regress(patients, "Surv(days, died) ~ age + dose", party="site", ties="breslow")
+    _, expected = reference(patients, ties="breslow")
+    died = (patients["died"] == 1).to_numpy()
+    days = patients["days"].to_numpy()
+    km = SurvfuncRight(days, patients["died"])
+    clocks = {"identity": days[died], "rank": rankdata(days[died]),
+              "km": 1 - np.append(1, km.surv_prob)[np.searchsorted(km.surv_times, days[died])]}
+    g = clocks[clock] - clocks[clock].mean()
+    score = g @ np.asarray(expected.schoenfeld_residuals)[died]
+    covariance, scale = expected.cov_params(), g @ g / died.sum()
+    each = (covariance @ score)**2 / np.diag(covariance) / scale
+    found = fit.proportional_hazards(clock)
+    np.testing.assert_allclose(found["statistic"], [*each, score @ covariance @ score / scale], rtol=1e-6)
+    assert found.index.tolist() == ["age", "dose", "all"]
+    assert found["degrees of freedom"].tolist() == [1, 1, 2]
+
+
+@pytest.mark.when_changed
+def test_hazards_that_are_not_proportional_are_found():
+    rng = np.random.default_rng(0)
+    n = 600
+    treated = rng.integers(0, 2, n)
+    frame = pd.DataFrame({"treated": treated, "site": rng.choice(["a", "b"], n), "died": 1,
+                          "days": np.where(treated == 1, rng.weibull(3, n), rng.weibull(0.8, n)) + 1e-3})
+    assert rv.regress(frame, "Surv(days, died) ~ treated", party="site").proportional_hazards().loc["all", "p"] < 1e-6
+
+
+@pytest.mark.parametrize(("change", "formula", "settings", "words"), [
+    ({"start": 5.0}, "Surv(days, start, died) ~ age", {}, "'days' is not before 'start' in"),
+    ({"start": -1.0}, "Surv(start, days, died) ~ age", {}, "'start' has 240 values that are not times from zero on"),
+    ({"ward": "C", "died": 0}, "Surv(days, died) ~ age", {"strata": "ward"}, "no event occurred"),
+    ({}, "Surv(days, died) ~ age", {"strata": "wards"}, "no column 'wards'"),
+    ({}, "Surv(days, died) ~ age", {"ties": "exact"}, "ties='exact'.* must be 'efron' or 'breslow'"),
+    ({}, "died ~ age", {"strata": "ward"}, "strata are of a Cox model"),
+    ({}, "Surv(a, b, c, d) ~ age", {}, r"Surv\(start, stop, event\)"),
+    ({}, "Surv(days, died) ~ age + strata(ward)", {}, "strata='ward'")])
+def test_what_a_cox_model_cannot_do_is_said(patients, change, formula, settings, words):
+    with pytest.raises(InputError, match=words):
+        rv.regress(patients.assign(**change), formula, party="site", **settings)
+
+
+def test_a_stratum_without_events_is_named(patients):
+    frame = patients.assign(ward=patients["ward"].where(patients["died"] == 1, "C"))
+    with pytest.raises(InputError, match="no event occurred where 'ward' is 'C'"):
+        rv.regress(frame, "Surv(days, died) ~ age", party="site", strata="ward")
+
+
+@pytest.mark.when_changed
+def test_other_models_have_no_hazards(patients):
+    fit = rv.regress(patients, "died ~ age", party="site")
+    ridge = rv.regress(patients, "Surv(days, died) ~ age", party="site", l2=0.1)
+    for call in (fit.baseline, fit.proportional_hazards, lambda: fit.survival(patients)):
+        with pytest.raises(InputError, match="family binomial has no hazards"):
+            call()
+    with pytest.raises(InputError, match="leave l1 and l2 out"):
+        ridge.baseline()
+    with pytest.raises(InputError, match="clock='days' is not known"):
+        rv.regress(patients, "Surv(days, died) ~ age", party="site").proportional_hazards("days")
+
+
+def test_a_formula_has_the_entry_between_label_and_event():
+    response = parse_formula("Surv(`the start`, days, died) ~ age").response
+    assert (response.entry, response.label, response.event) == ("the start", "days", "died")
+    assert response.columns == ["days", "the start", "died"]
