@@ -20,9 +20,12 @@ os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threa
 
 from experiments.reference.cells import Budget, cell
 from experiments.reference.methods import METHODS, Method, own_method
+from experiments.reference.picture import draw
 from experiments.reference.problems import PROBLEMS, Problem
+from experiments.reference.readings import ALONE, FEDAVG, Table, paragraph
 from experiments.reference.rows import RESULTS, Key, Layer, Row, merge, read_rows, write_rows
 from resolvent.errors import InputError
+from resolvent.files import write_text
 
 LAYERS: tuple[Layer, ...] = ("honest", "attacked")
 QUICK = ("digits, 0.1", "diabetes")
@@ -65,8 +68,15 @@ def _fill(options: argparse.Namespace) -> None:
     folder = options.out or (Path(options.method.stem) if options.method else
                              Path("reference-quick") if options.quick else RESULTS.parent)
     folder.mkdir(parents=True, exist_ok=True)
-    rows = fill([p for p in PROBLEMS if p.name in names], methods, folder / RESULTS.name, Budget(options.quick))
-    report(rows if options.method else {}, folder)
+    problems, path, budget = [p for p in PROBLEMS if p.name in names], folder / RESULTS.name, Budget(options.quick)
+    own = fill(problems, methods, path, budget)
+    if not options.quick:
+        report(own if options.method else {}, folder, None if options.method else own)
+        return
+    # A quick row is not to be compared with the table, whose runs are longer: with the two baselines at its own budget.
+    baselines = [m for m in METHODS if m.name in (ALONE, FEDAVG)] if options.method else []
+    known = fill(problems, baselines, folder / "baselines.json", budget) if baselines else own
+    report(own if options.method else {}, folder, known)
 
 
 def fill(problems: Sequence[Problem], methods: Sequence[Method], path: Path, budget: Budget) -> dict[Key, Row]:
@@ -85,8 +95,19 @@ def fill(problems: Sequence[Problem], methods: Sequence[Method], path: Path, bud
     return rows
 
 
-def report(own: dict[Key, Row], folder: Path) -> None:
-    """Write the picture, and for a method of a file its paragraph."""
+def report(own: dict[Key, Row], folder: Path, known: dict[Key, Row] | None = None) -> None:
+    """Write the picture, and for a method of a file the paragraph about it.
+
+    Args:
+        own: the rows of the method of a file; empty: the picture is that of the table.
+        known: the rows with which they are compared; default: the committed table.
+    """
+    table = Table((read_rows(RESULTS) if known is None else known) | own)
+    draw(table).savefig(folder / "reference.svg", metadata={"Date": None})
+    for method in dict.fromkeys(row.method for row in own.values()):
+        text = paragraph(table, method)
+        write_text(folder / "paragraph.md", text)
+        print(text)
 
 
 if __name__ == "__main__":

@@ -131,5 +131,6 @@ def _scores(run: rv.Result, problem: Problem, parties: Sequence[int],
     """[evaluation, party] test scores; of a known optimum, the digits of the gap, in one column."""
     if problem.is_solved:
         gaps = run.metrics[run.metrics["metric"] == "gap"].set_index("round")["value"]  # of every round
-        return -np.log10(np.maximum(gaps.loc[evaluated].to_numpy(float), 1e-7))[:, None]  # smaller ones are rounding
+        relevant = np.maximum(gaps.loc[[*evaluated]].to_numpy(float), 1e-7)  # what is below is rounding
+        return np.asarray(-np.log10(relevant))[:, None]
     return run.scores("test").to_numpy(float)[:, list(parties)]

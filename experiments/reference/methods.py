@@ -115,7 +115,10 @@ METHODS = [
 
 
 def own_method(path: Path) -> Method:
-    """The method of a file: its function or class of a solver, and ``TRIED = {"parameter": (value, value)}``.
+    """The method of a file: its function or class of a solver.
+
+    The file may also have ``TRIED = {"parameter": (value, value)}``, ``GOAL = "personal"``, and ``POWER``, see
+    ``Method``.
 
     Raises:
         InputError: the file defines no method, or several.
@@ -137,4 +140,4 @@ def own_method(path: Path) -> Method:
     if name in known:
         raise InputError(f"--method {path}: the table has a method {name} already: give it another name")
     return Method(name, make, next(((key, tuple(values)) for key, values in tried.items()), ("", (0.0,))),
-                  goal=str(names.get("GOAL", "shared")))
+                  goal=names.get("GOAL", "shared"), power=names.get("POWER", 0))

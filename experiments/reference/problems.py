@@ -1,7 +1,7 @@
 """The problems of the reference: data, model, local work and participation, and what a reader would call the data."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,7 +104,7 @@ def one_party(data: rv.FederatedData) -> Arrays:
 def smaller(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Images of half the height and width: means of four pixels."""
     n, height, width, *channels = images.shape
-    return images.reshape(n, height // 2, 2, width // 2, 2, *channels).mean((2, 4)).astype(np.float32)
+    return np.asarray(images.reshape(n, height // 2, 2, width // 2, 2, *channels).mean((2, 4)), np.float32)
 
 
 @cache
@@ -192,11 +192,15 @@ def logistic(data: rv.FederatedData) -> rv.Model:
     return rv.models.logistic(int(np.prod(data.input_shape)), len(data.classes))
 
 
+def _by_class(arrays: Callable[[], Arrays], concentration: float, total: int) -> rv.FederatedData:
+    return divided(arrays, rv.partitions.Dirichlet(20, concentration, min_samples=20), total)
+
+
 def _skewed(name: str, arrays: Callable[[], Arrays], total: int, shown: str, **settings: Any) -> list[Problem]:
     """Images of a data set by a Dirichlet distribution of two concentrations."""
     return [Problem(f"{name}, {concentration}", name, "labels differ",
                     f"{shown}; Dirichlet distribution of concentration {concentration}",
-                    lambda c=concentration: divided(arrays, rv.partitions.Dirichlet(20, c, min_samples=20), total),
+                    partial(_by_class, arrays, concentration, total),
                     mlp, sgd(), **settings) for concentration in (0.1, 0.5)]
 
 

@@ -11,6 +11,7 @@ from experiments.reference.methods import TRIALS
 from experiments.reference.problems import PROBLEMS
 from resolvent.errors import InputError
 from resolvent.files import write_text
+from resolvent.metrics import higher_is_better
 
 FOLDER = Path(__file__).parent
 RESULTS, SCHEMA = FOLDER / "results.json", FOLDER / "schema.json"
@@ -82,6 +83,16 @@ class Row(pydantic.BaseModel):
     def key(self) -> Key:
         """What identifies the cell."""
         return self.problem, self.layer, self.method
+
+    @property
+    def sign(self) -> float:
+        """1 if a larger score is better, otherwise -1."""
+        return 1.0 if self.score == "digits" or higher_is_better(self.score) else -1.0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the cell was measured and no seed diverged."""
+        return bool(self.means) and None not in self.means
 
     @property
     def is_complete(self) -> bool:

@@ -10,7 +10,7 @@ from command_line import Outcome
 from experiments.__main__ import main
 
 _FOLDER = Path(__file__).parent
-_AT_EVERY_COMMIT = ("test_committed.py", "test_public_interface.py")
+_AT_EVERY_COMMIT = ("test_committed.py", "test_public_interface.py", "test_reference.py")
 
 
 def pytest_collection_modifyitems(items):

@@ -9,7 +9,7 @@ import pytest
 import resolvent as rv
 
 ROOT = Path(__file__).parents[1]
-NAMESPACES = {name for name in (*rv.__all__, "testing") if isinstance(getattr(rv, name), ModuleType)}
+NAMESPACES = {name for name in (*rv.__all__, "testing", "extend") if isinstance(getattr(rv, name), ModuleType)}
 
 
 def public_names(namespace):

@@ -4,7 +4,7 @@ The top level has what most programs need: the algorithms under their papers' na
 sets and models. Parts are in namespaces: ``aggregators``, ``arguments``, ``attacks``, ``callbacks``, ``codecs``,
 ``combinators``, ``datasets``, ``errors``, ``experiment_files``, ``files``, ``keys``, ``losses``, ``metrics``,
 ``models``, ``participation``, ``partitions``, ``penalties``, ``plots``, ``privacy``, ``problems``, ``schedulers``,
-``schedules``, ``shifts`` and ``solvers``.
+``schedules``, ``shifts``, ``solvers`` and ``statistics``.
 
 The names are imported at the first use of any of them, so that the command line answers without importing JAX.
 """

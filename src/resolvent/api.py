@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # imported when they are used
         schedules,
         shifts,
         solvers,
+        statistics,
     )
     from resolvent.comparisons.description.describe import describe
     from resolvent.comparisons.experiment.data_check import check
@@ -60,6 +61,7 @@ __all__ = ["SGD", "Algorithm", "DecisionRule", "DivergedError", "FederatedData",
            "arguments", "attacks", "callbacks", "check", "codecs", "combinators", "compare", "datasets", "describe",
            "errors", "experiment_files", "explain", "files", "keys", "load", "losses", "metrics", "models",
            "open_packed", "participation", "partitions", "penalties", "plots", "privacy", "problems", "regress",
-           "schedulers", "schedules", "shifts", "simulate", "solvers", "survival", "sweep", "tune", "write_packed"]
+           "schedulers", "schedules", "shifts", "simulate", "solvers", "statistics", "survival", "sweep", "tune",
+           "write_packed"]
 if not TYPE_CHECKING:  # a type checker takes them from the presets themselves
     __all__ += presets.__all__
