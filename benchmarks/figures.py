@@ -103,6 +103,13 @@ def number(name: str, *keys: Any, digits: int = 1, **values: Any) -> str:
     return f"{found:,.{digits}f}"
 
 
+def reference() -> Any:
+    """The readings of the table of methods and problems, `experiments/reference`."""
+    from experiments.reference import readings
+
+    return readings
+
+
 # Speed.
 
 def fastest(workload: str) -> tuple[Row, Row]:

@@ -73,7 +73,7 @@ def on_files(files: "Files", *, config: "MkDocsConfig", **_: Any) -> "Files":
 
     for picture in sorted(RESULTS.glob("*.svg")):
         files.append(File.generated(config, f"results/{picture.name}", abs_src_path=str(picture)))
-    for picture in sorted(BENCHMARKS.glob("*.svg")):
+    for picture in [*sorted(BENCHMARKS.glob("*.svg")), ROOT / "experiments" / "reference" / "reference.svg"]:
         files.append(File.generated(config, f"images/{picture.name}", abs_src_path=str(picture)))
     return files
 

@@ -102,8 +102,9 @@ METHODS = [
            goal="personal"),
     Method("FedBABU", lambda s, problem: rv.fedbabu(s, layers=problem.head), reads_problem=True, goal="personal",
            needs_features=True),
-    Method("FedProto", lambda s, problem, lam: rv.fedproto(s, lam=lam, features=problem.features), ("lam", (0.1, 1.0)),
-           reads_problem=True, goal="personal", needs_features=True),
+    Method("FedProto", lambda s, problem, lam: rv.fedproto(
+        s, lam=lam, classes=problem.classes, features=problem.features), ("lam", (0.1, 1.0)), reads_problem=True,
+           goal="personal", needs_features=True),
     Method("Ditto", rv.ditto, ("lam", (0.1, 1.0)), goal="personal"),
     Method("APFL", rv.apfl, ("alpha", (0.3, 0.7)), goal="personal"),
     Method("pFedMe", rv.pfedme, ("lam", (1.0, 15.0)), goal="personal"),

@@ -30,6 +30,7 @@ class Problem(NamedTuple):
         rounds: rounds of a run.
         participation: who takes part in a round.
         head: names of the layers that are personal in methods with personal layers.
+        classes: number of classes, where the model has a hidden layer.
         unit: the length of a step that suits its losses; weights and steps of methods are in this unit.
         features: outputs of the layer before the last one; None for a model without hidden layers.
     """
@@ -46,6 +47,7 @@ class Problem(NamedTuple):
     participation: rv.participation.Participation = rv.participation.Full()
     head: tuple[str, ...] = ("layer 1",)
     features: int | None = 32
+    classes: int = 10
     unit: float = 1.0
 
     @property
@@ -215,7 +217,10 @@ PROBLEMS = [
     Problem("insurance", "insurance", "a table with sites", "6 sites, 2,400 insured persons, logistic regression",
             insurance, logistic, sgd(1, 20), head=("bias",), features=None),
     Problem("tweets", "tweets", "a table with sites", "6 airlines, 3,000 tweets as bags of 200 words, 32 hidden units",
-            tweets, mlp, sgd(1, 20)),
+            tweets, mlp, sgd(1, 20), classes=3),
+    Problem("convex", "convex", "a known optimum", "10 parties, logistic regression with 20 features, gradient descent",
+            convex, None, lambda rate: rv.solvers.GD(0.04 * rate, steps=10), score="digits", head=("bias",),
+            features=None, unit=0.04),
     Problem("Synthetic(1, 1)", "Synthetic(1, 1)", "every party has a model of its own",
             "30 parties of FedProx's generator with a mean of each class, logistic regression",
             lambda: rv.datasets.fedprox_synthetic(mean_per_class=True, validation=0.2, test=0.4), logistic,
@@ -225,9 +230,6 @@ PROBLEMS = [
     Problem("letters", "letters", "a few outliers",
             "20 parties, 3,500 letters a to j of EMNIST, two parties with inverted images, 32 hidden units",
             lambda: divided(letters, rv.partitions.IID(20), 3500, shift=2), mlp, sgd(), participation=half(10)),
-    Problem("convex", "convex", "a known optimum", "10 parties, logistic regression with 20 features, gradient descent",
-            convex, None, lambda rate: rv.solvers.GD(0.04 * rate, steps=10), score="digits", head=("bias",),
-            features=None, unit=0.04),
     Problem("Shakespeare", "Shakespeare", "text by speaker", "20 roles, 20 characters, an LSTM of 32 units", speakers,
             lambda data: rv.models.char_lstm(len(data.classes), data.vocabulary, width=32, depth=1), sgd(1, 20),
             rounds=30, participation=half(10), head=("output",), features=None),

@@ -95,12 +95,13 @@ class Table:
         return mean_interval(row.sign * (np.array(row.means, float) - np.array(reference.means, float)))
 
     def rounds_to_target(self, problem: str, method: str) -> float:
-        """The first evaluated round at which the mean score is that of FedAvg at its end; infinite if there is none."""
-        row, target = self.row(problem, method), self.score(problem, FEDAVG)
-        if row is None or np.isnan(target):
+        """The first evaluated round with 99 % of what FedAvg gains over the first model; infinite if there is none."""
+        row, fedavg = self.row(problem, method), self.row(problem, FEDAVG)
+        if row is None or fedavg is None or not fedavg.is_finite:
             return np.nan
+        start, end = (row.sign * float(v or 0) for v in (fedavg.curve[0], fedavg.curve[-1]))
         return next((float(t) for t, v in zip(row.evaluated, row.curve, strict=True)
-                     if v is not None and row.sign * v >= target - 1e-9), np.inf)
+                     if v is not None and row.sign * v >= start + 0.99 * (end - start)), np.inf)
 
     def complete(self, layer: Layer = "honest") -> list[str]:
         """The problems of which no cell is empty."""
@@ -174,7 +175,7 @@ def methods() -> str:
         table.ranks("attacked", solved, everywhere)))
     order = [str(m) for m in means.index] + [m for m in table.methods if m in NEEDS_FEATURES]
     return markdown(
-        ("method", "mean rank", "rank of the worst tenth", "parties worse than alone", "rounds to FedAvg's end",
+        ("method", "mean rank", "rank of the worst tenth", "parties worse than alone", "rounds to FedAvg's score",
          "bytes", "CPU", "rank under attack", "collapses under attack"),
         ([name, *(_number(series.get(name)) for series in (means, worst)), *_costs(table, name),
           _number(attacked.get(name)), _collapses(table, name)] for name in order))
