@@ -16,7 +16,6 @@ ALONE, FEDAVG, MINUS = "alone", "FedAvg", "\N{MINUS SIGN}"
 COLLAPSED = 0.1  # of the gain of training alone over the first model
 WORSE = 0.01  # of the score of training alone
 NAMES = {problem.name: problem for problem in PROBLEMS}
-NEEDS_FEATURES = {method.name for method in METHODS if method.needs_features}
 
 
 class Table:
@@ -103,9 +102,25 @@ class Table:
         return next((float(t) for t, v in zip(row.evaluated, row.curve, strict=True)
                      if v is not None and row.sign * v >= start + 0.99 * (end - start)), np.inf)
 
-    def complete(self, layer: Layer = "honest") -> list[str]:
-        """The problems of which no cell is empty."""
-        return [p for p in NAMES if all((p, layer, m) in self.rows for m in self.methods)]
+    def cpu(self, method: str, problems: Iterable[str]) -> list[float]:
+        """The CPU seconds of a run in units of FedAvg's, on each problem with both."""
+        pairs = [(self.row(p, method), self.row(p, FEDAVG)) for p in problems]
+        return [row.seconds / other.seconds for row, other in pairs if row and other and row.seconds and other.seconds]
+
+    def covered(self, layer: Layer = "honest") -> list[str]:
+        """The problems with cells of at least half of the methods, training alone and FedAvg among them."""
+        known = {p: {m for m in self.methods if (p, layer, m) in self.rows} for p in NAMES}
+        return [p for p, of_problem in known.items()
+                if {ALONE, FEDAVG} <= of_problem and 2 * len(of_problem) >= len(self.methods)]
+
+    def common(self, problems: Iterable[str], layer: Layer = "honest") -> list[str]:
+        """The methods that have a cell on each of these problems."""
+        return [m for m in self.methods if all(self.row(p, m, layer) for p in problems)]
+
+    def overall(self, layer: Layer = "honest", figure: str = "means") -> Ranks:
+        """The ranks over all covered problems but those with a known optimum."""
+        names = [p for p in self.covered(layer) if not NAMES[p].is_solved]
+        return self.ranks(layer, names, self.common(names, layer), figure)
 
 
 def value(row: Row) -> float:
@@ -168,17 +183,13 @@ def problems() -> str:
 def methods() -> str:
     """Each method's figures over all problems."""
     table = committed()
-    everywhere = [m for m in table.methods if m not in NEEDS_FEATURES]
-    solved = [p.name for p in PROBLEMS if not p.is_solved]
     means, worst, attacked = (ranks.mean for ranks in (
-        table.ranks("honest", solved, everywhere), table.ranks("honest", solved, everywhere, "worst"),
-        table.ranks("attacked", solved, everywhere)))
-    order = [str(m) for m in means.index] + [m for m in table.methods if m in NEEDS_FEATURES]
+        table.overall(), table.overall(figure="worst"), table.overall("attacked")))
     return markdown(
         ("method", "mean rank", "rank of the worst tenth", "parties worse than alone", "rounds to FedAvg's score",
          "bytes", "CPU", "rank under attack", "collapses under attack"),
         ([name, *(_number(series.get(name)) for series in (means, worst)), *_costs(table, name),
-          _number(attacked.get(name)), _collapses(table, name)] for name in order))
+          _number(attacked.get(name)), _collapses(table, name)] for name in order(table, "honest")[0]))
 
 
 def _number(number: float | None) -> str:
@@ -193,7 +204,7 @@ def _costs(table: Table, method: str) -> list[str]:
              and row.is_finite and other.is_finite]
     rounds = [share / row.rounds for row, _ in pairs if not np.isnan(share := table.rounds_to_target(row.problem,
                                                                                                    method))]
-    ratios = [[getattr(row, name) / getattr(other, name) for row, other in pairs] for name in ("bytes", "seconds")]
+    ratios = [[float(row.bytes or 0) / other.bytes for row, other in pairs if other.bytes], table.cpu(method, names)]
     to_target = median(rounds) if rounds else np.inf
     return [f"{100 * float(np.mean(worse)):.0f} %" if worse else "",
             f"{100 * to_target:.0f} %" if np.isfinite(to_target) else "not in half", *(
@@ -210,9 +221,9 @@ def kinds(layer: Layer = "honest") -> str:
     table = committed()
     lines = []
     for kind in dict.fromkeys(p.kind for p in PROBLEMS):
-        names = [p.name for p in PROBLEMS if p.kind == kind and p.name in table.complete(layer)]
-        candidates = [m for m in table.methods if names and all(table.row(p, m, layer) for p in names)]
-        if len(candidates) > 1:
+        names = [p.name for p in PROBLEMS if p.kind == kind and p.name in table.covered(layer)]
+        candidates = table.common(names, layer)
+        if names and len(candidates) > 1:
             lines.append(f"- {_advice(table, kind, names, candidates, layer)}")
     return "\n".join(lines)
 
@@ -227,7 +238,9 @@ def _advice(table: Table, kind: str, names: list[str], candidates: list[str], la
     level = [m for m in ranked[1:] if all((d := table.difference(p, best, m, layer)) is not None and d.low <= 0
                                           for p in names)]
     shared = next((m for m in ranked if not personal[m]), None)
-    parts = [f"**{kind}** ({'; '.join(names)}): begin with {best} ({cells(best)})"]
+    parts = [f"**{kind}** ({'; '.join(names)}; {len(candidates)} methods): begin with {best} ({cells(best)})"]
+    if len(costs := table.cpu(best, names)) and (times := median(costs)) >= 3:
+        parts.append(f"it takes {times:.0f} times the CPU time of FedAvg")
     if level:
         parts.append(f"the seeds do not distinguish it from {', '.join(level[:4])}"
                      + (f" and {len(level) - 4} others" if len(level) > 4 else ""))
@@ -285,11 +298,9 @@ def paragraph(table: Table, method: str) -> str:
 
 
 def order(table: Table, layer: Layer) -> tuple[list[str], list[Problem]]:
-    """Methods from the best mean rank, those that need a hidden layer last, and the problems with a row."""
+    """Methods from the best mean rank, those without one last, and the problems with a row."""
     names = [p for p in PROBLEMS if any((p.name, layer, m) in table.rows for m in table.methods)]
-    everywhere = [m for m in table.methods if m not in NEEDS_FEATURES]
-    usable = [p.name for p in names if not p.is_solved]
-    ranked = [str(m) for m in table.ranks(layer, usable, everywhere).mean.index] if usable else everywhere
+    ranked = [str(m) for m in table.overall(layer).mean.index] if table.covered(layer) else []
     return [*ranked, *(m for m in table.methods if m not in ranked)], names
 
 
