@@ -147,7 +147,7 @@ def test_cells_join_until_they_have_enough_rows():
     times = np.repeat([1.0, 2.0, 3.0, 4.0], [4, 2, 9, 3])
     rows = Times(times, times < 9, np.full(18, -np.inf), np.full(18, "all", object))
     cells = Cells(*[np.arange(6.0)] * 3).joined(rows, 5)
-    assert cells.events.tolist() == [0, 2, 3]
+    assert cells.events.tolist() == [2, 3]  # not 0: nobody knows that the first rows are after it
     told = cells.coarsen(rows, 5, np.arange(6.0))
     # Three rows would be left after the time 3, so that all are censored at 2; six events are spread over 0 to 2.
     assert told.time.tolist() == [1] * 3 + [2] * 15
@@ -221,3 +221,17 @@ def test_what_cannot_be_estimated_is_refused(tmp_path, change, settings, words):
 def test_a_log_rank_test_needs_two_groups():
     with pytest.raises(InputError, match="compares groups: name the column"):
         rv.survival(visits(), **COLUMNS).log_rank()
+
+
+def test_groups_of_few_rows_at_all_sites_are_refused():
+    frame = visits(60)
+    frame["arm"] = np.where(frame.groupby("hospital").cumcount() < 2, "rare", "common")
+    with pytest.raises(InputError, match="no site has a group of enough rows"):
+        rv.survival(frame, **COLUMNS, by="arm", party="hospital", every=4, until=100)
+
+
+def test_a_curve_goes_on_after_its_last_event():
+    frame = visits().assign(died=lambda rows: rows["died"] * (rows["days"] < 40))
+    told = rv.survival(frame, **COLUMNS, party="hospital", every=4, until=60)
+    assert (told.at([48, 60])["at_risk"] > 0).all()
+    assert told.sums.events[:, -4:].sum() == 0

@@ -9,6 +9,7 @@ import pytest
 
 import resolvent as rv
 from federation.hospitals import Hospitals, table
+from resolvent.comparisons.description.description import Description
 from resolvent.comparisons.survival.survival import Survival
 from resolvent.errors import InputError
 from resolvent.federation.lead.lead import LedSurvival
@@ -99,6 +100,27 @@ def test_another_grid_is_refused_and_another_grouping_is_not(tmp_path):
     near.file.write_text(json.dumps({"survival": {**SETTINGS, "by": "near"}}))
     again = analysed(tmp_path / "near", {**SETTINGS, "by": "near"}, frame=frame, limits=limits)
     assert "min_cell" in refused(again, "second")
+
+
+@pytest.mark.when_changed
+@pytest.mark.parametrize("first", ["describe", "survival"])
+def test_a_histogram_and_a_grid_of_one_column_are_not_both_told(tmp_path, first):
+    """Their edges differ, so that the difference of the counts up to two of them counts the few rows between."""
+    frame, limits = table(90), replace(LIMITS, max_leverage=None)
+
+    def describe(run):
+        hospitals = Hospitals(tmp_path, frame, {"columns": ["weeks"]}, kind="describe", limits=limits,
+                              is_rehearsal=False)
+        assert hospitals.serve(run) == {"status": "complete"}
+        told = Description.read(tmp_path / "out").table
+        return np.isfinite(told[told["statistic"] == "50%"]["low"]).all()
+
+    if first == "describe":
+        assert describe("first")
+        assert "min_cell" in refused(analysed(tmp_path, frame=frame, limits=limits), "second")
+    else:
+        assert analysed(tmp_path, frame=frame, limits=limits).serve("first") == {"status": "complete"}
+        assert not describe("second")
 
 
 def test_the_names_of_small_groups_stay_at_the_site(tmp_path):

@@ -107,6 +107,8 @@ class TimesAgreement:
 def agree_on_times(reports: Mapping[str, TimesReport]) -> TimesAgreement:
     """The groups of all sites."""
     groups = {group for report in reports.values() for group in report.groups}
+    if not groups:
+        raise InputError("no site has a group of enough rows that could be told: leave by out, or join its levels")
     return TimesAgreement(sorted(groups, key=natural_order), {site: r.rows for site, r in reports.items()},
                           {site: r.left_out for site, r in reports.items()})
 
@@ -243,7 +245,7 @@ class Cells(NamedTuple):
             >>> times = np.repeat([1.0, 2.0, 3.0], [4, 2, 9])
             >>> rows = Times(times, times < 4, times * -np.inf, np.full(15, "all", object))
             >>> Cells(*[np.arange(5.0)] * 3).joined(rows, 5).events
-            array([0., 2., 3., 4.])
+            array([2., 3., 4.])
         """
         _, group = np.unique(times.group.astype(str), return_inverse=True)
         joined = []
@@ -260,7 +262,8 @@ class Cells(NamedTuple):
             told, since = list[int](), np.zeros_like(counts[0])
             for j, of_cell in enumerate(counts[:-1]):
                 since = since + of_cell
-                if not is_small(since):
+                # An end in front of the first row of a cell would tell in which cell of the grid it is.
+                if not is_small(since) and (since.any() or smallest <= 1 or j == len(edges) - 1):
                     told.append(j)
                     since = np.zeros_like(since)
             if kind == 2:  # the last cell of entries has no end; without an edge, none is told

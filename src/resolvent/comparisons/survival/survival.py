@@ -190,7 +190,7 @@ class Survival(PlanResult):
             facts.append(f"{count_of(left_out, 'row')} with a missing value left out.")
         if settings.every is not None:
             facts.append(f"Times are told as the ends of cells of {settings.every:g} or more, in which no site has "
-                         f"fewer than {settings.min_cell} events, censored rows or entries of a group; "
+                         f"fewer than {settings.min_cell} events, censored rows or entries of a group, or none; "
                          f"{rows - self.sums.rows.sum():.0f} rows of smaller groups, or entering later, are not told.")
         for stratified in (False, True)[:1 + (len(self.agreement.sites) > 1)]:
             try:

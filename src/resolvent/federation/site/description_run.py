@@ -47,6 +47,11 @@ _UNLISTED = "(not listed)"
 _Plan = TypeVar("_Plan", bound=NumbersPlan)
 
 
+def _question(version: int | None, column: str) -> str:
+    """The question how many values of a column there are up to an edge."""
+    return f"{version}, quantiles of {column}"
+
+
 class NumbersRun(PlanRun[_Plan]):
     """One round of numbers at a site; ``_read_table`` sets ``_values`` and ``_smallest``.
 
@@ -188,7 +193,7 @@ class DescriptionRun(NumbersRun[FederatedDescription]):
             return [*self._values.told]
         by = self.plan.settings.by
         return [name for name in self._values.told if is_first_question(
-            self._versions, f"{self.version}, quantiles of {name}",
+            self._versions, _question(self.version, name),
             f"by {by}, counts from {self._smallest}, edges {agreement.grids[name][:2]}")]
 
     @override
@@ -230,7 +235,8 @@ class SurvivalRun(NumbersRun[FederatedSurvival]):
     def _check_table(self) -> None:
         """Refuse free text and levels that are not listed, another grid, and nearly the rows or times of earlier plans.
 
-        Of two grids, the difference of the counts up to an edge could be a count of few rows.
+        Of two grids, or of a grid and a histogram, the difference of the counts up to an edge could be a count of few
+        rows.
         """
         settings, limits, folder, times = self.plan.settings, self._limits, self._versions, self._times
         if settings.by is not None:
@@ -251,12 +257,13 @@ class SurvivalRun(NumbersRun[FederatedSurvival]):
             of_version[self._used] = values
             check_label(folder, f"version {self.version}, {name} of survival",
                         of_version.astype(str) if name == "event" else of_version, limits)
-        if not is_first_question(folder, f"{self.version}, survival of {settings.time}",
-                                 f"{settings.event}, {settings.entry}, counts from {self._smallest}, "
-                                 f"every {settings.every} until {settings.until}"):
-            raise refusal_of_limits({"min_cell": f"the survival of {quote(settings.time)} was told with another grid, "
-                                     "event, entry or min_cell: ask with the same ones; other groups are allowed"},
-                                    limits)
+        text = (f"survival by {settings.time}, {settings.event}, {settings.entry}, counts from {self._smallest}, every "
+                f"{settings.every} until {settings.until}")
+        for name in filter(None, (settings.time, settings.entry)):
+            if not is_first_question(folder, _question(self.version, name), text):
+                raise refusal_of_limits({"min_cell": f"counts of {quote(name)} were told with another grid, event, "
+                                         "entry or min_cell, or as quantiles of a description: ask with the same ones; "
+                                         "other groups are allowed"}, limits)
 
     @override
     def _agree_on(self, reports: Mapping[str, TimesReport]) -> TimesAgreement:
