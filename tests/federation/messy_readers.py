@@ -51,9 +51,9 @@ _ONLY_REGRESSION = ("whole numbers, which can be counts", "in all rows that have
                     "no value in any row", "no row has values", "nothing to explain", "has up to", "cannot be read",
                     "constant term", "number of classes")
 # Why sites refuse a table that is read as a whole, beside a column that must be named in ``text``: one site has dates,
-# or another decimal mark, and a level is absent elsewhere.
+# or another decimal mark, a level is absent elsewhere, or all of its cells are numbers, one of them too large.
 _TRAINED = 20  # of so many tables one is fitted
-_ONLY_SITES = ("holds dates", "looks like dates", "one decimal mark")
+_ONLY_SITES = ("holds dates", "looks like dates", "one decimal mark", "too large")
 
 
 def outcome(read):

@@ -190,6 +190,23 @@ def test_cells_mean_the_same_at_all_sites_and_in_a_simulation(tmp_path):
     assert report["rate"].mean < 90
 
 
+def test_a_column_that_only_one_site_fills_is_text_everywhere_if_it_is_set():
+    """Sites whose column is empty cannot tell its kind; ``text`` tells it."""
+    frame = pooled_table()
+    frame["finding"] = np.where(frame["site"] == "celle", np.where(frame["pulse"] % 2 == 0, "left", "right"), None)
+    settings = replace(SETTINGS, missing="impute")
+    assert "set text: [finding] for all sites" in agreed(site_tables(frame, settings), settings).conflicts[0]
+    settings = replace(settings, text=["finding"])
+    encoding, conflicts = agreed(site_tables(frame, settings), settings)
+    assert not conflicts
+    assert encoding.categories[-1].levels == ("left", "right")
+    simulated = from_frame(frame, "site", "ill", text=["finding"], missing="impute").encoding
+    assert simulated.categories[-1].levels == ("left", "right")
+    part = frame[frame["site"] == "aachen"].reset_index(drop=True)
+    columns = site_tables(part, settings, ("aachen",))["aachen"].encode(encoding).x
+    assert np.isfinite(columns).all()
+
+
 def test_a_rare_level_is_not_named_and_not_used_whatever_the_server_guesses():
     """The answer of the site and its inputs are the same, whether or not the encoding has the hidden level."""
     frame = pooled_table()

@@ -210,10 +210,15 @@ def columns_of_codes(frame: "pd.DataFrame", rules: CellRules) -> list[str]:
 
 def read_column_cells(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Series[Any]":
     """A column read; see ``read_cells``."""
+    read = _read_column(name, numpy_column(column), rules)
+    # Nothing in a column without values tells its kind but the setting.
+    return read.astype("category") if name in rules.text and read.isna().all() else read
+
+
+def _read_column(name: str, column: "pd.Series[Any]", rules: CellRules) -> "pd.Series[Any]":
     import pandas as pd
     from pandas.api import types
 
-    column = numpy_column(column)
     if isinstance(column.dtype, pd.CategoricalDtype):
         return _read_categories(name, column, rules)
     if column.dtype.kind in "biuf":
