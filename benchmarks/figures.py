@@ -191,6 +191,11 @@ def startup() -> str:
     return table(("CPU seconds", *CAUSES, "else", "all"), rows)
 
 
+def seconds_of_digits(kind: str) -> str:
+    """CPU seconds of a whole run of digits: cold, without compiled programs of an earlier run, or warm."""
+    return f"{read('startup')['whole']['processes']['digits'][kind]['median']:.0f}"
+
+
 def round_of_parties() -> str:
     """Milliseconds of a round with a few of the largest number of parties."""
     return f"{max(row['milliseconds_per_round'] for row in read('parties')['rows']):.1f}"

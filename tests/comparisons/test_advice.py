@@ -81,9 +81,9 @@ def test_what_would_settle_it_is_capped_at_ten_times_the_rows():
     hopeless = advise([Candidate("FedAvg", [SiteEvidence(0.01, 0.3**2, 100, 1.0, 0.3**2)])]).sites[0]
     assert unclear.answer == hopeless.answer == "unclear"
     assert 100 < unclear.further_rows <= 1000
-    assert unclear.settled_by == f"about {unclear.further_rows:,} more rows"
+    assert unclear.settled_by == f"about {unclear.further_rows:,} more rows would tell"
     assert hopeless.further_rows is None
-    assert hopeless.settled_by == "not with rows of this kind"
+    assert hopeless.settled_by == "more rows of this kind would not tell"
 
 
 def random_sites(rng, number):

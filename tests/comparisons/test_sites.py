@@ -130,7 +130,7 @@ def test_an_unclear_advice_names_what_would_settle_it():
         assert (settled != "") == (site.advice.answer == "unclear")
         if site.advice.reason == "few rows":
             few += 1
-            assert settled == "not with rows of this kind" or int(settled.split()[1].replace(",", "")) <= 600
+            assert settled == "more rows of this kind would not tell" or int(settled.split()[1].replace(",", "")) <= 600
     assert few
 
 

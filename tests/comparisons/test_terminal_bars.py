@@ -1,9 +1,11 @@
 """Lines that are printed while progress bars are shown: above the bars on a terminal, and never lost in a pipe."""
 
 import io
+import json
 import re
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -88,14 +90,27 @@ def test_the_time_left_takes_compilation_apart_from_rounds(clock):
         remaining.add(label, 0, 100)
         clock(0.1 * times, compiling=9 * times)
         first = remaining.add(label, 1, 100)
-        clock(9.9 * times)
-        second = remaining.add(label, 100, 100)
+        clock(0.1 * times)
+        second = remaining.add(label, 2, 100)
+        clock(9.8 * times)
+        third = remaining.add(label, 100, 100)
         if label == "alone":  # it is not like the others
-            assert first is second is None
+            assert first is second is third is None
             continue
-        assert (first, second) == pytest.approx((left - 10.1, left - 20))
+        assert (second, third) == pytest.approx((left - 10.2, left - 20), rel=0.03)
+        assert first == (None if label == "a" else pytest.approx(left - 10.1, rel=0.03))
         left -= 20
     assert left == pytest.approx(0)
+
+
+def test_the_first_unit_after_a_long_start_is_no_speed(clock):
+    """3 s of tracing and loading, and then rounds of 0.01 s: after the first one nothing is known."""
+    remaining = Remaining()
+    remaining.add("a", 0, 500)
+    clock(3)
+    assert remaining.add("a", 1, 500) is None
+    clock(0.02)
+    assert remaining.add("a", 3, 500) == pytest.approx(497 * 0.01)
 
 
 def test_the_time_left_counts_what_every_run_of_a_method_costs(clock):
@@ -104,17 +119,37 @@ def test_the_time_left_counts_what_every_run_of_a_method_costs(clock):
     remaining.add("a", 0, 50)
     clock(1)
     remaining.add("a", 10, 50)
-    assert remaining.add("a", 10, 50) == pytest.approx(4)
     clock(2)
     remaining.add("a", 10, 50)
     clock(1)
-    assert remaining.add("a", 20, 50) == pytest.approx(30 * 4 / 20)
+    assert remaining.add("a", 20, 50) == pytest.approx(30 * 3 / 10)
+
+
+def test_the_time_left_of_recorded_runs_is_within_a_factor_of_two(clock):
+    """Reports of real runs in five folds, as [seconds, of them compilation, method, rounds, all rounds].
+
+    What the last method compiles cannot be known before it begins, so one report in twenty may be wrong, while more
+    than 2 s are left.
+    """
+    for reports in json.loads((Path(__file__).parent / "recorded_reports.json").read_text("utf-8")).values():
+        remaining, end, now, right, said = Remaining(), reports[-1][0], [0.0, 0.0], 0, 0
+        for seconds, compiling, *report in reports:
+            clock(seconds - now[0] - (compiling - now[1]), compiling - now[1])
+            now = [seconds, compiling]
+            left = remaining.add(*report)
+            if left is not None and end - seconds > 2:
+                said += 1
+                right += (end - seconds) / 2 <= left <= 2 * (end - seconds)
+        assert said > 20
+        assert right >= 0.95 * said
 
 
 def test_a_resumed_task_and_an_unknown_total(clock):
     remaining = Remaining()
     remaining.add("a", 90, 100)
     clock(5)
+    remaining.add("a", 92, 100)
+    clock(3)
     assert remaining.add("a", 95, 100) == pytest.approx(5)
     assert remaining.add("download", 3, 0) is None
 
@@ -124,11 +159,11 @@ def test_only_the_bar_that_moves_says_what_is_left(clock, monkeypatch):
     with progress_bars("rounds", width=24) as progress:
         for label in ("FedAvg", "FedProx"):
             progress(label, 0, 300)
-        clock(1)
-        progress("FedAvg", 100, 300)
-        clock(1)
-        progress("FedProx", 150, 300)
+        for label in ("FedAvg", "FedProx"):
+            for done in (50, 100):
+                clock(1)
+                progress(label, done, 300)
     last = [re.sub(r"\x1b\[[\d;]*.", "", line).strip() for line in stderr.getvalue().splitlines()][-3:-1]
     assert "FedAvg" in last[0]
     assert last[0].endswith("100/300 rounds 0:00:00")
-    assert last[1].endswith("150/300 rounds 0:00:00 about 3 s left")
+    assert last[1].endswith("100/300 rounds 0:00:00 about 8 s left")

@@ -12,6 +12,7 @@ from resolvent.data.federated import FederatedData
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.refusals import is_column_name
+from resolvent.tables.checks.finding import Finding
 from resolvent.tables.party_tables import from_frame
 
 ESCAPE, ROWS = "\x1b[2J", np.arange(12)
@@ -55,7 +56,7 @@ def test_the_terminal_shows_a_control_character_and_does_not_obey_it(monkeypatch
         monkeypatch.setattr(f"sys.{stream}", StringIO())
     terminal.print_line(f"line {ESCAPE}\nsecond")
     terminal.print_note(f"note {ESCAPE}")
-    terminal.print_table(terminal.algorithm_table("", ["a", "b"], [[f"name {ESCAPE}", f"text {ESCAPE}"]]))
+    terminal.print_table(terminal.findings_table([Finding("levels", "note", f"fact {ESCAPE}", f"advice {ESCAPE}")]))
     printed = sys.stdout.getvalue() + sys.stderr.getvalue()
     assert printed.count(r"\x1b[2J") == 4
     assert "\x1b" not in printed

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from resolvent.cli.options import LABEL_WIDTH, Changes, Format, Names, OptionalInt, OptionalPath, Source, flat
-from resolvent.cli.output import is_started_process, print_json, print_texts
+from resolvent.cli.output import is_started_process, print_json, print_names, print_texts
 from resolvent.simulator.record.progress import progress_bars
 
 
@@ -89,7 +89,7 @@ def run(
             terminal.print_note(line)
         if any(line.startswith("error: ") for line in lines):
             raise InputError(f"{experiment}: data: the table has the errors above, for which it cannot be used: "
-                             "mend them, and try `resolvent check` again")
+                             "mend them in the table, or by the settings that they name, and try again")
     with progress_bars("rounds", width=LABEL_WIDTH) as progress:
         folder, record = run_experiment(file, out, resume=resume, overwrite=overwrite, progress=progress,
                                          notify=terminal.print_note, scheduler=scheduler)
@@ -100,16 +100,17 @@ def run(
 
 def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIND]")] = "all", *,
           format: Format = "text") -> None:
-    """List experiments, algorithms, data sets, models and all other parts, with one line each.
+    """List what a file can name: experiments, algorithms, data sets, models and all other parts.
 
     resolvent list
-    resolvent list algorithms
+    resolvent list solvers
 
     Args:
-        kind: one kind, such as algorithms, data, models or solvers.
-        format: text or json.
+        kind: the parts of one kind, such as algorithms, data, models or solvers, each with its explanation. Without
+            it, a line for each kind.
+        format: text, or json; for algorithms with the sources and what parties store and send.
     """
-    from resolvent.comparisons.experiment.catalogue import CAPTION, catalogue, lines, table
+    from resolvent.comparisons.experiment.catalogue import catalogue, lines
 
     kinds = lines()
     if kind not in ("all", *kinds):
@@ -119,13 +120,11 @@ def list_(kind: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[KIN
     if format == "json":
         print_json({kind: catalogue()} if kind == "algorithms" else
                    {listed: kinds[listed] for listed in kinds if kind in ("all", listed)})
-    elif kind == "algorithms":
-        from resolvent.cli import terminal
-
-        terminal.print_table(terminal.algorithm_table(CAPTION, *table(catalogue())), is_wide=True)
+    elif kind == "all":
+        print_names(kinds)
+        sys.stdout.write("Next: resolvent list KIND\n")
     else:
-        for plural in kinds if kind == "all" else [kind]:
-            print_texts(plural, kinds[plural])
+        print_texts(kind, kinds[kind])
 
 
 def data(action: Annotated[Literal["fetch", "check"], tyro.conf.Positional], names: Names = ()) -> None:

@@ -35,10 +35,11 @@ def score_table(record: RunRecord) -> Table:
         title = f"optimality gap f(w) - f* of the shared model of {parties} parties"
         caption: str | None = "rounds to: until the gap is at most this share of the first one"
     else:
-        title = f"test {title_of(score)} over {parties} parties; global: of the shared model"
-        caption = "better, level, worse: parties in comparison with training alone" if has_baseline else None
+        title = f"test {title_of(score)} at {count_of(parties, 'site')}; global: of the shared model"
+        caption = "p10: a tenth of the sites are worse. better, level, worse: sites compared with training alone" if (
+            has_baseline) else None
         if caption and record.level:
-            caption += "; level: not distinguishable"
+            caption += ", level: no difference can be told"
     columns = columns_of(score)
     heads = ["\n".join(column.rsplit(" ", 1)) for column in columns]
     table = framed(title, caption, ["method"], [*heads, *(_COMPARED if has_baseline else ())])
@@ -96,8 +97,9 @@ def print_outcome(record: RunRecord, report: Path | None = None, *, next_command
 def _head(screen: FirstScreen) -> list[str]:
     """Facts, counts, headline and mean scores."""
     counts = " · ".join(f"{number} {answer}" for answer, number in screen.counts.items())
-    texts = [screen.facts, counts and f"Sites: {counts}", screen.headline, screen.scores if screen.sites else ""]
-    return [line for text in texts for line in textwrap.wrap(text, _WIDTH)]
+    facts = " · ".join(fact.replace(" ", "\xa0") for fact in screen.facts.split(" · "))  # a fact stays on its line
+    texts = [facts, counts and f"Sites: {counts}", screen.headline, screen.scores if screen.sites else ""]
+    return [line.replace("\xa0", " ") for text in texts for line in textwrap.wrap(text, _WIDTH)]
 
 
 def _warning_lines(warnings: Sequence[str]) -> list[list[str]]:
@@ -156,10 +158,10 @@ def advice_table(record: RunRecord, about: str) -> Table:
     role = "decides" if record.decides else "does not decide"
     tuned = {label: method.tuned for label, method in record.methods.items()}
     folds = f"{folds_text(record.folds, len(record.seeds), tuned)} ".lstrip()
-    table = framed(f"What each site should do{more}", f"{escape(folds)}Gains over training alone in {points}, with "
-                   f"the interval of level {record.level or 0:.0%}: expected, by the rows of all sites, and by own "
-                   f"rows. {title_of(score)}: the gain of {escape(about)} on own rows, which {role}. Unclear: stay "
-                   "alone until it is clear", ["site", "advice"],
+    table = framed(f"What each site should do{more}", f"{escape(folds)}Gains over training alone, in {points}. "
+                   f"expected: by the rows of all sites, with the interval of level {record.level or 0:.0%}. own rows: "
+                   f"by the site's own. {title_of(score)}: the gain of {escape(about)} on own rows, which {role}. "
+                   "unclear: stay alone until it is clear", ["site", "advice"],
                    ["expected\ngain", "interval", "own\nrows", title_of(score), "test\nrows"])
     for site, advice in chosen:
         value, low, high = (100 * end for end in advice.expected)

@@ -4,10 +4,10 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from shutil import get_terminal_size
-from textwrap import wrap
+from textwrap import shorten, wrap
 from typing import Any
 
 PROCESS_VARIABLE = "RESOLVENT_PROCESS"  # NUMBER/COUNT/ADDRESS of a process that another one has started
@@ -51,6 +51,14 @@ def print_texts(title: str, texts: Mapping[str, str]) -> None:
         text, width, initial_indent=f"{name:{left}}", subsequent_indent=" " * left, break_long_words=False,
         break_on_hyphens=False)]
     sys.stdout.write("\n".join([title, *lines, "\n"]))
+
+
+def print_names(kinds: Mapping[str, Collection[str]]) -> None:
+    """Print a line for each kind: how many names it has, and those that fit."""
+    columns, left = get_terminal_size().columns, max(map(len, kinds)) + 1
+    for kind, names in kinds.items():
+        head = f"{kind:{left}}{len(names):>3}  "
+        sys.stdout.write(head + shorten(", ".join(names), columns - len(head), placeholder=" ...") + "\n")
 
 
 def print_json(content: Any) -> None:

@@ -1,5 +1,6 @@
 """The command that trains the chosen method of a run again on all rows."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,9 @@ def refit(
         outcome = "this model is written anyway" if site in plan.use else "no model is written (--anyway writes it)"
         terminal.print_note(f"warning: {site}: {reason}; {outcome}")
     terminal.print_path("Models", run / REFIT_FOLDER)
+    if plan.use and kit is None:
+        site = shlex.quote(next(iter(plan.use)))
+        terminal.print_path("Next", f"resolvent model predict {shlex.quote(str(run))} ROWS.csv --site {site}")
 
 
 def _refit_federation(run: Path, method: str | None, rounds: int | None, kit: Path) -> "RefitPlan":

@@ -79,16 +79,6 @@ def print_table(table: Table, *, is_wide: bool = False, soft_wrap: bool = False)
     _Console(width=width, soft_wrap=soft_wrap).print(table)
 
 
-def algorithm_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """The table of algorithms, with text that is not read as markup."""
-    table = framed("algorithms", caption, ())
-    for name in head:
-        table.add_column(name, overflow="fold", no_wrap=name in ("algorithm", "keeps", "up", "personal"))
-    for row in rows:
-        table.add_row(*map(escape, row))
-    return table
-
-
 def file_table(files: "Sequence[FileStatus]") -> Table:
     """The state of each file of the data sets."""
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -115,7 +105,8 @@ def rows_table(sites: "Sequence[SiteRows]", folds: int) -> Table:
 
 def findings_table(findings: "Sequence[Finding]") -> Table:
     """Findings about data, with advice to each."""
-    table = framed("Findings", None, ["", "finding", "what to do"])
+    table = framed("Findings", "Settings such as missing: impute go under data: in the file.",
+                   ["", "finding", "what to do"])
     for finding in findings:
         table.add_row(f"[{_COLOURS.get(finding.severity, 'dim')}]{finding.severity}[/]", escape(finding.message),
                       escape(finding.advice))

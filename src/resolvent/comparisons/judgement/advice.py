@@ -57,7 +57,7 @@ subtracted. The posterior of a site needs no such correction, because it is shru
 
 **What would settle it.** Further rows n' with which the interval of the site's own rows excludes zero with the
 probability 0.8, if the gain is the expected one, or 0.04 if that is smaller. Beyond ten times the site's rows the
-answer is: not with rows of this kind.
+answer is: more rows of this kind would not tell.
 
 | constant | where it comes from |
 |---|---|
@@ -181,8 +181,8 @@ class SiteAdvice(NamedTuple):
         if self.reason == "no evidence":
             return "more test rows"
         if self.further_rows is None:
-            return "not with rows of this kind"
-        return f"about {self.further_rows:,} more row{'' if self.further_rows == 1 else 's'}"
+            return "more rows of this kind would not tell"
+        return f"about {self.further_rows:,} more row{'' if self.further_rows == 1 else 's'} would tell"
 
 
 class FederationAdvice(NamedTuple):

@@ -37,7 +37,7 @@ def numbers_of(column: "pd.Series[Any]", kind: Kind) -> NDArray[np.float64]:
         need = {"any": "finite numbers", "positive": "positive numbers", "count": "counts 0, 1, 2, ...",
                 "frequency": "counts 1, 2, ...", "time": "times from zero on"}[kind]
         raise InputError(f"{quote(column.name)} has {int(wrong.sum())} values that are not {need}, such as "
-                         f"{quote(float(numbers[wrong][0]))}: correct them, or leave these rows out")
+                         f"{quote(float(numbers[wrong][0]))}: correct them, or delete these rows from the table")
     return numbers
 
 

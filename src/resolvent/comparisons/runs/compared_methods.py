@@ -18,6 +18,7 @@ from resolvent.comparisons.judgement.row_values import RowValues, baseline_name
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.html_tables import html_facts, html_table
+from resolvent.errors import count_of
 from resolvent.problem.models.model import LinearModel
 from resolvent.problem.problem import SolvedProblem
 from resolvent.simulator.mesh import detect_lost_process
@@ -100,8 +101,12 @@ class ComparedMethods:
 
     def __repr__(self) -> str:
         return (f"{type(self).__name__}({', '.join(self.results)}; {self.experiment.rounds} rounds, "
-                f"{len(self.seeds)} seed(s)"
+                f"{count_of(len(self.seeds), 'seed')}"
                 f"{f', {self.experiment.folds} folds' if self.experiment.number_of_folds > 1 else ''})")
+
+    def __str__(self) -> str:
+        scores = self.verdict.table.to_string(index=False, float_format="{:.3f}".format, na_rep="-")
+        return f"{self.finding}\n{scores}"
 
     def _repr_html_(self) -> str:
         facts = {"methods": ", ".join(self.results), "rounds": self.experiment.rounds, "seeds": len(self.seeds),

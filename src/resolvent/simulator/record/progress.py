@@ -32,8 +32,9 @@ class Remaining:
 
         left = sum over tasks of (units left) * (seconds of a unit)  +  (tasks not begun) * (mean seconds of a start)
 
-    A start is all compilation of a task, and what happens before its first unit. A task that has not begun is taken to
-    be like those that have, the first one apart: in a comparison it is training alone, which is unlike the others.
+    A start is all compilation of a task, and what happens until its first units are reported: tracing and loading are
+    part of it, so that one unit after 3 s is no speed. A task that has not begun is taken to be like those that have,
+    the first one apart: in a comparison it is training alone, which is unlike the others.
     """
 
     def __init__(self) -> None:
@@ -52,31 +53,35 @@ class Remaining:
         task = self._tasks.setdefault(label, _Task(done))
         compiling = now[1] - last[1]
         running = max(now[0] - last[0] - compiling, 0.0)
-        if task.units == 0 and done == task.done:
-            task.start += running
-        else:
+        if task.has_begun:
             task.seconds += running
+            task.units += done - task.done
+        else:
+            task.start += running
+            task.has_begun = done > task.done
         task.start += compiling
-        task.units, task.done, task.total = task.units + done - task.done, done, total
-        begun = [task for task in self._tasks.values() if task.units]
-        waiting = [task for task in self._tasks.values() if not task.units]
-        alike = begun[1:]
-        if not begun or (waiting and not alike) or not all(task.total for task in self._tasks.values()):
+        task.done, task.total = done, total
+        begun = [task for task in self._tasks.values() if task.has_begun]
+        waiting = [task for task in self._tasks.values() if not task.has_begun]
+        alike = [task for task in begun[1:] if task.units]
+        unknown = [task for task in (*waiting, *begun) if not task.units and task.done != task.total]
+        if not begun or (unknown and not alike) or not all(task.total for task in self._tasks.values()):
             return None
-        left = sum(max(task.total - task.done, 0) * task.seconds / task.units for task in begun)
-        if waiting:
+        left = sum(max(task.total - task.done, 0) * task.seconds / task.units for task in begun if task.units)
+        if unknown:
             of_unit = sum(task.seconds for task in alike) / sum(task.units for task in alike)
-            left += sum(task.total for task in waiting) * of_unit
+            left += sum(task.total - task.done for task in unknown) * of_unit
             left += len(waiting) * sum(task.start for task in alike) / len(alike)
         return left
 
 
 @dataclass
 class _Task:
-    """What was measured of a task; ``units`` are those done since it was first seen."""
+    """What was measured of a task; ``seconds`` are those of ``units``, all after the first report of any."""
 
     done: int
     total: int = 0
+    has_begun: bool = False
     units: int = 0
     start: float = 0.0
     seconds: float = 0.0

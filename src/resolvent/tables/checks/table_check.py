@@ -133,7 +133,7 @@ def _missing(kind: str, name: str, frame: "pd.DataFrame", empty: NDArray[np.bool
     count = int(empty.sum())
     return Finding("missing", "error", f"the {kind} {text_of(name)} is missing in {count_of(count, 'row')} "
                    f"({'row ' if count == 1 else 'rows '}{examples(rows)}), and {reason}",
-                   "fill it in, or leave these rows out", name, value=count)
+                   "fill it in, or delete these rows from the table", name, value=count)
 
 
 def _read_label(frame: "pd.DataFrame", name: str, settings: TableOptions, findings: list[Finding]
