@@ -1,7 +1,6 @@
 """Are the presets' defaults any good? Each preset with nothing set, against training alone and against its tuned self.
 
-    python benchmarks/preset_defaults.py --out benchmarks/preset_defaults.json --figure benchmarks/preset_defaults.svg
-    python benchmarks/preset_defaults.py --redraw --out benchmarks/preset_defaults.json --figure ...
+    python benchmarks/preset_defaults.py --out benchmarks/preset_defaults.json
     python benchmarks/preset_defaults.py --continue --out benchmarks/preset_defaults.json  # only missing rows
 
 A row is a problem and a preset. ``default`` is the mean test accuracy of the parties' models in percent, with nothing
@@ -11,25 +10,24 @@ grid of sigma and delta, the other presets one of their own parameter. Three pro
 learning rates, and in other units: inputs times 16 and the learning rate over 256.
 """
 
+import argparse
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("PJRT_NPROC", "1")  # as the command line does: more threads only wait during steps this small
 
 import jax
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
 import resolvent as rv
-from records import as_json, drawing_parser
+from records import as_json
 from resolvent.algorithms.methods.fedplus import ProxAnchor
 from resolvent.algorithms.methods.personal_splitting import PersonalSplitting
-from resolvent.simulator.record.plots import style
 
 Preset = Callable[..., rv.Algorithm]
 
@@ -148,26 +146,25 @@ FED_PLUS = ("protected_fedplus, SquaredL2", "protected_fedplus", "protected_fedp
 
 def main() -> None:
     """Measure, print, and write the files that are asked for."""
-    parser = drawing_parser(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=3, help="number of divisions of the data")
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--continue", action="store_true", dest="continues", help="measure only missing rows")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="problems")
     parser.add_argument("--presets", nargs="+", choices=list(METHODS), default=list(METHODS), help="presets")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if (
-        options.redraw or options.continues) and options.out.exists() else []
-    if not options.redraw:
-        facts = {"seeds": options.seeds, "jax": jax.__version__,
-                 "command": f"python benchmarks/preset_defaults.py --seeds {options.seeds} --out {options.out}"}
-        for problem in options.cases:
-            known = {row["preset"] for row in rows if row["problem"] == problem}
-            for row in rows_of(problem, options.seeds, set(options.presets) - known):
-                rows.append(row)
-                print(json.dumps(row), flush=True)
-                if options.out:
-                    options.out.write_text(as_json(facts, rows=rows))
-            jax.clear_caches()
-    if options.figure:
-        draw(rows).savefig(options.figure, metadata={"Date": None})
+        options.continues and options.out.exists()) else []
+    facts = {"seeds": options.seeds, "jax": jax.__version__,
+             "command": f"python benchmarks/preset_defaults.py --seeds {options.seeds} --out {options.out}"}
+    for problem in options.cases:
+        known = {row["preset"] for row in rows if row["problem"] == problem}
+        for row in rows_of(problem, options.seeds, set(options.presets) - known):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            if options.out:
+                options.out.write_text(as_json(facts, rows=rows))
+        jax.clear_caches()
 
 
 def rows_of(problem: str, seeds: int, presets: set[str]) -> Iterator[dict[str, Any]]:
@@ -192,31 +189,6 @@ def accuracy(algorithm: rv.Algorithm, case: Case, data: list[rv.FederatedData]) 
     scores = [rv.simulate(algorithm, case.model, of_seed, rounds=case.rounds, seed=seed, evaluate_every=case.rounds,
                           progress=False).scores().iloc[-1].to_numpy() for seed, of_seed in enumerate(data)]
     return round(100 * float(np.mean([np.nan_to_num(score).mean() for score in scores])), 1)
-
-
-def draw(rows: list[Mapping[str, Any]]) -> Figure:
-    """Two panels: the gain of each default over training alone, and what it loses against the best setting."""
-    presets = [name for name in METHODS if any(row["preset"] == name for row in rows)]
-    problems = [name for name in CASES if any(row["problem"] == name for row in rows)]
-    with mpl.rc_context({**style, "axes.grid": False, "svg.hashsalt": "resolvent"}):
-        figure = Figure(figsize=(12, 5), layout="constrained")
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, (title, low, sign) in zip(panels, [("default minus alone", "alone", 1),
-                                                     ("best setting minus default", "best", -1)], strict=True):
-            values = np.full((len(presets), len(problems)), np.nan)
-            for row in rows:
-                cell = presets.index(row["preset"]), problems.index(row["problem"])
-                values[cell] = sign * (row["default"] - row[low]) + 0.0  # + 0.0: no negative zero
-            axes.imshow(values, cmap="RdBu" if sign == 1 else "cividis_r",
-                        norm=mpl.colors.SymLogNorm(2, vmin=-50 if sign == 1 else 0, vmax=50), aspect="auto")
-            for (i, j), value in np.ndenumerate(values):
-                if not np.isnan(value):
-                    axes.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=8,
-                              color="white" if abs(value) > 20 else "black")
-            axes.set_xticks(range(len(problems)), problems, rotation=35, ha="right", rotation_mode="anchor")
-            axes.set_yticks(range(len(presets)), presets)
-            axes.set_title(f"points of accuracy: {title}")
-    return figure
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from experiments.curves import Curve
 from experiments.reproduction import Reproduction, reproductions
 from experiments.results import RESULTS, page, read_records
 from experiments.schema import Read
+from resolvent.metrics import higher_is_better
 
 STATED = {"says", "paper", "ours", "headline", "changed"}
 
@@ -90,3 +91,12 @@ def test_the_pages_are_those_of_the_committed_numbers():
 def test_the_command_lists_the_figures(call, tmp_path):
     listed = call("list", cwd=tmp_path).out
     assert [line.split()[0] for line in listed.splitlines()] == list(reproductions())
+
+
+def test_every_measure_of_a_panel_has_a_direction():
+    """Without it the pictures cannot be drawn again."""
+    measures = {panel["measure"] for record in read_records(RESULTS).values() for panel in record["panels"].values()
+                if "measure" in panel}
+    assert len(measures) > 8
+    assert higher_is_better("line_previous") is False  # a loss
+    assert {higher_is_better(measure) for measure in measures} == {True, False}

@@ -23,9 +23,10 @@ _HIGHER_IS_BETTER = frozenset((
     "r2_score", "recall", "recall_at_k", "roc_auc", "sensitivity", "sharpe_ratio", "specificity", "token_accuracy",
     "wealth", "wealth_by_day"))
 _LOWER_IS_BETTER = frozenset((
-    "absolute_error", "brier_score", "calibration_error", "error_rate", "gap", "gradient_variance", "log_loss",
-    "loss", "mae", "max_drawdown", "mean_absolute_error", "mean_squared_error", "model_change", "mse", "objective",
-    "own_loss", "perplexity", "poisson_deviance", "reconstruction_error", "rmse", "squared_error", "start_change"))
+    "absolute_error", "brier_score", "calibration_error", "error_rate", "gap", "gradient_variance", "line",
+    "line_previous", "log_loss", "loss", "mae", "max_drawdown", "mean_absolute_error", "mean_squared_error",
+    "model_change", "mse", "objective", "own_loss", "perplexity", "poisson_deviance", "reconstruction_error",
+    "rmse", "squared_error", "start_change"))
 
 
 def higher_is_better(name: str) -> bool:
