@@ -1,6 +1,7 @@
 """The reference: its schema, resumed and merged cells, ranks of a table made by hand, and a method of a file."""
 
 import json
+import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -185,6 +186,28 @@ def test_the_method_of_a_file_has_its_own_parameter(tmp_path):
     assert method.name == "mine"
     assert method.space() == {"learning_rate": [0.05, 0.2, 0.8], "mu": [0.1, 1.0]}
     assert method.algorithm(PROBLEMS[0], 0.2, mu=0.1)[1] == 0.1
+
+
+def test_the_method_of_the_page_is_one(tmp_path):
+    code = re.search(r"```python\n(.*?)```", SCHEMA.with_name("README.md").read_text("utf-8"), re.DOTALL)[1]
+    (tmp_path / "mine.py").write_text(code)
+    method = own_method(tmp_path / "mine.py")
+    assert (method.name, method.tried) == ("Relaxed", ("step", (0.5, 1.5)))
+    result = rv.simulate(method.algorithm(PROBLEMS[0]._replace(solver=rv.solvers.GD), 0.1, step=0.5),
+                         rv.problems.least_squares(parties=2, samples=5, features=2), rounds=1, progress=False)
+    assert jnp.isfinite(result.server_model).all()
+
+
+def test_the_quick_form_writes_its_own_table_and_picture(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "cell", lambda p, layer, m, data, honest, budget: row(
+        p.name, m.name, (0.5,) * budget.seeds, layer, trials=budget.trials, rounds=budget.rounds(p)))
+    before = RESULTS.read_bytes()
+    assert command.main(["--quick", "--methods", "alone", "FedAvg", "--out", str(tmp_path / "quick")]) == 0
+    rows = read_rows(tmp_path / "quick" / "results.json")
+    assert len(rows) == 2 * 2 * len(command.QUICK)
+    assert {len(cell.means) for cell in rows.values()} == {2}
+    assert (tmp_path / "quick" / "reference.svg").is_file()
+    assert RESULTS.read_bytes() == before
 
 
 @pytest.mark.when_changed
