@@ -101,6 +101,22 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return REFERENCE.sub(entries, markdown)
 
 
+def on_page_content(content: str, **_: Any) -> str:
+    """Write the head of its column to every cell of a table; a phone shows the cells below each other."""
+    return re.sub(r"<table>.*?</table>", with_labels, content, flags=re.DOTALL)
+
+
+def with_labels(table: re.Match[str]) -> str:
+    """A table whose cells have the text of their head as ``data-label``."""
+    heads = [re.sub("<.*?>", "", head) for head in re.findall(r"<th\b.*?>(.*?)</th>", table[0], re.DOTALL)]
+
+    def row(match: re.Match[str]) -> str:
+        labels = iter(heads)
+        return re.sub(r"<td\b", lambda _: f'<td data-label="{next(labels, "")}"', match[0])
+
+    return re.sub(r"<tr>.*?</tr>", row, table[0], flags=re.DOTALL)
+
+
 def entries(match: re.Match[str]) -> str:
     """The entries of a mark of the reference; without a section before it on the page, they are of the second level."""
     level = 3 if "\n## " in match.string[:match.start()] else 2

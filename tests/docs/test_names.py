@@ -83,6 +83,14 @@ def test_every_preset_is_named():
     assert not sorted(set(presets.__all__) - {"flix"} - set(re.findall(r"\[`(\w+)`\]", HOOKS.table())))
 
 
+def test_a_cell_of_a_table_has_the_head_of_its_column():
+    """A phone shows the cells below each other."""
+    table = ('<table><tr><th>a <b>&lt;1</b></th><th align="left">b</th></tr>'
+             '<tr><td>1</td><td class="x">2</td></tr></table>')
+    assert HOOKS.on_page_content(f"<td>{table}") == "<td>" + table.replace(
+        "<td>1", '<td data-label="a &lt;1">1').replace("<td class", '<td data-label="b" class')
+
+
 def test_every_combinator_is_named():
     index = set(re.findall(r"\w+", " ".join(spans(ROOT / "docs/api/index.md"))))
     assert not sorted(set(listings()["combinators"]) - index)
