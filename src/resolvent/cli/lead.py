@@ -1,5 +1,6 @@
 """``resolvent lead``: what those who organise a federation type: kits, the server, runs between sites, the card."""
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -238,7 +239,6 @@ def start(
             rehearses over Flower and not NVIDIA FLARE; elsewhere the kit says it.
         live: a port at which this machine sees the run as a page, while the command runs.
     """
-    from resolvent.cli import terminal
     from resolvent.errors import InputError
 
     if rehearse == (kit is not None):
@@ -253,8 +253,7 @@ def start(
         result, is_equal = _rehearse(experiment, changes, folder, rules, engine or "nvflare")
     else:
         result, is_equal = _federate(experiment, changes, folder, rules, kit, sites, live), True
-    _print_result(result)
-    terminal.print_path("Report", folder / "report.html")
+    _print_result(result, folder)
     if not is_equal:
         sys.exit(FAILURE)
 
@@ -277,18 +276,20 @@ def _federate(source: str, changes: list[str], out: Path, rules: Mapping[str, An
         return federate(note, plan, out, job, observe, notify=terminal.print_note, has_sites=bool(sites))
 
 
-def _print_result(result: Any) -> None:
-    """Print what a plan has found: of an experiment the scores and the finding, otherwise the table."""
-    from resolvent.cli import outcomes
+def _print_result(result: Any, folder: Path) -> None:
+    """Print what a plan has found, of an experiment its first screen and otherwise the table, and where the page is."""
+    from resolvent.cli import outcomes, terminal
     from resolvent.cli.describe import print_numbers
     from resolvent.cli.regress import print_fit
     from resolvent.comparisons.plan_result import PlanResult
     from resolvent.comparisons.runs.record import RunRecord
 
     if isinstance(result, RunRecord):
-        outcomes.print_outcome(result)
+        outcomes.print_outcome(result, folder / "report.html",
+                               next_command=f"resolvent show {shlex.quote(str(folder))}")
     else:
         (print_numbers if isinstance(result, PlanResult) else print_fit)(result)
+        terminal.print_path("Report", folder / "report.html")
 
 
 def _divide(changes: list[str]) -> tuple[list[str], dict[str, Any]]:
