@@ -239,3 +239,33 @@ def test_the_command_describes_a_table_and_a_file(tmp_path, call):
 def test_what_cannot_be_described_is_refused(change, settings, words):
     with pytest.raises(InputError, match=words):
         rv.describe(change(visits()), party="hospital", **settings)
+
+
+@pytest.mark.parametrize("command", ["describe", "regress", "survival"])
+def test_a_plan_on_the_table_of_an_experiment_reads_it_as_the_experiment_does(command, call, tmp_path):
+    """Missing codes, texts, separator and excluded columns of an experiment hold for its other commands."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"hospital": ["a", "b"] * 60, "id": np.arange(120), "icd": rng.choice([250, 401], 120),
+                          "age": rng.normal(60, 9, 120).round(1), "days": rng.integers(1, 400, 120),
+                          "ill": rng.integers(0, 2, 120)})
+    frame.loc[:11, "age"] = -999
+    frame.to_csv(tmp_path / "t.csv", index=False, sep="|")
+    (tmp_path / "mine.yaml").write_text(json.dumps({
+        "data": {"table": str(tmp_path / "t.csv"), "party": "hospital", "label": "ill", "separator": "|",
+                 "missing": ["impute", -999], "text": ["icd"], "exclude": ["id"]},
+        "model": "logistic", "solver": {"name": "SGD", "learning_rate": 0.1}, "algorithms": {"alone": "local"}}))
+    options = {"describe": [], "regress": ["--formula", "ill ~ age + icd"],
+               "survival": ["--time", "age", "--event", "ill"]}[command]
+    found = json.loads(call(command, "mine.yaml", *options, "--format", "json", cwd=tmp_path).out)
+    text = json.dumps(found)
+    if command == "describe":
+        means = {row["column"]: row["value"] for row in found["numbers"] if row["statistic"] == "mean"}
+        assert {*means} == {"age", "days", "ill"}
+        assert 55 < means["age"] < 65
+        assert {row["column"] for row in found["numbers"]} - {*means} >= {"icd"}
+        assert "id" not in {row["column"] for row in found["numbers"]}
+    elif command == "regress":
+        assert "icd=401" in text or "icd[T.401]" in text
+        assert found["rows"] == 108
+    else:
+        assert sum(found["sites"].values()) == 108

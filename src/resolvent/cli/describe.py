@@ -42,7 +42,8 @@ def describe(
         party: the column that names the site.
         set: other settings: 'describe.columns=[age, ward]', describe.min_cell=1 (rows that are public),
             'describe.quantiles=[0.1, 0.9]'; data.separator, data.decimal and data.encoding of a text file;
-            data.missing=[?,-999] for cells without a value, data.text=[icd] for columns that are categories.
+            data.missing=[?,-999] for cells without a value, data.text=[icd] for columns that are categories,
+            data.exclude=[id] for columns to leave out.
         out: a folder for the page and the tables.
         overwrite: replace files in the folder.
         format: text, json, markdown, latex or html.
@@ -54,7 +55,8 @@ def describe(
     changes = [*flat(set), *([] if by is None else [f"describe.by={dumps(by)}"])]
     file = plan_file(DescriptionFile, rows, party, changes)
     data = file.data
-    described = describe_rows(file.table, file.settings, party=data.party, format=data.format, cells=data.cells)
+    described = describe_rows(file.table, file.settings, party=data.party, format=data.format, cells=data.cells,
+                              exclude=data.exclude)
     _show(described, format, out, overwrite=overwrite)
 
 

@@ -34,6 +34,7 @@ class PlanTable:
         missing: cells that stand for a missing value, such as ['?', -999], beside empty ones and words such as NA; or
             column -> such a list. A regression leaves rows with a missing value out.
         text: columns that are categories whatever their values look like, such as codes.
+        exclude: columns that a description without ``columns`` leaves out.
     """
 
     table: str = ""
@@ -43,6 +44,7 @@ class PlanTable:
     encoding: str = "auto"
     missing: Codes | dict[str, Codes] | None = None
     text: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
     @property
     def cells(self) -> CellRules:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def describe(data: "pd.DataFrame | str | Path", *, party: str, columns: Sequence[str] = (), by: str | None = None,
              quantiles: Sequence[float] = (0.25, 0.5, 0.75), min_cell: int = 5,
              missing: Codes | Mapping[str, Codes] | None = None, text: Collection[str] = (),
-             text_format: TextFormat = TextFormat()) -> Description:  # noqa: B008
+             exclude: Collection[str] = (), text_format: TextFormat = TextFormat()) -> Description:  # noqa: B008
     """Describe the rows of all sites, per site and together, without small cells.
 
     Numbers have n, the missing values, mean, standard deviation and quantiles; other columns the counts and shares of
@@ -40,6 +40,7 @@ def describe(data: "pd.DataFrame | str | Path", *, party: str, columns: Sequence
         min_cell: no count of fewer rows is told, or can be computed from what is told; 1: all are told.
         missing: cells that stand for a missing value; as of ``rv.regress``.
         text: columns that are categories whatever their values look like.
+        exclude: columns to leave out if ``columns`` names none.
         text_format: how a text file is written.
 
     Raises:
@@ -49,11 +50,13 @@ def describe(data: "pd.DataFrame | str | Path", *, party: str, columns: Sequence
         >>> print(rv.describe(frame, party="hospital", by="arm").to_text("markdown"))  # doctest: +SKIP
     """
     settings = DescriptionSettings(columns=tuple(columns), by=by, quantiles=tuple(quantiles), min_cell=min_cell)
-    return describe_rows(data, settings, party=party, format=text_format, cells=cell_rules(missing, (party, *text)))
+    return describe_rows(data, settings, party=party, format=text_format, cells=cell_rules(missing, (party, *text)),
+                         exclude=exclude)
 
 
 def describe_rows(data: "pd.DataFrame | str | Path", settings: DescriptionSettings, *, party: str,
-                  format: TextFormat = TextFormat(), cells: CellRules = CellRules()) -> Description:  # noqa: B008
+                  format: TextFormat = TextFormat(), cells: CellRules = CellRules(),  # noqa: B008
+                  exclude: Collection[str] = ()) -> Description:
     """Describe a table as settings say; see ``describe``."""
     named = [party, *([] if settings.by is None else [settings.by]), *settings.columns]
     cells = cells | CellRules(text=frozenset([party]))
@@ -67,9 +70,11 @@ def describe_rows(data: "pd.DataFrame | str | Path", settings: DescriptionSettin
         raise InputError("the table has no rows: give one row per subject")
     for name in named:
         check_named(frame, name, "party" if name == party else "describe")
+    for name in exclude:
+        check_named(frame, name, "exclude")
     left_out = dict[str, str]()
     if not settings.columns:
-        chosen, left_out = _readable(frame, [name for name in frame.columns if name not in named], cells)
+        chosen, left_out = _readable(frame, [name for name in frame.columns if name not in (*named, *exclude)], cells)
         settings = replace(settings, columns=tuple(chosen))
     owners = read_owners(read_cells(frame, [party], cells), party)
     values = read_values(frame, settings, cells)
