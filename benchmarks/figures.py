@@ -510,8 +510,7 @@ def advice_worlds() -> str:
         return "\N{EN DASH}" if value is None else percent(value, 0)
 
     def row(cell: Row) -> Iterator[Any]:
-        name = cell["cell"] + (" (former rule)" if cell.get("former_rule") else "")
-        yield from (name, cell["draws"], f"{cell['lose_joined']} of {cell['lose']}", rate(cell["gain_stay"]))
+        yield from (cell["cell"], cell["draws"], f"{cell['lose_joined']} of {cell['lose']}", rate(cell["gain_stay"]))
         yield from (rate(cell[key]) for key in ("unclear", "large_right", "covered"))
         yield from ("\N{EN DASH}" if cell[key] is None else f"{cell[key]:.2f}" for key in (
             "regret", "regret_fedavg", "regret_alone", "regret_mixed"))
