@@ -130,13 +130,14 @@ def test_every_limit_has_a_meaning_and_a_reason_and_can_be_read_in_a_refusal():
     assert wrong == []
 
 
-PLAN = Asked(sites=2, labels=("ill",), in_a_sum=False, needed=Usage(3, 6, 1, 2, 5.0), scored_rows=10,
-             used={("total", "all"): Usage(8, 8, 8, 8, 8.0), ("lead", "of a lead"): Usage(4, 4, 4, 4, 4.0)})
+PLAN = Asked(sites=2, labels=("ill",), in_a_sum=False, needed=Usage(3, 6, 1, 2, 5.0, 1), scored_rows=10,
+             used={("total", "all"): Usage(8, 8, 8, 8, 8.0, 8), ("lead", "of a lead"): Usage(4, 4, 4, 4, 4.0)})
 METHOD = Asked(method="fedavg", algorithm=rv.fedavg(rv.SGD(0.1, batch_size=5, steps=3)), rounds=3, samples=18,
                in_a_sum=False, parameters=9, is_network=True, is_encoded=True)
 BEYOND = {  # limit -> a value beyond which the plan is, and one within which it is
     "algorithms": (("local",), ("fedavg",)), "solvers": (("GD",), ("SGD",)), "labels": (("age",), ("ill", "age")),
     "max_rounds": (2, 3), "max_total_rounds": (10, 11), "max_total_replies": (13, 14), "max_total_jobs": (8, 9),
+    "max_total_refusals": (8, 9),
     "max_scores": (0.9, 1.0), "max_total_epsilon": (12.9, 13.0), "max_lead_rounds": (6, 7),
     "max_lead_replies": (9, 10), "max_lead_jobs": (4, 5), "max_lead_scores": (5, 6), "max_lead_epsilon": (8.9, 9.0),
     "max_local_steps": (2, 3), "min_rows": (19, 18), "min_cell": (7, 6), "min_batch": (5, 4), "min_sites": (3, 2),

@@ -24,7 +24,7 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.in_process import InProcess
 from resolvent.federation.protocol.exchange import FederationStoppedError, RoundRules
 from resolvent.federation.protocol.limits import Asked, Usage, reasons_to_refuse
-from resolvent.federation.protocol.names import JOURNAL
+from resolvent.federation.protocol.names import JOURNAL, VERSIONS
 from resolvent.federation.protocol.refusals import Refusal
 from resolvent.federation.protocol.wire import decode
 from resolvent.federation.site.journal import Journal, head_of
@@ -250,7 +250,7 @@ def test_a_site_with_a_damaged_ledger_answers_nothing(tmp_path):
     consortium = Consortium(tmp_path, text=ONE_METHOD)
     assert consortium.serve() == {"status": "complete"}
     ledger = tmp_path / "berlin" / JOURNAL
-    kinds = [entry["kind"] for entry in Journal(ledger).entries if entry["kind"] != "answer"]
+    kinds = [entry["kind"] for entry in Journal(ledger).entries if entry["kind"] not in ("answer", "file")]
     assert kinds == ["plan", "decision", "describe", "columns", "prepare", *["reply"] * 3, "scores", "finish"]
     summary = [*Journal(ledger).summary()]
     answered = "3 rounds, 3 replies, 1 jobs, 1 evaluations, epsilon without a bound"
@@ -428,3 +428,46 @@ def test_a_kill_loses_no_answer_of_the_ledger_and_counts_none_twice(point, is_to
     assert {*left} <= {(kind, number) for kind, _, number, *_ in before}
     assert consortium.serve() == {"status": "complete"}
     assert answers_of(tmp_path) == expected
+
+
+@pytest.mark.when_changed
+@pytest.mark.parametrize("file", ["row-sets.json", "version-0000.npz", "columns-0.npy", "table.key"])
+@pytest.mark.parametrize("change", ["bit", "removed", "older"])
+def test_what_a_guard_remembers_of_the_rows_is_noticed_when_it_changes(file, change, tmp_path):
+    """The rows of a version, sets of rows and spans are files beside the journal, which has their digests."""
+    consortium = Consortium(tmp_path)
+    assert consortium.serve() == {"status": "complete"}
+    path = tmp_path / "aachen" / VERSIONS / file
+    if change == "older":
+        journal, before = Journal(tmp_path / "aachen" / JOURNAL), path.read_bytes()
+        journal.write_file(path, lambda new: new.write_bytes(before + b" "))
+        path.write_bytes(before)
+    elif change == "bit":
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    else:
+        path.unlink()
+    outcome = consortium.serve(consortium.job(run="mine-2"), results="again")
+    assert outcome["status"] == "refused"
+    assert "aachen: refused (failed)" in outcome["message"]
+
+
+def test_a_kill_between_the_journal_and_the_name_of_a_file_leaves_the_new_file(tmp_path, monkeypatch):
+    journal, path = Journal(tmp_path / JOURNAL), tmp_path / "rows.json"
+    assert not journal.has_file(path)
+    journal.write_file(path, lambda new: new.write_text("first"))
+    replace_file = type(path).replace
+
+    def killed(self, target):
+        if target == path:
+            raise KeyboardInterrupt
+        return replace_file(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(path), "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            journal.write_file(path, lambda new: new.write_text("second"))
+    assert path.read_text() == "first"
+    assert journal.has_file(path)
+    assert path.read_text() == "second"

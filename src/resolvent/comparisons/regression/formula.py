@@ -91,7 +91,7 @@ class Formula:
         response: its left side.
         variables: the columns of the right side.
         categories: those in ``C()``.
-        constants: how many different numbers its factors contain, exponents aside.
+        constants: the numbers that its factors contain, exponents aside.
     """
 
     text: str
@@ -99,7 +99,7 @@ class Formula:
     right: Any
     variables: tuple[str, ...]
     categories: frozenset[str]
-    constants: int = 0
+    constants: frozenset[float] = frozenset()
 
     def count_columns(self, levels: Mapping[str, Sequence[str]]) -> int:
         """An upper bound of the number of columns.
@@ -173,7 +173,7 @@ def parse_formula(text: str) -> Formula:
     if both := sorted(categories & numbers):
         raise InputError(f"{quote(both[0])} is a category in C() and a number elsewhere in {quote(text)}: make a copy "
                          "of the column in the table")
-    return Formula(text, _response(left.strip()), parsed, tuple(variables), frozenset(categories), len(constants))
+    return Formula(text, _response(left.strip()), parsed, tuple(variables), frozenset(categories), frozenset(constants))
 
 
 def design_of(formula: Formula, frame: "pd.DataFrame") -> Design:

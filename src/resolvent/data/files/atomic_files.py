@@ -26,7 +26,7 @@ def hidden_sibling(path: Path, ending: str) -> Path:
     return path.with_name(f".{name}.{ending}")
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Call ``write`` with a temporary path in the same folder, and move the result to ``path``."""
     partial = hidden_sibling(path, "partial")
     try:

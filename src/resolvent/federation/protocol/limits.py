@@ -51,6 +51,8 @@ class Usage(NamedTuple):
         rounds: number of rounds of all methods and seeds.
         replies: number of replies; a round has one for each phase.
         epsilon: sum of the privacy losses of a training row, each at the delta of ``budgets``; infinite without bound.
+        refusals: number of plans that the site has refused because of its rows; a plan asks for one, because whether it
+            is refused is an answer.
     """
 
     rounds: int = 0
@@ -58,6 +60,7 @@ class Usage(NamedTuple):
     jobs: int = 0
     scores: int = 0
     epsilon: float = 0.0
+    refusals: int = 0
 
 
 _NOTHING = Usage()
@@ -144,16 +147,18 @@ def _limit(default: _Value, meaning: str, why: str, sentence: str = "",
     return field(default=default, metadata={"limit": limit})
 
 
-def _budget(scope: str, quantity: str, why: str) -> Any:
+def _budget(scope: str, quantity: str, why: str, default: float | None = None) -> Any:
     """A budget over all plans, or over the plans of a lead."""
     whose = "over all plans" if scope == "total" else "in all plans of one lead"
     what = {"rounds": "largest number of rounds in which the site answers about rows",
             "replies": "largest number of replies, of which a round has one for each phase",
             "jobs": "largest number of runs", "scores": "largest number of evaluations of models on its rows",
             "epsilon": "largest sum of the privacy losses of training rows, at delta 1e-6 for each method and seed; a "
-                       "method without DPSGD has no bound, and does not run with this limit"}[quantity]
+                       "method without DPSGD has no bound, and does not run with this limit",
+            "refusals": "largest number of plans that the site refuses because of its rows, such as by min_cell or "
+                        "max_leverage; it looks at no plan afterwards"}[quantity]
     unit = {"rounds": "{} rounds", "replies": "{} replies", "jobs": "{} runs", "scores": "{} evaluations",
-            "epsilon": "the epsilon {}"}[quantity]
+            "epsilon": "the epsilon {}", "refusals": "{} refused plans"}[quantity]
     left = {"jobs": "none is left", "epsilon": "the plan needs more"}.get(quantity, "too few are left")
     rows = "about its table" if quantity == "replies" else "on its table"
     who = "in all experiments" if scope == "total" else "to one lead"
@@ -166,7 +171,8 @@ def _budget(scope: str, quantity: str, why: str) -> Any:
                         f"{allowed:.6g} have been used by {user}")
         return ""
 
-    return _limit(None, f"{what}, {whose}; null: any", why, f"the site allows {unit} {rows} {who}, and {left}", check)
+    sentence = f"the site allows {unit} {rows} {who}, and {left}"
+    return _limit(default, f"{what}, {whose}; null: any", why, sentence, check)
 
 
 def _number(value: float, quantity: str) -> str:
@@ -316,6 +322,9 @@ class Limits:
         "use a larger evaluate_every, fewer methods, or secure sums", _scores, "(0, inf)")
     max_total_epsilon: float | None = _budget(
         "total", "epsilon", "the privacy losses of all runs add up, whoever asks for them")
+    max_total_refusals: int | None = _budget(
+        "total", "refusals", "whether a plan is refused says something about few rows, such as whether a person is "
+        "among them; somebody at the site sees why the plans were refused, and raises the number", 10)
     max_lead_rounds: int | None = _budget(
         "lead", "rounds", "one lead cannot use up what others need, and learns from this many rounds at most")
     max_lead_replies: int | None = _budget("lead", "replies", "the same for a lead whose methods have several phases")
@@ -417,7 +426,7 @@ LIMITS: Mapping[str, Limit] = {
 
 NO_LIMITS = Limits(max_levels=None, max_level_density=None, identifiers=True, min_rows=1, min_cell=1, min_batch=1,
                    min_sites=1, max_parameters_per_row=None, networks=True, max_leverage=None,
-                   max_leverage_in_sums=None, max_scores=None)
+                   max_leverage_in_sums=None, max_scores=None, max_total_refusals=None)
 """What a rehearsal allows: a simulation has no limits."""
 
 PROFILES: Mapping[str, Limits] = {
@@ -425,7 +434,8 @@ PROFILES: Mapping[str, Limits] = {
     "clinic": Limits(),
     "strict": Limits(min_rows=50, min_cell=10, min_batch=10, secure_sums=True, max_scores=1 / 10,
                      training_scores=False, max_leverage=1 / 3, max_leverage_in_sums=1 / 3, max_total_rounds=5000,
-                     max_lead_rounds=1000, max_total_jobs=100, max_lead_jobs=20, refit_with_test_rows=False),
+                     max_lead_rounds=1000, max_total_jobs=100, max_total_refusals=5, max_lead_jobs=20,
+                     refit_with_test_rows=False),
 }
 """*open*: rows that are public, or a rehearsal. *clinic*: rows of patients, among sites that have agreed to work
 together. *strict*: the same where replies must stay secret and every lead has a budget."""

@@ -55,6 +55,8 @@ class RefusalCode(StrEnum):
                                 "the site, leave the column out, or run without the site")
     MISSING = ("missing values", "the column has missing values: fill them in, leave the rows out, or set missing: "
                                  "impute")
+    CELLS = "other missing cells", ("an earlier plan has read the column with other cells that stand for a missing "
+                                    "value: use the same, or ask the site to state them in missing of its file")
     RARE = "rare", "a class has fewer rows at the site than its min_cell: leave these rows out, or lower min_cell"
     ENCODING = "encoding", "the site's rows do not fit the encoding"
     SUM = ("not a permitted sum", "the server asks for a step of a secure sum that the site's rules forbid: other "
@@ -66,6 +68,9 @@ class RefusalCode(StrEnum):
     CHANGED = "changed table", "the table has changed since the run began: start a new run with another --out"
 
 
+# That a plan is refused with such a code says something about the values in the site's rows.
+OF_VALUES = frozenset({RefusalCode.COLUMN, RefusalCode.VALUES, RefusalCode.EMPTY, RefusalCode.MISSING, RefusalCode.RARE,
+                       RefusalCode.ENCODING})
 # The cause can be temporary: the same message may succeed in the next attempt.
 REPEATABLE = frozenset({RefusalCode.DAMAGED, RefusalCode.STORAGE, RefusalCode.BUSY, RefusalCode.FAILED})
 

@@ -37,7 +37,7 @@ from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusin
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
 from resolvent.federation.site.read_rows import check_present, read_site_rows, site_cells
-from resolvent.federation.site.row_sets import check_label, check_row_set, check_told_rows, is_first_question
+from resolvent.federation.site.row_sets import check_label, check_row_set, check_told_rows, other_questions
 from resolvent.tables.cells import CellRules
 
 if TYPE_CHECKING:
@@ -131,6 +131,10 @@ class NumbersRun(PlanRun[_Plan]):
         return {}, [SiteMethod(label, 0, algorithm, problem) for label in self.plan.labels]
 
     @override
+    def _columns_to_count(self) -> None:
+        return None  # all are those of the report
+
+    @override
     def finish(self) -> dict[str, Any]:
         """The site has nothing to add."""
         return {"methods": list(self.plan.labels)}
@@ -170,7 +174,7 @@ class DescriptionRun(NumbersRun[FederatedDescription]):
                              {name: self._all[name] for name in self._values.told}, self.training_rows, self._limits)
         if self._versions is not None:
             for name, sets in self._values.told_sets().items():
-                check_told_rows(self._versions, f"{self.version}, described {name}", sets, self._limits)
+                check_told_rows(self._journal, f"{self.version}, described {name}", sets, self._limits)
 
     @override
     def _agree_on(self, reports: Mapping[str, ValuesReport]) -> ValuesAgreement:
@@ -192,12 +196,14 @@ class DescriptionRun(NumbersRun[FederatedDescription]):
         if self._versions is None:
             return [*self._values.told]
         by = self.plan.settings.by
-        return [name for name in self._values.told if is_first_question(
-            self._versions, _question(self.version, name),
-            f"by {by}, counts from {self._smallest}, edges {agreement.grids[name][:2]}")]
+        questions = {name: _question(self.version, name) for name in self._values.told}
+        others = other_questions(self._journal, {
+            questions[name]: f"by {by}, counts from {self._smallest}, edges {agreement.grids[name][:2]}"
+            for name in questions})
+        return [name for name, question in questions.items() if question not in others]
 
     @override
-    def _columns_to_count(self) -> dict[str, NDArray[np.float64]]:
+    def _reported_columns(self) -> dict[str, NDArray[np.float64]]:
         return self._values.answered()
 
     @override
@@ -238,32 +244,32 @@ class SurvivalRun(NumbersRun[FederatedSurvival]):
         Of two grids, or of a grid and a histogram, the difference of the counts up to an edge could be a count of few
         rows.
         """
-        settings, limits, folder, times = self.plan.settings, self._limits, self._versions, self._times
+        settings, limits, journal, times = self.plan.settings, self._limits, self._journal, self._times
         if settings.by is not None:
             check_listed_columns({settings.by: len({*times.group})}, {}, self.training_rows, limits)
             allowed = (limits.levels or {}).get(settings.by)
             if allowed is not None and (unknown := sorted({*times.group} - {*allowed})):
                 raise Refusal(RefusalCode.COLUMN, f"{quote(settings.by)} has the level {quote(unknown[0])}, which is "
                               f"not in limits.levels ({LIMITS['levels'].why})", column=settings.by)
-        if folder is None:
+        if self._versions is None:
             return
-        check_row_set(folder, self.version or 0, self._used, limits)
+        check_row_set(journal, self.version or 0, self._used, limits)
         groups = np.full(len(self._used), "", object)
         groups[self._used] = times.group
-        check_told_rows(folder, f"{self.version}, groups of {settings.time}",
+        check_told_rows(journal, f"{self.version}, groups of {settings.time}",
                         [groups == group for group in self._values.groups], limits)
         for name, values in (("time", times.time), ("event", times.event), ("entry", times.entry)):
             of_version = np.full(len(self._used), np.nan)
             of_version[self._used] = values
-            check_label(folder, f"version {self.version}, {name} of survival",
+            check_label(journal, f"version {self.version}, {name} of survival",
                         of_version.astype(str) if name == "event" else of_version, limits)
         text = (f"survival by {settings.time}, {settings.event}, {settings.entry}, counts from {self._smallest}, every "
                 f"{settings.every} until {settings.until}")
-        for name in filter(None, (settings.time, settings.entry)):
-            if not is_first_question(folder, _question(self.version, name), text):
-                raise refusal_of_limits({"min_cell": f"counts of {quote(name)} were told with another grid, event, "
-                                         "entry or min_cell, or as quantiles of a description: ask with the same ones; "
-                                         "other groups are allowed"}, limits)
+        names = {_question(self.version, name): name for name in filter(None, (settings.time, settings.entry))}
+        if others := other_questions(journal, dict.fromkeys(names, text)):
+            raise refusal_of_limits({"min_cell": f"counts of {quote(names[others[0]])} were told with another grid, "
+                                     "event, entry or min_cell, or as quantiles of a description: ask with the same "
+                                     "ones; other groups are allowed"}, limits)
 
     @override
     def _agree_on(self, reports: Mapping[str, TimesReport]) -> TimesAgreement:
@@ -276,7 +282,7 @@ class SurvivalRun(NumbersRun[FederatedSurvival]):
         return self._values.sums(agreement.groups, self.plan.settings.edges).vector
 
     @override
-    def _columns_to_count(self) -> dict[str, NDArray[np.float64]]:
+    def _reported_columns(self) -> dict[str, NDArray[np.float64]]:
         """The groups that are told, and the events of each; the counts in cells are protected by their sizes."""
         settings, times = self.plan.settings, self._times
         groups = np.stack([times.group == group for group in self._values.groups or [""]], axis=1)

@@ -10,6 +10,9 @@ changed, removed, swapped or added, and the journal of another site are noticed.
 whole chain: it is noticed beside a newer run, whose folder has the head that the journal had (``check_runs``), beside
 the stored reply of a party, and by whoever keeps the head elsewhere, such as the lead (``continues``).
 
+What is too large for an entry, such as the rows of a version, is a file beside the journal, whose digest is an entry
+(``write_file``): a changed, an older or a missing file is noticed (``has_file``).
+
 **How a plan writes to it.** ``PlanRun`` has the site's journal as ``self._journal``. ``append("my kind", **facts)``
 adds an entry with plain values, ``of("my kind", **facts)`` finds the entries with these facts, the oldest first, and
 ``latest`` the last one. Each entry also has ``rows``, the digest of the rows that it is about: the site's budgets
@@ -32,13 +35,13 @@ import math
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from resolvent.data.files.atomic_files import write_text
-from resolvent.data.files.digests import DamagedFileError, check_files, file_digests
+from resolvent.data.files.atomic_files import hidden_sibling, sync_to_disk, write_atomically, write_text
+from resolvent.data.files.digests import DamagedFileError, check_files, file_digest, file_digests
 from resolvent.errors import InputError
 from resolvent.federation.protocol.limits import Usage
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
@@ -161,7 +164,8 @@ class Journal:
             len({(run, number) for run, number, *_ in replies}), len(replies),
             len({(_job(entry), entry["plan"]) for entry in entries if entry["kind"] == "describe"}),
             len({(entry["run"], entry["round"], entry["message"]) for entry in entries if entry["kind"] == "scores"}),
-            math.fsum(math.inf if (epsilon := epsilons.get(run)) is None else epsilon for run in answered))
+            math.fsum(math.inf if (epsilon := epsilons.get(run)) is None else epsilon for run in answered),
+            len({entry["plan"] for entry in entries if entry["kind"] == "refused"}))
 
     def used(self, lead: str, without: str = "") -> dict[tuple[str, str], Usage]:
         """(budget, who has used it) -> what is used of it, as ``Asked`` has it; see ``usage``."""
@@ -189,6 +193,33 @@ class Journal:
             raise Refusal(RefusalCode.PLAN, f"round {facts['round'] + 1} of {facts['run']} has been answered, and the "
                           "message has another payload")
         return any(entry["message"] == facts["message"] for entry in others)
+
+    def write_file(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Write a file whose digest is in the journal before the file has its name; a kill leaves either file whole.
+
+        Args:
+            write: writes to the path that it gets.
+        """
+        new = hidden_sibling(path, "new")
+        write_atomically(new, write)
+        self.append("file", file=path.name, sha256=file_digest(new))
+        new.replace(path)
+        sync_to_disk(path.parent)
+
+    def has_file(self, path: Path) -> bool:
+        """Whether a file was written, which is then there as it was written last.
+
+        Raises:
+            DamagedFileError: it was changed, removed, added or replaced by an older copy.
+        """
+        entry, new = self.latest("file", file=path.name), hidden_sibling(path, "new")
+        expected = "" if entry is None else entry["sha256"]
+        if new.is_file() and file_digest(new) == expected:
+            new.replace(path)  # after a kill
+        if (file_digest(path) if path.is_file() else "") != expected:
+            raise DamagedFileError(f"{path} was changed, removed, or replaced by another copy than the newest: put "
+                                   "this one back")
+        return entry is not None
 
     def check_reply(self, run: str, number: int, phase: int) -> None:
         """Check that the journal has the reply that a party has stored: otherwise an older copy has replaced it."""

@@ -38,8 +38,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.files.atomic_files import write_atomically
-
 PRECISION = 1e-12
 """Length of the smallest part of a column that counts as a direction, relative to the column before it is centred."""
 _BLOCK = 32  # columns that are added at a time
@@ -134,20 +132,15 @@ class Span:
         return Span(np.concatenate([self.basis, block]), leverages)
 
     @classmethod
-    def read(cls, path: Path, rows: int) -> "Span":
-        """The stored span; without one, the span of the constant column."""
-        if not path.is_file():
-            return cls.of_rows(rows)
+    def read(cls, path: Path) -> "Span":
+        """The stored span."""
         basis = np.load(path)
         return cls(basis, (basis**2).sum(axis=0))
 
     def write(self, path: Path) -> None:
         """Store the span."""
-        def save(temporary: Path) -> None:
-            with temporary.open("wb") as file:
-                np.save(file, self.basis)
-
-        write_atomically(path, save)
+        with path.open("wb") as file:
+            np.save(file, self.basis)
 
 
 def _independent(block: NDArray[np.float64], left: NDArray[np.float64]) -> NDArray[np.intp]:

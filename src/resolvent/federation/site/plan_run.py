@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.data.files.atomic_files import write_text
-from resolvent.data.files.digests import DamagedFileError
 from resolvent.data.files.folder_lock import RunningError
 from resolvent.differential_privacy.account import ADJACENCY
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import Asked, Usage, check_parts, reasons_to_refuse, refusal_of_limits
 from resolvent.federation.protocol.names import JOURNAL, PREPARED_FILE, VERSIONS, run_of_method
 from resolvent.federation.protocol.plan import Plan
-from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
+from resolvent.federation.protocol.refusals import OF_VALUES, Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.stores import PartyStore
 from resolvent.federation.secure.primitives import Identity
 from resolvent.federation.site.budgets import DELTA, has_private_work
@@ -41,7 +40,8 @@ from resolvent.problem.problem import Problem
 from resolvent.simulator.record.metrics_table import PartyMetrics
 
 _LOCK_SECONDS, _LOCK_PAUSE = 30.0, 0.1
-_ROUNDING = 1e-9  # of a leverage
+# Whether a plan is beyond these limits depends on the values in the rows.
+_OF_ROWS = frozenset({"min_cell", "min_rows", "max_leverage", "max_leverage_in_sums", "max_parameters_per_row"})
 _Plan = TypeVar("_Plan", bound=Plan)
 
 
@@ -93,7 +93,8 @@ class PlanRun(ABC, Generic[_Plan]):
         self.methods: dict[str, Algorithm] = {}
         self.sums: SumParty | None = None
         self.span: Span | None = None
-        self._read_table()
+        with self._counting_refusals():
+            self._read_table()
 
     # What a kind of plan says
 
@@ -154,6 +155,10 @@ class PlanRun(ABC, Generic[_Plan]):
     def _check_table(self) -> None:
         """Refuse columns and rows of which nothing may leave; it is called when the plan is within the limits."""
 
+    def _reported_columns(self) -> Mapping[str, NDArray[Any]]:
+        """As ``_columns_to_count``, those of the report, which leaves before it; none if every plan has one report."""
+        return {}
+
     @abstractmethod
     def lines_before(self) -> Iterator[str]:
         """Lines for a person about what would leave the site before the rounds."""
@@ -164,6 +169,19 @@ class PlanRun(ABC, Generic[_Plan]):
 
     # What is the same for all kinds
 
+    @contextmanager
+    def _counting_refusals(self) -> Iterator[None]:
+        """Count a refusal that says something about the rows, and give another one when too many have."""
+        try:
+            yield
+        except Refusal as refusal:
+            if not self.plan.is_rehearsal and (refusal.code in OF_VALUES or not _OF_ROWS.isdisjoint(refusal.limits)):
+                asked = Asked(needed=Usage(refusals=1), used=self._journal.used(self._lead, without=self._digest))
+                if reasons := reasons_to_refuse(self._limits, asked):
+                    raise refusal_of_limits(reasons, self._limits) from refusal
+                self._journal.append("refused", run=self._folder.name, column=refusal.column)
+            raise
+
     def check_limits(self) -> None:
         """Check the plan against the site's limits, before anything about the table leaves the site.
 
@@ -172,7 +190,11 @@ class PlanRun(ABC, Generic[_Plan]):
         Raises:
             Refusal: the site does not take part; the message has every reason.
         """
-        plan, limits, needed, methods = self.plan, self._limits, [Usage(jobs=1)], list[Asked]()
+        with self._counting_refusals():
+            self._check_limits()
+
+    def _check_limits(self) -> None:
+        plan, limits, needed, methods = self.plan, self._limits, [Usage(jobs=1, refusals=1)], list[Asked]()
         with plan.precision():
             for label in plan.labels:
                 algorithm = self._algorithm(label)
@@ -185,6 +207,8 @@ class PlanRun(ABC, Generic[_Plan]):
         if reasons := reasons | self._own_reasons():
             raise refusal_of_limits(reasons, limits)
         self._check_table()
+        if columns := self._reported_columns():
+            self._count_columns(columns)
 
     def _needed(self, label: str, algorithm: Algorithm, seed: int) -> Usage:
         """What a method with a seed asks for; its privacy loss depends on the model, which is not known yet."""
@@ -204,11 +228,11 @@ class PlanRun(ABC, Generic[_Plan]):
         if self.version is None or getattr(limits, name) is None:
             return
         rows = len(next(iter(columns.values())))
-        before = self._stored_span("columns", "columns", rows)
+        before = self._stored_span("columns", rows)
         with self._refusing_leverages(name):
             self.span = before.extended(columns, getattr(limits, name), limits.max_parameters_per_row)
-        self.span.write(self._span_file("columns"))
-        if self._journal.latest("columns", run=self._folder.name, plan=self._digest) is None:
+        self._journal.write_file(self._span_file("columns"), self.span.write)
+        if self._journal.latest("columns", run=self._folder.name, plan=self._digest, rank=self.span.rank) is None:
             self._journal.append("columns", run=self._folder.name, version=self.version, rank=self.span.rank,
                                  leverage=self.span.largest)
 
@@ -234,26 +258,18 @@ class PlanRun(ABC, Generic[_Plan]):
                 raise LeverageError(next(iter(columns)), f"with it, the rounds have {rank} independent columns, more "
                                     f"than {largest:.3g} for each row of the sum")
         if added:
-            span.write(self._span_file("rounds"))
+            self._journal.write_file(self._span_file("rounds"), span.write)
             self._journal.append("round", run=self._folder.name, version=self.version, rank=rank, leverage=span.largest)
 
     def _span_of_rounds(self) -> Span:
         """The span of everything that the site has answered, with what the rounds have added."""
         assert self.span is not None
-        return self._stored_span("rounds", "round", len(self.span.leverages)).extended(
-            {"columns": self.span.basis.T})
+        return self._stored_span("rounds", len(self.span.leverages)).extended({"columns": self.span.basis.T})
 
-    def _stored_span(self, name: str, kind: str, rows: int) -> Span:
-        """The stored span of the columns, or of the rounds, which only grows; the journal has its leverages.
-
-        Args:
-            kind: of its entries in the journal.
-        """
-        path, entry = self._span_file(name), self._journal.latest(kind, version=self.version)
-        span = Span.read(path, rows)
-        if entry is not None and span.largest < entry["leverage"] - _ROUNDING:
-            raise DamagedFileError(f"{path} is older than the journal, or was changed: put the newest copy back")
-        return span
+    def _stored_span(self, name: str, rows: int) -> Span:
+        """The stored span of the columns, or of the rounds; without one, that of the constant column."""
+        path = self._span_file(name)
+        return Span.read(path) if self._journal.has_file(path) else Span.of_rows(rows)
 
     def _span_file(self, name: str) -> Path:
         return self._folder.parent / VERSIONS / f"{name}-{self.version}.npy"
@@ -289,7 +305,7 @@ class PlanRun(ABC, Generic[_Plan]):
             raise Refusal(RefusalCode.PLAN, "the site has been prepared for this run with another agreement, such as "
                           "another encoding: the same rows would be asked twice")
         self.close()
-        with self.plan.precision():
+        with self.plan.precision(), self._counting_refusals():
             answer, methods = self._methods_for(content)
             self._folder.mkdir(parents=True, exist_ok=True)
             for method in methods:
@@ -311,10 +327,15 @@ class PlanRun(ABC, Generic[_Plan]):
         store = open_store(self._folder / "stores" / f"{number:02d}")
         self._stores.append(store)
         run = run_of_method(self._folder.name, number, self._digest)
+
+        def guard(payload: Any) -> None:
+            with self._counting_refusals():
+                method.guard(payload)
+
         party = Party(algorithm, method.problem, store, rounds=plan.rounds_of(label), method=plan.preset_of(label),
                       name=self._membership.name, limits=self._limits, journal=self._journal, lead=self._lead,
                       planned=self._planned(label, algorithm, method.seed), rehearsal=plan.is_rehearsal,
-                      metrics=method.metrics, secret=method.secret, guard=method.guard,
+                      metrics=method.metrics, secret=method.secret, guard=guard,
                       secure=secure_site(plan.privacy, self._membership, self._limits, run, store.folder,
                                          self._identity, algorithm))
         party.check()

@@ -1,5 +1,6 @@
 """The file of a site's table: its columns by the names of the federation, and the rows that the site uses."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -9,9 +10,12 @@ from typing import TYPE_CHECKING
 from resolvent.errors import nearest, shorten
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import LIMITS, Limits
+from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, is_column_name, refusing
+from resolvent.federation.site.journal import Journal
+from resolvent.federation.site.row_sets import other_questions
 from resolvent.federation.site.table_versions import TableRows, TableVersions
-from resolvent.tables.cells import CellRules
+from resolvent.tables.cells import ALL_COLUMNS, CellRules, text_of_value
 from resolvent.tables.table_files import read_table_file
 from resolvent.tables.table_options import TableOptions
 from resolvent.tables.text_formats import NumberFormatError, TextFormat
@@ -76,7 +80,36 @@ def read_site_rows(site: SiteFile, settings: TableOptions, *, folder: Path | Non
         versions = TableVersions(folder, site.limits.min_cell)
         rows = (versions.rows(frame, site.table, site.validation, site.test) if version is None
                 else versions.rows_of(frame, version))
+        if version is None:
+            _check_missing_cells(Journal(folder.parent / JOURNAL), rows.version, site, settings, [*common_names])
     return common_names, rows
+
+
+def _check_missing_cells(journal: Journal, version: int, site: SiteFile, settings: TableOptions,
+                         names: Sequence[str]) -> None:
+    """Refuse cells that stand for a missing value which the site does not state, other than those of the first plan.
+
+    A cell is an age, or another value that few rows have: with lists of his own for two plans a lead chooses the rows
+    by which the complete ones differ, and learns from an answer, or from a refusal, about these rows. It is refused
+    whatever the rows are.
+
+    Raises:
+        Refusal: a column has other ones; it is named.
+    """
+    stated, asked = site_cells(site, TableOptions("", settings.label)), settings.cells
+    texts = dict[str, str]()
+    for name in filter(settings.uses, names):
+        of_site, of_plan = (rules.codes.get(name, rules.codes.get(ALL_COLUMNS)) for rules in (stated, asked))
+        new = sorted({*map(text_of_value, of_plan or ())}.difference(map(text_of_value, of_site or ())))
+        if of_site is not None and new:
+            raise Refusal(RefusalCode.CELLS, f"the plan has missing cells of {shorten(repr(name))} that this site does "
+                          "not state: leave them out, or state them in missing", column=name)
+        if of_site is None:
+            texts[f"{version}, missing cells of {name}"] = json.dumps(new if name in asked.codes else new or None)
+    if others := other_questions(journal, texts):
+        name = others[0].partition(" of ")[2]
+        raise Refusal(RefusalCode.CELLS, f"an earlier plan has read {shorten(repr(name))} with other missing cells: "
+                      "state those that are right in missing of site.yaml", column=name)
 
 
 def check_present(needed: Iterable[str], names: Sequence[str]) -> None:

@@ -43,7 +43,7 @@ class RegressionGuard:
     """Checks the sums of one site's rows.
 
     Attributes:
-        constants: how many different numbers the formula contains, which the lead has chosen.
+        constants: how many different numbers the formulas of all plans contain, which leads have chosen.
         label: the column that is explained.
         sums: the round of sums after the fit.
         count: name -> [rows, ...] columns that an evaluation adds -> raises ``Refusal`` if they may not.
@@ -62,7 +62,7 @@ class RegressionGuard:
         rows, parameters, largest = len(self.rows.y), len(self.rows.model.names), self.limits.max_parameters_per_row
         reasons = {}
         if largest is not None and parameters + self.constants > largest * rows:
-            numbers = f" and {self.constants} numbers in its formula" if self.constants else ""
+            numbers = f" and {self.constants} numbers in the formulas of all plans" if self.constants else ""
             reasons["max_parameters_per_row"] = (f"the regression has {parameters} parameters{numbers}, more than "
                                                  f"{largest:.3g} for each of {rows} rows")
         if few := self._few_cells():

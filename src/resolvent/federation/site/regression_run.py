@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from resolvent.algorithms.algorithm import Algorithm
-from resolvent.comparisons.regression.agreement import RowsAgreement, RowsReport, agree_on_rows, describe_rows
+from resolvent.comparisons.regression.agreement import (
+    RowsAgreement,
+    RowsReport,
+    agree_on_rows,
+    describe_rows,
+    level_names,
+)
+from resolvent.comparisons.regression.label_numbers import numbers_of, offsets_of
 from resolvent.comparisons.regression.regress import sums_of
 from resolvent.comparisons.regression.rows import NoCompleteRowError, RegressionRows, complete_rows, encode_rows
 from resolvent.data.files.plain_values import read_plain
@@ -81,9 +88,16 @@ class RegressionRun(PlanRun[FederatedRegression]):
 
     @override
     def _check_table(self) -> None:
+        if new := {*map(repr, self._formula.constants)} - self._numbers:
+            self._journal.append("numbers", version=self.version, numbers=sorted(new))
         self._check_columns()
         if self._versions is not None:
-            check_row_set(self._versions, self.version or 0, self._used, self._limits)
+            check_row_set(self._journal, self.version or 0, self._used, self._limits)
+
+    @property
+    def _numbers(self) -> set[str]:
+        """The numbers in the formulas about this version of the table, whether or not the plans were refused."""
+        return {number for entry in self._journal.of("numbers", version=self.version) for number in entry["numbers"]}
 
     def _check_columns(self) -> None:
         """Refuse free text, identifiers and levels that the site does not list."""
@@ -104,8 +118,23 @@ class RegressionRun(PlanRun[FederatedRegression]):
                 of_version = np.full(len(self._used), np.nan)
                 of_version[self._used] = values
                 is_class = len(np.unique(values)) <= 2
-                check_label(self._versions, f"version {self.version}, regressions",
+                check_label(self._journal, f"version {self.version}, regressions",
                             of_version.astype(str) if is_class else of_version, self._limits)
+
+    @override
+    def _reported_columns(self) -> dict[str, NDArray[np.float64]]:
+        """The rows that are used, with the numbers, levels and classes that are summed or counted in the report."""
+        frame, report, label = self._frame, self._report, self._formula.response.columns[-1]
+        counted = {**report.levels, label: report.classes} if report.classes else report.levels
+        of_rows: dict[str, NDArray[Any]] = {
+            name: np.array(level_names(frame[name]), object)[:, None] == np.array([*levels], object)
+            for name, levels in counted.items()}
+        if not report.classes:
+            of_rows[label] = numbers_of(frame[label], "any")
+        offsets = offsets_of(frame, self.plan.settings.added)
+        if offsets is not None:
+            of_rows["offset"] = np.stack([offsets, np.exp(offsets - offsets.max())], axis=1)
+        return self._among_used(of_rows)
 
     def _answered_columns(self, rows: RegressionRows) -> dict[str, NDArray[np.float64]]:
         """Column -> [rows of the version, ...] what the sums are about; 0 for rows that are left out.
@@ -123,7 +152,11 @@ class RegressionRun(PlanRun[FederatedRegression]):
             of_rows |= {f"weighted {name}": rows.weights[:, None] * np.reshape(values, (len(rows.y), -1))
                         for name, values in of_rows.items()}
             of_rows["weights"] = rows.weights
-        columns = {response: self._used.astype(np.float64)[:, None]}
+        return self._among_used(of_rows)
+
+    def _among_used(self, of_rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+        """[rows of the version, ...] columns of the complete rows, and which these are, by the response's name."""
+        columns = {self._formula.response.columns[-1]: self._used.astype(np.float64)[:, None]}
         for name, values in self._of_version(of_rows).items():
             columns[name] = np.concatenate([columns[name], values], axis=1) if name in columns else values
         return columns
@@ -168,7 +201,7 @@ class RegressionRun(PlanRun[FederatedRegression]):
             # The sizes are claims of the others, through the server: they do not lower the share below that of equals.
             self._share = max(self._report.rows / total, 1 / sites) if self.plan.privacy is not None else 1.0
             self._guard = guard = RegressionGuard(
-                rows, problem, self._limits, self._formula.constants, self._formula.response.columns[-1],
+                rows, problem, self._limits, len(self._numbers), self._formula.response.columns[-1],
                 sums_of(rows.model, settings, with_local_fits=sends_own_fits(settings)), self._count_added)
             if reasons := guard.reasons():
                 raise refusal_of_limits(reasons, self._limits)

@@ -6,39 +6,40 @@ sum over the rows in which they differ.
 """
 
 import json
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from resolvent.data.files.atomic_files import write_text
 from resolvent.federation.protocol.limits import Limits, refusal_of_limits
+from resolvent.federation.protocol.names import VERSIONS
+from resolvent.federation.site.journal import Journal
 
 _FILE = "row-sets.json"
 
 
-def check_row_set(folder: Path, version: int, used: NDArray[np.bool_], limits: Limits) -> None:
+def check_row_set(journal: Journal, version: int, used: NDArray[np.bool_], limits: Limits) -> None:
     """Check and store a set of rows.
 
     Args:
-        folder: the folder of the versions of the site's tables.
+        journal: the site's journal; the sets are a file beside it.
         version: number of the version, whose rows have a fixed order.
         used: [rows] which of them are used.
 
     Raises:
         Refusal: the set differs by fewer than ``min_cell`` rows from all rows, or from a set that was used before.
     """
-    _check(folder, str(version), [used], [np.ones(len(used), bool)], limits,
+    _check(journal, str(version), [used], [np.ones(len(used), bool)], limits,
            "because of missing values, the rows of this plan differ by {} from those of all columns or of an earlier "
            "plan: fill the values in, or leave the rows out of the table")
 
 
-def check_label(folder: Path, question: str, values: NDArray[Any], limits: Limits) -> None:
+def check_label(journal: Journal, question: str, values: NDArray[Any], limits: Limits) -> None:
     """Check and store a label.
 
     Args:
-        folder: see ``check_row_set``.
+        journal: see ``check_row_set``.
         question: the version of the table and what else the rows depend on; labels of one question are compared.
         values: [rows] the name of the class, or the number, of each row in the order of the version.
         limits: see ``check_row_set``.
@@ -48,37 +49,40 @@ def check_label(folder: Path, question: str, values: NDArray[Any], limits: Limit
     """
     sets = ([values == value for value in np.unique(values)] if values.dtype.kind == "U"
             else [np.asarray(values, np.float64).view(np.uint64)])
-    _check(folder, f"labels of {question}", sets, [], limits,
+    _check(journal, f"labels of {question}", sets, [], limits,
            "{} rows have another class or number than with the label of an earlier plan: the difference of two updates "
            "is their own. Use one of the two labels")
 
 
-def check_told_rows(folder: Path, question: str, sets: list[NDArray[np.bool_]], limits: Limits) -> None:
+def check_told_rows(journal: Journal, question: str, sets: list[NDArray[np.bool_]], limits: Limits) -> None:
     """Check and store the sets of rows of sums about one column.
 
     Args:
-        folder: see ``check_row_set``.
+        journal: see ``check_row_set``.
         question: the version of the table and the column; sets of one question are compared.
         sets: each [rows]: those of one sum.
         limits: see ``check_row_set``.
     """
-    _check(folder, question, sets, [], limits, "a sum of this plan differs by {} rows from an earlier one of the same "
+    _check(journal, question, sets, [], limits, "a sum of this plan differs by {} rows from an earlier one of the same "
            "column: ask for the groups of the earlier plan")
 
 
-def is_first_question(folder: Path, question: str, text: str) -> bool:
-    """Whether a question about the rows was first asked with this text, which is stored."""
-    path = folder / _FILE
-    content: dict[str, list[str]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    if question not in content:
-        write_text(path, json.dumps({**content, question: [text]}))
-    return content.get(question, [text]) == [text]
+def other_questions(journal: Journal, texts: Mapping[str, str]) -> list[str]:
+    """The questions about the rows that were first asked with other texts than these; new ones are stored.
+
+    Args:
+        journal: see ``check_row_set``.
+        texts: question -> text.
+    """
+    content = _read(journal)
+    if new := {question: [text] for question, text in texts.items() if question not in content}:
+        _write(journal, content | new)
+    return [question for question, text in texts.items() if content.get(question, [text]) != [text]]
 
 
-def _check(folder: Path, key: str, sets: list[NDArray[Any]], first: list[NDArray[Any]], limits: Limits,
+def _check(journal: Journal, key: str, sets: list[NDArray[Any]], first: list[NDArray[Any]], limits: Limits,
            reason: str) -> None:
-    path = folder / _FILE
-    content: dict[str, list[str]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    content = _read(journal)
     known = content.setdefault(key, [_text(rows) for rows in first])
     for rows in sets:
         for other in known:
@@ -87,7 +91,18 @@ def _check(folder: Path, key: str, sets: list[NDArray[Any]], first: list[NDArray
                 raise refusal_of_limits({"min_cell": reason.format(differing)}, limits)
     if new := [text for text in map(_text, sets) if text not in known]:
         content[key] = known + new
-        write_text(path, json.dumps(content))
+        _write(journal, content)
+
+
+def _read(journal: Journal) -> dict[str, list[str]]:
+    path = journal.path.parent / VERSIONS / _FILE
+    content: dict[str, list[str]] = json.loads(path.read_text("utf-8")) if journal.has_file(path) else {}
+    return content
+
+
+def _write(journal: Journal, content: Mapping[str, list[str]]) -> None:
+    journal.write_file(journal.path.parent / VERSIONS / _FILE,
+                       lambda path: path.write_text(json.dumps(content), "utf-8"))
 
 
 def _text(rows: NDArray[Any]) -> str:

@@ -25,7 +25,7 @@ from resolvent.data.partition.splits import Resplit, resplit
 from resolvent.errors import InputError
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.limits import limits_of_weights, scored_splits
-from resolvent.federation.protocol.names import VERSION_FILE, VERSIONS, refitted_run, run_of_table
+from resolvent.federation.protocol.names import VERSION_FILE, refitted_run, run_of_table
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.results import (
     FederationRun,
@@ -90,7 +90,7 @@ class SiteRun(PlanRun[FederatedExperiment]):
 
     @override
     def _check_table(self) -> None:
-        self.table.check_labels(self._folder.parent / VERSIONS, self._limits)
+        self.table.check_labels(self._journal, self._limits)
 
     @property
     @override

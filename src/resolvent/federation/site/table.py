@@ -20,6 +20,7 @@ from resolvent.federation.protocol.limits import LIMITS, NO_LIMITS, Limits
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.protocol.table_reports import ColumnReport, LabelReport, TableReport
 from resolvent.federation.site.chosen_levels import common_values, hidden_levels, listed_levels
+from resolvent.federation.site.journal import Journal
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.read_rows import choose_columns, read_site_rows, site_cells
 from resolvent.federation.site.row_sets import check_label
@@ -178,14 +179,14 @@ class SiteTable:
                                "the weight must be a number that is not negative: correct it, or leave the row out")
         return values
 
-    def check_labels(self, folder: Path, limits: Limits) -> None:
+    def check_labels(self, journal: Journal, limits: Limits) -> None:
         """Refuse a label that agrees in nearly all training rows with an earlier one, see ``row_sets.check_label``."""
         if self.version is None:
             return
         train = np.sort(self._train)
         for label, classes in self._classes.items():
             values = self._frame[label].iloc[train]
-            check_label(folder, f"version {self.version}, {'+'.join(self._trained)} rows",
+            check_label(journal, f"version {self.version}, {'+'.join(self._trained)} rows",
                         np.array([str(value) for value in values]) if classes else values.to_numpy(np.float64), limits)
 
     def answered_columns(self, encoding: TableEncoding) -> dict[str, NDArray[np.float64]]:

@@ -13,8 +13,9 @@ A version is stored as keyed hashes of the rows. The order of the rows in the fi
 
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resolvent.data.federated import SPLITS
-from resolvent.data.files.atomic_files import write_atomically
 from resolvent.data.samples import split_sizes
 from resolvent.federation.protocol.names import JOURNAL
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SECRET, _SECRET_BYTES = "table.key", 32
+_VERSION = re.compile(r"version-\d+\.npz")
 _FACTOR, _STEP = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)  # odd: no bit of a hash is lost
 _NO_ROWS = np.zeros(0, np.uint64)
 
@@ -200,7 +201,7 @@ class TableVersions:
                                   "wait until more rows have changed")
 
     def _answer(self, number: int, version: _Version, question: str, compute: Callable[[], Any]) -> Any:
-        if not self._path(number).exists() or self._read(number).columns != version.columns:
+        if number >= self._count or self._read(number).columns != version.columns:
             self._write(number, version)  # only now: a table about which nothing was said can change freely
         if (stored := self._journal.latest("answer", version=number, question=question)) is not None:
             return stored["answer"]
@@ -220,33 +221,37 @@ class TableVersions:
 
     @property
     def _count(self) -> int:
-        return len([*self._folder.glob("version-*.npz")])
+        return len({entry["file"] for entry in self._journal.of("file") if _VERSION.fullmatch(entry["file"])})
 
     def _path(self, number: int) -> Path:
         return self._folder / f"version-{number:04d}.npz"
 
     def _read(self, number: int) -> _Version:
+        self._journal.has_file(self._path(number))  # or it is damaged
         with np.load(self._path(number)) as file:
             return _Version(str(file["table"]), str(file["account"]), tuple(map(str, file["columns"])),
                             {name: file[name] for name in SPLITS}, file["left_out"])
 
     def _write(self, number: int, version: _Version) -> None:
         def write(path: Path) -> None:
-            with path.open("wb") as file:
+            with path.open("wb") as file:  # numpy would add an ending to a name
                 arrays: dict[str, Any] = {"table": np.array(version.table), "account": np.array(version.account),
                                           "left_out": version.left_out, "columns": np.array(version.columns, np.str_),
                                           **version.splits}
                 np.savez(file, **arrays)
 
-        write_atomically(self._path(number), write)
+        self._journal.write_file(self._path(number), write)
 
     def _account(self, hashes: NDArray[np.uint64]) -> str:
         """The keyed digest of a set of rows and of their columns."""
         return hmac.new(self._secret, np.sort(hashes).tobytes(), hashlib.sha256).hexdigest()
 
-    @property
+    @cached_property
     def _secret(self) -> bytes:
-        return stored_secret(self._folder / _SECRET, _SECRET_BYTES)
+        path = self._folder / _SECRET
+        if not self._journal.has_file(path):
+            self._journal.write_file(path, lambda new: new.write_bytes(stored_secret(new, _SECRET_BYTES)))
+        return path.read_bytes()
 
     def _random(self, number: int) -> np.random.Generator:
         return np.random.default_rng([number, *np.frombuffer(self._secret, np.uint32).tolist()])
