@@ -55,10 +55,10 @@ class Lead:
 
 
 def costs_from_reports(lead):
-    """The costs of eight patients from the sums of the costs of all others, of which their ages are missing cells."""
-    known, rng, sets, sums = lead.known.iloc[:8], np.random.default_rng(3), [], []
-    for _ in range(20):
-        left_out = rng.random(8) < 0.5
+    """The costs of 14 patients from the sums of the costs of all others, of which their ages are missing cells."""
+    known, rng, sets, sums = lead.known.iloc[:14], np.random.default_rng(3), [], []
+    for _ in range(24):
+        left_out = rng.random(14) < 0.5
         answer = lead.ask("cost ~ age", age=known["age"][left_out].tolist())[0]
         if answer.kind == "answer":
             sets.append([1.0, *~left_out])
@@ -73,7 +73,7 @@ def test_reports_about_other_rows_do_not_add_up_to_a_row(tmp_path, monkeypatch):
     assert costs_from_reports(Lead(tmp_path / "rule", None)) == 0
     monkeypatch.setattr(read_rows, "_check_missing_cells", lambda *args: None)
     assert costs_from_reports(Lead(tmp_path / "span", None)) == 0
-    assert costs_from_reports(Lead(tmp_path / "none", None, max_leverage=None, max_total_refusals=None)) == 8
+    assert costs_from_reports(Lead(tmp_path / "none", None, max_leverage=None, max_total_refusals=None)) == 14
 
 
 @pytest.mark.when_changed
