@@ -48,6 +48,7 @@ ROWS = {
     "pfedme": lambda s: rv.pfedme(s, eta=0.03, steps=3, beta=0.7),
     "apfl": rv.apfl,
     "fedadam": rv.fedadam,
+    "qfedavg": lambda s: rv.qfedavg(s, q=2.0),
     "robust": lambda s: rv.robust(s, rv.aggregators.TrimmedMean(0.15)),
     "attacked": lambda s: rv.attacked(rv.feddane(s), rv.attacks.NaN(), share=0.4),
     "personal_splitting": lambda s: rv.personal_splitting(s, LAYERS, alpha=1.5, beta=1.7, gamma=0.8, lam=0.3),
@@ -115,6 +116,7 @@ SAME = {
     "reptile": (rv.reptile, "fedadam"),
     "fedavgm": (rv.fedavgm, "fedadam"),
     "fedyogi": (rv.fedyogi, "fedadam"),
+    "fedacg": (rv.fedacg, "fedadam"),
     "fedpi_plus": (lambda s: rv.fedpi_plus(s, rv.penalties.L2Norm(), sigma=0.1, delta=0.1), "personal_splitting"),
     "fedmix": (lambda s: rv.fedmix(s, alpha=0.6, inner=compressed_scaffold(s), repeats=2), "flix"),
 }

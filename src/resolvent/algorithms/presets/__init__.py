@@ -23,6 +23,7 @@ from resolvent.algorithms.presets import (
     baselines,
     compression,
     corrections,
+    fairness,
     meta,
     mixing,
     operators,
@@ -38,6 +39,7 @@ from resolvent.algorithms.presets.availability import *
 from resolvent.algorithms.presets.baselines import *
 from resolvent.algorithms.presets.compression import *
 from resolvent.algorithms.presets.corrections import *
+from resolvent.algorithms.presets.fairness import *
 from resolvent.algorithms.presets.meta import *
 from resolvent.algorithms.presets.mixing import *
 from resolvent.algorithms.presets.operators import *
@@ -49,6 +51,6 @@ from resolvent.algorithms.presets.structures import *
 
 # Not for type checkers: mypy reads no names from a sum of lists, and without the list it takes all of those above.
 if not TYPE_CHECKING:
-    __all__ = [name for module in (shared, personal, operators, baselines, corrections, meta, server,
+    __all__ = [name for module in (shared, personal, operators, baselines, corrections, fairness, meta, server,
                                    automatic, mixing, structures, representations,
                                    compression, availability, asynchronous) for name in module.__all__]

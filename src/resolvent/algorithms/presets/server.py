@@ -9,12 +9,12 @@ from jaxtyping import ArrayLike
 
 from resolvent.algorithms.algorithm import Algorithm
 from resolvent.algorithms.combinators.server_steps import ServerOptimizer
-from resolvent.algorithms.presets.shared import fedavg
+from resolvent.algorithms.presets.shared import fedavg, fedprox
 from resolvent.arguments import checked
 from resolvent.errors import check_range
 from resolvent.problem.solvers import LocalSolver, traced_optimizer
 
-__all__ = ["fedadam", "fedavgm", "fedyogi", "reptile"]
+__all__ = ["fedacg", "fedadam", "fedavgm", "fedyogi", "reptile"]
 
 
 @checked
@@ -79,6 +79,40 @@ def fedavgm(solver: LocalSolver, *, server_rate: float = 1.0, momentum: float = 
     check_range("fedavgm", "(0, inf)", server_rate=server_rate)
     check_range("fedavgm", "[0, 1)", momentum=momentum)
     return _with_server_optimizer(solver, optax.sgd, learning_rate=server_rate, momentum=momentum)
+
+
+@checked
+def fedacg(solver: LocalSolver, *, lam: float = 0.85, beta: float = 0.01) -> Algorithm:
+    """FedACG: parties start where the server's momentum leads, and local work stays near that point.
+
+    Problem: the average loss, up to FedAvg's bias.
+    Update: v = w~ + lam m; w_k = solve f_k + beta/2 |. - v|^2 from v; m <- lam m + mean of w_k - v; w~ <- w~ + m, which
+    is the mean of w_k.
+    Communication: down 1 model, up 1; a party stores nothing, the server stores m.
+    Defaults: the authors' lam = 0.85 and beta = 0.01. The shared model of a result is v, the one that is sent; the
+    authors evaluate w~. lam = 0 is FedProx with mu = beta.
+    Use when: few of the parties take part in a round, and FedAvg fluctuates or is slow.
+
+    Args:
+        solver: local solver of each party.
+        lam: decay of the server's momentum, in [0, 1).
+        beta: weight of the proximal term.
+
+    Raises:
+        InputError: a number is outside its range.
+
+    Example:
+        >>> algorithm = rv.fedacg(rv.SGD(0.1, batch_size=20, epochs=1), lam=0.8)
+
+    References:
+        Kim, Kim, Han: Communication-Efficient Federated Learning with Accelerated Client Gradient, CVPR 2024,
+        Algorithm 1.
+    """
+    check_range("fedacg", "[0, 1)", lam=lam)
+    check_range("fedacg", "[0, inf)", beta=beta)
+    # Nesterov's form of momentum on the points v: v+ = mean of w_k + lam m+.
+    optimizer = traced_optimizer(optax.sgd, learning_rate=1.0, momentum=lam, nesterov=True)
+    return ServerOptimizer(fedprox(solver, mu=beta), optimizer)
 
 
 @checked

@@ -1,0 +1,102 @@
+"""q-FedAvg and FedACG against NumPy and FedAvg."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from helpers import equal, quadratic, trajectory
+
+import resolvent as rv
+
+EQUAL_WEIGHTS, BY_SIZE = rv.participation.Full("uniform"), rv.participation.Full("size")
+SAMPLED = rv.participation.Stragglers(rv.participation.Uniform(cohort=4), share=0.5)
+SOLVER, RATE = rv.solvers.GD(0.1, steps=3), 0.1
+
+
+def losses(problem, w):
+    h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
+    return np.array([w @ h[k] @ w / 2 - g[k] @ w + problem.constants[k] for k in range(len(h))])
+
+
+def trained(problem, w, pull=0.0):
+    """The models after three gradient steps of each party on f_k, each with an implicit step on pull/2 |. - w|^2."""
+    h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
+    models = np.repeat(w[None], len(h), axis=0)
+    for _ in range(3):
+        models = (models - RATE * (np.einsum("kij,kj->ki", h, models) - g - pull * w)) / (1 + RATE * pull)
+    return models
+
+
+def positive():
+    """Quadratics whose losses are positive, as those of models are: 0.1 to 0.6 at their minima."""
+    problem = quadratic()
+    h, g = np.asarray(problem.hessians), np.asarray(problem.linears)
+    lowest = np.einsum("ki,ki->k", g, np.linalg.solve(h, g[..., None])[..., 0]) / 2
+    return rv.problems.QuadraticProblem(h, g, lowest + np.arange(1, 7) / 10, problem.sizes)
+
+
+def test_qfedavg_by_numpy():
+    problem, q, lipschitz = positive(), 2.5, 7.0
+    states = trajectory(rv.qfedavg(SOLVER, q=q, L=lipschitz), problem, 3, BY_SIZE)
+    shares = np.arange(1, 7) / 21  # q-FFL weighs party k by lambda_k
+    for before, state in pairwise(states):
+        w = np.asarray(before.server)
+        change, loss = lipschitz * (w - trained(problem, w)), losses(problem, w)
+        delta = loss[:, None]**q * change
+        h = q * loss**(q - 1) * np.sum(change**2, axis=1) + lipschitz * loss**q
+        np.testing.assert_allclose(state.server, w - shares @ delta / (shares @ h), atol=1e-12)
+
+
+def test_qfedavg_with_q_0_is_fedavg_whatever_the_lipschitz_constant_is():
+    equal(trajectory(rv.qfedavg(SOLVER, q=0.0, L=3.0), positive(), 3, SAMPLED),
+          trajectory(rv.fedavg(SOLVER), positive(), 3, SAMPLED))
+
+
+def test_one_gradient_step_of_qfedavg_is_qfedsgd():
+    """Algorithm 1 of the paper: Delta_k = f_k^q grad f_k, with the default L = 1/learning rate."""
+    problem, q = positive(), 1.5
+    before, after = trajectory(rv.qfedavg(rv.solvers.GD(RATE, steps=1), q=q), problem, 1, EQUAL_WEIGHTS)
+    w = np.asarray(before.server)
+    gradient, loss = np.asarray(problem.hessians) @ w - np.asarray(problem.linears), losses(problem, w)
+    h = q * loss**(q - 1) * np.sum(gradient**2, axis=1) + loss**q / RATE
+    np.testing.assert_allclose(after.server, w - loss**q @ gradient / h.sum(), atol=1e-12)
+
+
+def test_more_of_q_makes_the_losses_more_even():
+    finals = [trajectory(rv.qfedavg(rv.solvers.GD(0.05), q=q), positive(), 300)[-1].server for q in (0.0, 1.0, 4.0)]
+    spreads = [losses(positive(), np.asarray(w)).std() for w in finals]
+    assert spreads[0] > spreads[1] > spreads[2]
+
+
+def test_a_model_without_loss_stays():
+    """All losses to the power q are below the smallest number: no step, and no nan."""
+    problem = rv.problems.QuadraticProblem(np.stack([np.eye(2)] * 3), np.zeros((3, 2)))
+    after = trajectory(rv.qfedavg(SOLVER, q=50.0), problem, 1)[-1].server
+    np.testing.assert_array_equal(after, np.zeros(2))
+
+
+def test_fedacg_by_numpy():
+    """The paper's server: theta <- theta + m, m <- lam m + Delta; the point that is sent is theta + lam m."""
+    problem, lam, beta = quadratic(), 0.8, 0.3
+    states = trajectory(rv.fedacg(SOLVER, lam=lam, beta=beta), problem, 5, BY_SIZE)
+    shares, theta, m = np.arange(1, 7) / 21, np.zeros(4), np.zeros(4)
+    for state in states[1:]:
+        sent = theta + lam * m
+        m = lam * m + shares @ (trained(problem, sent, beta) - sent)
+        theta = theta + m
+        np.testing.assert_allclose(state.server.inner, theta + lam * m, atol=1e-12)
+
+
+def test_fedacg_without_momentum_is_fedprox():
+    equal([s.server.inner for s in trajectory(rv.fedacg(SOLVER, lam=0.0, beta=0.2), quadratic(), 3, SAMPLED)],
+          [s.server for s in trajectory(rv.fedprox(SOLVER, mu=0.2), quadratic(), 3, SAMPLED)])
+
+
+@pytest.mark.parametrize(("build", "message"), [
+    (lambda: rv.qfedavg(SOLVER, q=-1.0), r"q=-1.0"), (lambda: rv.qfedavg(SOLVER, L=0.0), r"L=0.0"),
+    (lambda: rv.qfedavg(rv.solvers.ClosedForm()), "ClosedForm has no learning rate: give it, such as L=10"),
+    (lambda: rv.fedacg(SOLVER, lam=1.0), r"fedacg\(lam=1.0\)"),
+    (lambda: rv.fedacg(SOLVER, beta=-0.1), r"fedacg\(beta=-0.1\)")])
+def test_wrong_settings_are_refused(build, message):
+    with pytest.raises(rv.InputError, match=message):
+        build()
