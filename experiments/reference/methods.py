@@ -80,6 +80,8 @@ METHODS = [
     Method("FedACG", rv.fedacg, ("lam", (0.7, 0.85))),
     Method("FedAdam", rv.fedadam, ("server_rate", (0.01, 0.1))),
     Method("q-FedAvg", rv.qfedavg, ("q", (0.1, 1.0))),
+    Method("TERM", rv.term, ("t", (0.1, 1.0))),
+    Method("AFL", rv.afl, ("gamma", (0.01, 0.1))),
     Method("FedSAM", rv.fedsam, ("radius", (0.02, 0.1))),
     Method("FedAU", rv.fedau),
     Method("MIFA", rv.mifa),

@@ -19,11 +19,11 @@ MAX_VALUE_LENGTH = 200
 _MAX_SUGGESTIONS = 1000  # words that are compared with a misspelt one; a comparison takes about 20 microseconds
 
 Interval = Literal["[0, inf)", "(0, inf)", "[1, inf)", "[0, 1]", "(0, 1]", "[0, 1)", "(0, 1)", "(0, 2)", "[0, 1/2)",
-                   "[0, 1/4)"]
+                   "[0, 1/4)", "(-inf, inf)"]
 _CONDITIONS: tuple[Callable[[Any], Any], ...] = (
     lambda x: x >= 0, lambda x: x > 0, lambda x: x >= 1, lambda x: (x >= 0) & (x <= 1), lambda x: (x > 0) & (x <= 1),
     lambda x: (x >= 0) & (x < 1), lambda x: (x > 0) & (x < 1), lambda x: (x > 0) & (x < 2),
-    lambda x: (x >= 0) & (x < 1 / 2), lambda x: (x >= 0) & (x < 1 / 4))
+    lambda x: (x >= 0) & (x < 1 / 2), lambda x: (x >= 0) & (x < 1 / 4), np.isfinite)
 _CONDITION_OF = dict(zip(get_args(Interval), _CONDITIONS, strict=True))
 
 

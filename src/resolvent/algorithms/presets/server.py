@@ -89,7 +89,7 @@ def fedacg(solver: LocalSolver, *, lam: float = 0.85, beta: float = 0.01) -> Alg
     Update: v = w~ + lam m; w_k = solve f_k + beta/2 |. - v|^2 from v; m <- lam m + mean of w_k - v; w~ <- w~ + m, which
     is the mean of w_k.
     Communication: down 1 model, up 1; a party stores nothing, the server stores m.
-    Defaults: the authors' lam = 0.85 and beta = 0.01. The shared model of a result is v, the one that is sent; the
+    Defaults: lam = 0.85 and beta = 0.01. The shared model of a result is v, the one that is sent; the
     authors evaluate w~. lam = 0 is FedProx with mu = beta.
     Use when: few of the parties take part in a round, and FedAvg fluctuates or is slow.
 
