@@ -62,6 +62,7 @@ def test_one_gradient_step_of_qfedavg_is_qfedsgd():
     np.testing.assert_allclose(after.server, w - loss**q @ gradient / h.sum(), atol=1e-12)
 
 
+@pytest.mark.when_changed
 def test_more_of_q_makes_the_losses_more_even():
     finals = [trajectory(rv.qfedavg(rv.solvers.GD(0.05), q=q), positive(), 300)[-1].server for q in (0.0, 1.0, 4.0)]
     spreads = [losses(positive(), np.asarray(w)).std() for w in finals]
@@ -134,6 +135,7 @@ def test_afl_by_numpy():
     assert max(zeros) > 0  # the projection is not only a shift
 
 
+@pytest.mark.when_changed
 def test_afl_makes_the_largest_loss_smaller_than_fedavg_does():
     problem, solver = positive(), rv.solvers.GD(0.05)
     fair = trajectory(rv.afl(solver, gamma=0.01), problem, 500)[-1].server.model
@@ -172,6 +174,25 @@ def test_feddisco_by_numpy():
 def test_feddisco_without_discrepancy_is_fedavg():
     equal(trajectory(rv.feddisco(SOLVER, classes=3, a=0.0, b=0.0), classification(), 3, SAMPLED),
           trajectory(rv.fedavg(SOLVER), classification(), 3, SAMPLED))
+
+
+def test_feddisco_with_weights_of_0_alone_stays():
+    before, after = trajectory(rv.feddisco(SOLVER, classes=3, a=1e6, b=0.0), classification(), 1)
+    equal(before.server, after.server, 0)
+
+
+def test_afl_keeps_absent_parties_at_their_weight_before_the_projection():
+    """Which parties replied shows itself in the weights; the model moves by their mean with the weights of lambda."""
+    problem, gamma = positive(), 1e-4
+    before, after = trajectory(rv.afl(SOLVER, gamma=gamma), problem, 1, rv.participation.Uniform(3))
+    w, moved = np.asarray(before.server.model), np.asarray(after.server.weights) - np.asarray(before.server.weights)
+    assert abs(moved.sum()) < 1e-12
+    replied = moved > moved.min() + 1e-12
+    assert replied.sum() == 3
+    steps = np.where(replied, gamma * losses(problem, w), 0)
+    np.testing.assert_allclose(moved, steps - steps.mean(), atol=1e-12)
+    weights = np.where(replied, np.asarray(before.server.weights), 0)
+    np.testing.assert_allclose(after.server.model, weights @ trained(problem, w) / weights.sum(), atol=1e-12)
 
 
 def test_feddisco_refuses_another_number_of_classes():
