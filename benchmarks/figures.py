@@ -586,6 +586,15 @@ def advice_draws() -> str:
     return f"{joined} of {lost:,} ({percent(joined / lost)})"
 
 
+def folds_cost() -> str:
+    """How many times the CPU time of one split five folds take, and the seconds of the population of many sites."""
+    record = read("advice_cost")
+    ratios = [row["ratio"] for row in record["folds"].values()]
+    sites, seconds = max(((int(sites), seconds) for sites, seconds in record["population"].items()))
+    return (f"{min(ratios):.1f} to {max(ratios):.1f} times the CPU time of one split; the advice to {sites} sites takes "
+            f"{seconds:.1f} s")
+
+
 # The papers' claims.
 
 def verdicts() -> str:
