@@ -10,6 +10,7 @@ import pandas as pd
 from experiments.reference.methods import METHODS
 from experiments.reference.problems import MALICIOUS, PROBLEMS, Problem
 from experiments.reference.rows import RESULTS, SEEDS, Key, Layer, Row, read_rows
+from resolvent.errors import count_of
 from resolvent.statistics import Interval, Ranks, mean_interval, rank_methods
 
 ALONE, FEDAVG, MINUS = "alone", "FedAvg", "\N{MINUS SIGN}"
@@ -243,7 +244,7 @@ def _advice(table: Table, kind: str, names: list[str], candidates: list[str], la
         parts.append(f"it takes {times:.0f} times the CPU time of FedAvg")
     if level:
         parts.append(f"the seeds do not distinguish it from {', '.join(level[:4])}"
-                     + (f" and {len(level) - 4} others" if len(level) > 4 else ""))
+                     + (f" and {count_of(len(level) - 4, 'other')}" if len(level) > 4 else ""))
     if shared and shared != best:
         parts.append(f"the best with one model is {shared} ({cells(shared)})")
     parts += [f"{m} has {cells(m)}" for m in (FEDAVG, ALONE) if m in candidates and m not in (best, shared)]
