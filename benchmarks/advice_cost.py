@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from records import as_json
 
+from records import as_json
 from resolvent.comparisons.judgement.advice import Candidate, SiteEvidence, advise
 
 _FILE = """data: {table: table.csv, party: hospital, label: ill}
