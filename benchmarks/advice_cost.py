@@ -3,8 +3,8 @@
     python benchmarks/advice_cost.py [--repeats 2] [--out benchmarks/advice_cost.json]
 
 ``folds`` has the CPU seconds of whole processes, ``resolvent run`` with five folds and with one, in alternation, after
-one run of each that fills the cache of compiled programs: a table of 3,000 rows, 8 sites and three methods of a logistic
-model, and digits. ``population`` has those of ``advise`` for two candidates, without its first call.
+one run of each that fills the cache of compiled programs: a table of 3,000 rows and 8 sites with three methods of a
+logistic model, and digits. ``population`` has those of ``advise`` for two candidates, without its first call.
 """
 
 import argparse
@@ -62,8 +62,9 @@ def _of_folds(name: str, folder: Path, repeats: int) -> dict[str, float]:
     for repeat in range(repeats + 1):
         for folds in _FOLDS:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([Path(sys.executable).with_name("resolvent"), "run", name, "--set", f"folds={folds}", "--out",
-                            f"{Path(name).stem}-{folds}-{repeat}"], cwd=folder, check=True, capture_output=True)
+            command = [Path(sys.executable).with_name("resolvent"), "run", name, "--set", f"folds={folds}"]
+            subprocess.run([*command, "--out", f"{Path(name).stem}-{folds}-{repeat}"], cwd=folder, check=True,
+                           capture_output=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             if repeat:
                 seconds[folds].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -591,8 +591,8 @@ def folds_cost() -> str:
     record = read("advice_cost")
     ratios = [row["ratio"] for row in record["folds"].values()]
     sites, seconds = max(((int(sites), seconds) for sites, seconds in record["population"].items()))
-    return (f"{min(ratios):.1f} to {max(ratios):.1f} times the CPU time of one split; the advice to {sites} sites takes "
-            f"{seconds:.1f} s")
+    return (f"{min(ratios):.1f} to {max(ratios):.1f} times the CPU time of one split; the advice to {sites} sites "
+            f"takes {seconds:.1f} s")
 
 
 # The papers' claims.

@@ -73,7 +73,7 @@ class Clinics:
 
 @pytest.mark.nightly
 def test_three_hospitals_need_no_other_limit(tmp_path):
-    """One has two fifths of all rows. With 200 rows at the second, its refit in plain is refused by the leverage 0.58."""
+    """One has two fifths of all rows. With 200 rows the second refuses the refit, by a leverage of 0.58 in plain."""
     clinics = Clinics(tmp_path, patients((250, 300, 400), 2))
     outcomes = {"tutorial": clinics.run("tutorial", tutorial_text().replace(
         "{label: readmitted}", "{label: readmitted, features: [age, bmi, sex, ward, creatinine]}"))}
