@@ -12,6 +12,7 @@ from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import InputError
 from resolvent.federation.protocol.files import SiteFile
 from resolvent.federation.protocol.limits import NO_LIMITS, Limits
+from resolvent.federation.protocol.names import VERSIONS
 from resolvent.federation.protocol.refusals import Refusal, outgoing
 from resolvent.federation.protocol.row_weights import agree_weights
 from resolvent.federation.protocol.schema import agree, misfits
@@ -106,7 +107,7 @@ def test_listed_levels_reveal_nothing_beyond_the_first_answer(guess, tmp_path):
 
     def answer(levels):
         settings = TableOptions("site", "ill", levels=levels)
-        (ward,) = [column for column in read_site_table(site, settings, "aachen", 0, folder=tmp_path / "versions")
+        (ward,) = [column for column in read_site_table(site, settings, "aachen", 0, folder=tmp_path / VERSIONS)
                    .report().columns if column.name == "ward"]
         return ward
 
@@ -311,7 +312,7 @@ def test_a_column_whose_decimal_mark_is_not_clear_stops_a_site_only_if_the_plan_
     site, settings = SiteFile(table=str(path), limits=replace(NO_LIMITS, min_cell=1)), TableOptions("site", "ill")
     with pytest.raises(Refusal, match="'money' holds numbers with separators of thousands"):
         read_site_table(site, settings, "aachen", 0)
-    for folder in (None, tmp_path):
+    for folder in (None, tmp_path / VERSIONS):
         table = read_site_table(site, replace(settings, exclude=["money"]), "aachen", 0, folder=folder)
         assert [column.name for column in table.report().columns] == ["age"]
     texts = read_site_table(site, replace(settings, text=["money"]), "aachen", 0).report().columns[0]

@@ -144,7 +144,7 @@ if number == 1 and action == "kill":
     os.kill(os.getpid(), 9)
 if number == 1 and action == "fail":
     sys.exit("what went wrong")
-if action == "refuse":
+if number == 0 and action == "refuse":
     sys.exit(2)
 if action != "succeed":
     time.sleep(3600)
