@@ -279,7 +279,7 @@ def _federate(source: str, changes: list[str], out: Path, rules: Mapping[str, An
 def _print_result(result: Any, folder: Path) -> None:
     """Print what a plan has found, of an experiment its first screen and otherwise the table, and where the page is."""
     from resolvent.cli import outcomes, terminal
-    from resolvent.cli.describe import print_numbers
+    from resolvent.cli.numbers import print_numbers
     from resolvent.cli.regress import print_fit
     from resolvent.comparisons.plan_result import PlanResult
     from resolvent.comparisons.runs.record import RunRecord

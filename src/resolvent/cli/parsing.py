@@ -22,8 +22,8 @@ _DESCRIPTION = """Federated optimization: train and compare federations on real 
 # A word -> module and name of its command. Only the module of the word that the user types is imported.
 COMMANDS = {
     "run": "commands.run", "check": "experiments_and_runs.check", "tune": "tune.tune",
-    "compare": "experiments_and_runs.compare", "regress": "regress.regress", "describe": "describe.describe",
-    "survival": "describe.survival",
+    "compare": "experiments_and_runs.compare", "regress": "regress.regress", "describe": "numbers.describe",
+    "survival": "numbers.survival",
     "show": "experiments_and_runs.show", "list": "commands.list_", "new": "new.new", "data": "commands.data",
 }
 # A word, what it is for, and the verbs that follow it.

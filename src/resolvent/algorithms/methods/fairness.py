@@ -55,8 +55,8 @@ class QFedAvg(SharedModelMethod):
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, QUpdate, Info]:
-        w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
-        change = tree.scale(self.L, tree.sub(shared, w))
+        change, info = _change(self.solver, shared, oracle, key, effort)
+        change = tree.scale(-jnp.asarray(self.L), change)
         loss = jnp.maximum(oracle.value(shared), _SMALLEST_LOSS)
         power = loss**self.q
         curvature = power * (self.q * tree.full_dot(change, change) / loss + self.L)
@@ -96,8 +96,8 @@ class TERM(SharedModelMethod):
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, MeasuredChange, Info]:
-        w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
-        return state, MeasuredChange(tree.sub(w, shared), oracle.value(shared)), info
+        change, info = _change(self.solver, shared, oracle, key, effort)
+        return state, MeasuredChange(change, oracle.value(shared)), info
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
@@ -145,8 +145,8 @@ class AFL(OnePhaseMethod):
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, MeasuredChange, Info]:
-        w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
-        return state, MeasuredChange(tree.sub(w, shared), oracle.value(shared)), info
+        change, info = _change(self.solver, shared, oracle, key, effort)
+        return state, MeasuredChange(change, oracle.value(shared)), info
 
     @override
     def server(self, state: AFLState, replies: Replies, key: Array) -> tuple[AFLState, Info]:
@@ -190,7 +190,7 @@ class FedDisco(SharedModelMethod):
     @override
     def party(self, state: PartyState, shared: Vector, oracle: Oracle, key: Array,
               effort: Float[Array, ""]) -> tuple[PartyState, MeasuredChange, Info]:
-        w, info = local_work(self.solver, Subproblem(oracle, shared), shared, key, effort)
+        change, info = _change(self.solver, shared, oracle, key, effort)
 
         def counts(batch: Batch, model: Model) -> Array:
             context = Context(model, {})
@@ -201,16 +201,23 @@ class FedDisco(SharedModelMethod):
             return jnp.sum((context.classes(batch)[:, None] == jnp.arange(self.classes)) & batch.mask[:, None], axis=0,
                            dtype=jnp.int32)
 
-        total = oracle.total(counts, jnp.zeros(self.classes, jnp.int32)).astype(tree.dtype(w))
+        total = oracle.total(counts, jnp.zeros(self.classes, jnp.int32)).astype(tree.dtype(change))
         shares = total / jnp.maximum(jnp.sum(total), 1)
         discrepancy = jnp.sum(shares * jnp.log(jnp.where(shares > 0, self.classes * shares, 1)))
-        return state, MeasuredChange(tree.sub(w, shared), discrepancy), info
+        return state, MeasuredChange(change, discrepancy), info
 
     @override
     def server(self, shared: Vector, replies: Replies, key: Array) -> tuple[Vector, Info]:
         sizes = replies.weight / jnp.sum(replies.weight)
         weight = jnp.where(replies.alive, jnp.maximum(sizes - self.a * replies.payload.measure + self.b, 0), 0)
         return tree.axpy(1, _mean_change(replies, weight), shared), {}
+
+
+def _change(solver: LocalSolver, shared: Vector, oracle: Oracle, key: Array,
+            effort: Float[Array, ""]) -> tuple[Vector, Info]:
+    """w_k - w~ after the local work on f_k from w~."""
+    w, info = local_work(solver, Subproblem(oracle, shared), shared, key, effort)
+    return tree.sub(w, shared), info
 
 
 def _mean_change(replies: Replies, weight: Float[Array, " C"]) -> Vector:

@@ -24,12 +24,12 @@ from resolvent.data.files.atomic_files import write_text
 from resolvent.data.files.folder_lock import locked
 from resolvent.errors import InputError, alternatives, quote
 from resolvent.federation.lead.watchdog import Watchdog
-from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.fitted_regression import FIT_FILE, FittedRegression, read_fit
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import KitNote
 from resolvent.federation.protocol.names import NOTE_FILE
+from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.server.waits import FederationEndedError

@@ -32,12 +32,12 @@ from resolvent.errors import InputError
 from resolvent.federation.engines.processes import ENGINE_LOG, free_port, running
 from resolvent.federation.lead.engines import ENGINES, lead_kit, make_federation_kits, start_participant
 from resolvent.federation.lead.lead import federate
-from resolvent.federation.protocol.description import NumbersPlan
 from resolvent.federation.protocol.experiment import FederatedExperiment, experiment_from_text
 from resolvent.federation.protocol.files import Consortium
 from resolvent.federation.protocol.job import FederationJob, Observer
 from resolvent.federation.protocol.kits import SERVER_KIT, Engine, KitNote
 from resolvent.federation.protocol.names import CODE_FOLDER, REHEARSAL, SITE_FILE, runs_of
+from resolvent.federation.protocol.numbers_plan import NumbersPlan
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.plan_files import table_plan_of_file
 from resolvent.federation.protocol.regression import FederatedRegression

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from resolvent.comparisons.experiment.yaml_files import read_yaml
-from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.experiment import experiment_of_file, experiment_of_settings
+from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.table_plan import TablePlan

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from resolvent.errors import InputError, shorten
-from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.exchange import FederationRefusedError, FederationStoppedError
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.job import FederationJob, Observer
+from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.protocol.run_status import STATUS_FILE
 from resolvent.federation.protocol.transport import Transport, TransportError
-from resolvent.federation.server.served_description import ServedDescription, ServedSurvival
 from resolvent.federation.server.served_experiment import ServedExperiment
+from resolvent.federation.server.served_numbers import ServedDescription, ServedSurvival
 from resolvent.federation.server.served_plan import ServedPlan, titles_of_runs
 from resolvent.federation.server.served_regression import ServedRegression
 from resolvent.federation.server.status_file import StatusFile

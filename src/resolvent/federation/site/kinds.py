@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.experiment import FederatedExperiment
 from resolvent.federation.protocol.files import SiteFile
+from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival
 from resolvent.federation.protocol.plan import Plan
 from resolvent.federation.protocol.regression import FederatedRegression
 from resolvent.federation.secure.primitives import Identity
-from resolvent.federation.site.description_run import DescriptionRun, SurvivalRun
+from resolvent.federation.site.numbers_run import DescriptionRun, SurvivalRun
 from resolvent.federation.site.plan_run import PlanRun
 from resolvent.federation.site.planned_work import Membership
 from resolvent.federation.site.regression_run import RegressionRun

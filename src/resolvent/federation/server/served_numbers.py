@@ -23,7 +23,7 @@ from resolvent.comparisons.description.sums import (
 from resolvent.comparisons.plan_result import PlanResult
 from resolvent.comparisons.survival.sums import SurvivalSums, TimesAgreement, TimesReport, agree_on_times
 from resolvent.comparisons.survival.survival import Survival
-from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival, NumbersPlan
+from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival, NumbersPlan
 from resolvent.federation.server.served_plan import Agreed, Known, ServedPlan
 
 _Plan = TypeVar("_Plan", bound=NumbersPlan)

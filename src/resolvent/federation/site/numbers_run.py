@@ -31,8 +31,8 @@ from resolvent.comparisons.survival.sums import (
 )
 from resolvent.data.files.plain_values import read_plain
 from resolvent.errors import quote
-from resolvent.federation.protocol.description import FederatedDescription, FederatedSurvival, NumbersPlan
 from resolvent.federation.protocol.limits import LIMITS, refusal_of_limits
+from resolvent.federation.protocol.numbers_plan import FederatedDescription, FederatedSurvival, NumbersPlan
 from resolvent.federation.protocol.refusals import Refusal, RefusalCode, refusing
 from resolvent.federation.site.listed_columns import check_listed_columns
 from resolvent.federation.site.plan_run import PlanRun, SiteMethod, part_of
