@@ -96,7 +96,7 @@ def measure(engine, megabytes, folder):
         thread.start()
         stack.callback(thread.join)
         stack.callback(end.set)
-        words = ("lead", "start", "mine.yaml", "--kit", f"kits/{LEAD[engine]}", "--sites", SITES[0], "--set",
+        words = ("lead", "start", "mine.yaml", f"kits/{LEAD[engine]}", "--sites", SITES[0], "--set",
                  "federation.deadline=3000")
         lead = subprocess.Popen([*command, *words], cwd=folder, stdout=subprocess.DEVNULL)
         roles["lead"] = lead.pid

@@ -109,7 +109,7 @@ def photograph_terminal(log: Path, name: str) -> None:
 def photograph_later_sections(folder: Path) -> None:
     """The reliability diagrams and the columns by sites of the page on calibration, for the tutorial's hospitals."""
     run = str(folder / "runs" / "mine")
-    for command in (["calibrate", run, "--method", "FedAvg", "--positive", "malignant", "--goal", "cost=5:1"],
+    for command in (["calibrate", run, "--method", "FedAvg", "--goal", "malignant", "cost=5:1"],
                     ["explain", run, "--method", "FedAvg"]):
         print(f"$ resolvent model {' '.join(command)}", flush=True)
         subprocess.run([sys.executable, "-m", "resolvent.cli", "model", *command], cwd=folder, check=True)

@@ -25,7 +25,7 @@ def run(site_run_copy):
     return site_run_copy
 
 
-COSTS = ("--positive", "ill", "--goal", "cost=5:1")
+COSTS = ("--goal", "ill", "cost=5:1")
 
 
 def test_predictions_use_the_stored_calibration_and_threshold(run, call, tmp_path):
@@ -190,9 +190,9 @@ def test_rows_that_are_not_those_of_the_run_are_refused(run, call, tmp_path):
     (("--method", "FedProx", ), "there is no method 'FedProx'; there are alone, FedAvg, FedAvg+"),
     (("--sites", "Esen"), "there is no site 'Esen' with rows; there are Bochum, Essen, Fulda, Gera, Hagen, Ulm"),
     (("--goal", "sensitivity=0.9"), "name the class that the threshold is for with positive: 'ill' or 'well'"),
-    (("--goal", "sensitivity=0.9", "--positive", "sick"), "positive: there is no class 'sick'"),
-    (("--goal", "cost=5:0", "--positive", "ill"), "cost_false_positive=0.0 must be a positive number"),
-    (("--goal", "cost=5", "--positive", "ill"), "write cost=5:1, sensitivity=0.9 or specificity=0.9"),
+    (("--goal", "sick", "sensitivity=0.9"), "positive: there is no class 'sick'"),
+    (("--goal", "ill", "cost=5:0"), "cost_false_positive=0.0 must be a positive number"),
+    (("--goal", "ill", "cost=5"), "write a class and cost=5:1, sensitivity=0.9 or specificity=0.9"),
     (("nothing.csv",), "nothing.csv"),
     (("new.csv",), "'new.csv' has no column 'hospital', which names the site of each row: name the site of all rows"),
     (("unlabelled.csv",), "'unlabelled.csv' has no column 'outcome', the label"),

@@ -99,7 +99,7 @@ class Campaign:
 
     def lead(self, out):
         log = self.stack.enter_context((self.folder / f"{out}.log").open("a"))
-        return subprocess.Popen([RESOLVENT, "lead", "start", "mine.yaml", "--kit", "kits/lead@example.org", "--out",
+        return subprocess.Popen([RESOLVENT, "lead", "start", "mine.yaml", "kits/lead@example.org", "--out",
                                  out],
                                 cwd=self.folder, stdout=log, stderr=subprocess.STDOUT)
 

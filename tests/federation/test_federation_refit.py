@@ -45,7 +45,7 @@ def consortium(complete, tmp_path):
 
 
 def refit(consortium, method="FedAvg", rounds=2, limits=()):
-    """Train again as ``resolvent model refit --kit`` does, without an engine."""
+    """Train again as ``resolvent model refit RUN KIT`` does, without an engine."""
     for site, limit in dict(limits).items():
         consortium.files[site] = replace(consortium.files[site], limits=limit)
     order = RefitOrder(consortium.folder / "out", method, rounds)
@@ -159,7 +159,7 @@ def test_the_command_of_the_lead_continues_where_it_was_killed(consortium, monke
     command(rounds=1)
     assert len(session.jobs) > jobs
     assert load(run, method="FedAvg").rounds == 1
-    with pytest.raises(InputError, match="give the lead's --kit"):
+    with pytest.raises(InputError, match="name the lead's kit"):
         refit_run(run)
 
 

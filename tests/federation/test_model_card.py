@@ -124,7 +124,7 @@ def test_the_command_names_who_has_signed(card, monkeypatch, capsys):
     monkeypatch.setattr(kits, "KitNote", lambda kit: SimpleNamespace(verify=lead_of))
     commands.card(card.folder, kit=card.folder)
     assert re.search(rf"lead@example.org has signed .* {card.job.plan}", " ".join(capsys.readouterr().out.split()))
-    with pytest.raises(InputError, match="--kit"):
+    with pytest.raises(InputError, match="the kit of a participant"):
         commands.card(card.folder)
 
 

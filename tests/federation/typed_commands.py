@@ -91,7 +91,7 @@ class Federation:
     def federate(self, out, *changes, fails=False):
         """What the lead's command prints."""
         words = [word for change in changes for word in ("--set", change)]
-        return self.run("lead", "lead", "start", "mine.yaml", "--kit", self.lead_kit, "--out", out, *words, fails=fails)
+        return self.run("lead", "lead", "start", "mine.yaml", self.lead_kit, "--out", out, *words, fails=fails)
 
     def answers(self, site):
         """The answers of a site about its table, oldest first."""
@@ -100,7 +100,7 @@ class Federation:
     def begin(self, out, *words):
         """Start the lead's command, which the test ends or waits for with ``outcome``."""
         with (self.folder / "lead.log").open("w") as log:
-            return start_process(self.command("lead", "start", "mine.yaml", "--kit", self.lead_kit, "--out", out,
+            return start_process(self.command("lead", "start", "mine.yaml", self.lead_kit, "--out", out,
                                               *words),
                                  cwd=self.folder / "lead", env=self.env, stdout=log, stderr=subprocess.STDOUT,
                                  stdin=subprocess.DEVNULL)

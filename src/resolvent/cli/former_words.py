@@ -10,8 +10,10 @@ _OF_MODEL = {**{name: name for name in ("separator", "decimal", "encoding", "cla
 _SETTINGS = {
     "run": {"seed": "seed", "seeds": "seeds", "folds": "folds"},
     "tune": {name: f"search.{name}" for name in ("strategy", "trials", "rounds")},
-    "regress": {**{name: f"regression.{name}" for name in ("level", "l1", "l2", "offset", "exposure", "reference")},
+    "regress": {**{name: f"regression.{name}" for name in ("errors", "level", "l1", "l2", "offset", "exposure",
+                                                            "reference")},
                 **{name: f"data.{name}" for name in ("separator", "decimal", "encoding")}},
+    "survival": {name: f"survival.{name}" for name in ("time", "event", "by", "entry")},
     "federate": {name: f"federation.{name}" for name in
                  ("quorum", "grace", "deadline", "retries", "lost_state", "engine")},
     "compare": {"target": "target", "reference": "reference"}, "lead": {"engine": "federation.engine"},
@@ -49,14 +51,15 @@ def present_words(arguments: list[str]) -> list[str]:
     words = _Words(arguments[1:])
     words.rename_settings(_SETTINGS.get(word, {}))
     for name in ("reason", "days"):
-        if name in words.options:
-            words.is_changed, words.positional = True, [*words.positional, *words.take(name)]
+        words.place(name)
     if "json" in words.options and word not in ("site", "lead"):
         words.rename("json", "format")
         words.options["format"] = [["json"]]
+    if "calibrate" in (word, *words.positional[:1]):
+        _rename_goal(words)
+    if word in ("lead", "model", "refit", "federate"):
+        words.place("kit")
     if word in _MODEL:
-        if word == "calibrate":
-            _rename_goal(words)
         return ["model", word, *words.all()]
     if word == "report":
         return ["show", *words.all(), "--redraw"]
@@ -68,8 +71,12 @@ def present_words(arguments: list[str]) -> list[str]:
         if words.options.pop("secure", None):
             words.options.setdefault("set", []).append(["privacy={secure_sums: true}"])
         return ["lead", "start", *words.all()]
-    if word in ("party", "server", "federation"):
-        return _of_federation(word, words)
+    if word in ("party", "server", "federation", "site"):
+        words.place("compare")
+        if "attack" in words.options and words.options["attack"] == [[]]:
+            words.rename("attack", "attack")
+            words.options["attack"] = [words.take("seconds") or ["120"]]
+        return _of_federation(word, words) if word != "site" or words.is_changed else arguments
     return [word, *words.all()] if words.is_changed else arguments
 
 
@@ -105,6 +112,11 @@ class _Words:
                     values = ["false"]
                 self.options.setdefault("set", []).append([f"{setting}{mark}{value}" for value in values])
 
+    def place(self, name: str) -> None:
+        """An option that has become the last positional word."""
+        if name in self.options:
+            self.is_changed, self.positional = True, [*self.positional, *self.take(name)]
+
     def take(self, name: str) -> list[str]:
         """The values of an option, which becomes a positional word."""
         return [value for values in self.options.pop(name, []) for value in values]
@@ -122,6 +134,8 @@ def _rename_goal(words: _Words) -> None:
     for name in ("sensitivity", "specificity"):
         for value in words.take(name):
             words.options["goal"] = [[f"{name}={value}"]]
+    if positive := words.take("positive"):
+        words.is_changed, words.options["goal"] = True, [[*positive, *words.take("goal")]]
 
 
 def _of_federation(word: str, words: _Words) -> list[str]:
@@ -129,7 +143,10 @@ def _of_federation(word: str, words: _Words) -> list[str]:
     action, *others = words.positional or [""]
     if word == "federation":
         words.positional = others
+        words.place("kit")
         return ["lead", _LEAD.get(action, action), *words.all()]
+    if word == "site":
+        return [word, *words.all()]
     kit = words.take("kit")
     if word == "server" or action == "clean":
         words.positional = [*kit, *others]

@@ -10,7 +10,18 @@ import tyro
 
 from resolvent.cli.exit_codes import FAILURE
 from resolvent.cli.federation_events import federation_observer
-from resolvent.cli.options import Changes, Format, Kit, OptionalPath, OptionalText, Reason, Run, Texts, flat
+from resolvent.cli.options import (
+    Changes,
+    Format,
+    Kit,
+    OptionalKit,
+    OptionalPath,
+    OptionalText,
+    Reason,
+    Run,
+    Texts,
+    flat,
+)
 
 if TYPE_CHECKING:
     from resolvent.federation.protocol.kits import Engine
@@ -49,7 +60,7 @@ def kits(consortium: ConsortiumFile) -> None:
     commands = {SERVER_KIT: "resolvent lead serve {}",
                 **dict.fromkeys(plan.sites, "resolvent site start {} site.yaml")}
     lead = lead_kit(folder, plan).name
-    commands[lead] = "\n    ".join(filter(None, (commands.get(lead), "resolvent lead start mine.yaml --kit {}")))
+    commands[lead] = "\n    ".join(filter(None, (commands.get(lead), "resolvent lead start mine.yaml {}")))
     for name, kit in made.items():
         terminal.print_path(name, kit)
         if name in commands:
@@ -176,11 +187,11 @@ def clean(kit: Kit, days: Annotated[float, tyro.conf.Positional, tyro.conf.arg(m
     supervision.clean(KitNote(kit), days)
 
 
-def card(run: Run, *, kit: OptionalPath = None) -> None:
+def card(run: Run, kit: OptionalKit = None) -> None:
     """Write the model card of a run; with a kit, check the signed card of a federated run.
 
     resolvent lead card runs/mine
-    resolvent lead card runs/mine-federation --kit kits/aachen
+    resolvent lead card runs/mine-federation kits/aachen
 
     With any kit of the federation the command checks that the lead has signed the card, and that no file of the card
     and of the run was changed.
@@ -198,7 +209,7 @@ def card(run: Run, *, kit: OptionalPath = None) -> None:
 
     if kit is None:
         if (run / f"{MODEL_CARD}.signature.json").exists():
-            raise InputError(f"{run} has a card that its lead has signed: check it with the --kit of a participant")
+            raise InputError(f"{run} has a card that its lead has signed: name the kit of a participant to check it")
         terminal.print_path("Model card", write_model_card(run, read_record(run), read_metrics(run)))
         return
     lead, signed = check_card(run, MODEL_CARD, KitNote(kit).verify)
@@ -209,8 +220,8 @@ def card(run: Run, *, kit: OptionalPath = None) -> None:
 
 def start(
     experiment: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE.yaml|NAME")],
+    kit: OptionalKit = None,
     *,
-    kit: OptionalPath = None,
     rehearse: bool = False,
     out: OptionalPath = None,
     sites: Texts = (),
@@ -220,7 +231,7 @@ def start(
     """Run an experiment or another plan between real sites; writes a run folder with a report.
 
     resolvent lead start digits --rehearse
-    resolvent lead start mine.yaml --kit kits/lead@example.org
+    resolvent lead start mine.yaml kits/lead@example.org
 
     The file is the one of `resolvent run`, `regress`, `describe` or `survival`, without a table: `data: {label:
     outcome}`. A rehearsal runs server, three sites and lead on this machine and compares the models with a simulation.
@@ -242,7 +253,7 @@ def start(
     from resolvent.errors import InputError
 
     if rehearse == (kit is not None):
-        raise InputError("give the lead's --kit for a federation, or --rehearse for a rehearsal on this machine")
+        raise InputError("name the lead's kit for a federation, or --rehearse for a rehearsal on this machine")
     changes, rules = _divide(flat(set))
     engine = rules.pop("engine", None)
     if engine is not None and kit is not None:

@@ -178,15 +178,14 @@ def calibrate(
     *,
     method: OptionalText = None,
     sites: Texts = (),
-    positive: OptionalText = None,
-    goal: OptionalText = None,
+    goal: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CLASS GOAL", help_behavior_hint="")] = (),
     set: Changes = (),
     format: Format = "text",
 ) -> None:
     """Calibrate the probabilities of the sites' models, and choose the threshold for predicting a class.
 
     resolvent model calibrate runs/mine
-    resolvent model calibrate runs/mine --positive ill --goal cost=5:1
+    resolvent model calibrate runs/mine --goal ill cost=5:1
 
     They are fitted to the validation rows of each site, measured on its test rows, and stored next to the models: from
     then on `resolvent model predict` uses them. At a site of a federation: `resolvent model calibrate KIT/runs/NAME
@@ -199,10 +198,9 @@ def calibrate(
             .csv.gz, .tsv or .parquet file: half of them, drawn, calibrate, and the other half measures.
         method: a method of the run; default: for each site the model that it is advised to use.
         sites: the sites whose models are calibrated; default: all, and the shared model.
-        positive: the class that the threshold is for.
-        goal: how the threshold is chosen: cost=5:1 if a row of the class that is missed costs 5 times a false alarm;
-            sensitivity=0.9 for the largest threshold that finds 90 % of the class; specificity=0.9 for the smallest
-            that leaves 90 % of the other rows alone.
+        goal: the class that the threshold is for, and how it is chosen: cost=5:1 if a row of the class that is missed
+            costs 5 times a false alarm; sensitivity=0.9 for the largest threshold that finds 90 % of the class;
+            specificity=0.9 for the smallest that leaves 90 % of the other rows alone.
         set: how a text file is written, such as 'separator=;' decimal=, encoding=cp1252; kind=temperature, platt,
             isotonic or none: the kind of calibration, instead of the one with the smallest cross-validated log loss
             among a temperature (from 10 rows on), Platt's map (50) and the isotonic map (500).
@@ -214,7 +212,7 @@ def calibrate(
     from resolvent.comparisons.runs.report import redraw_report
     from resolvent.tables.text_formats import TextFormat
 
-    chosen_goal = _goal(goal)
+    positive, chosen_goal = _goal(goal)
     text = chosen(set, {**TEXT_SETTINGS, "kind": one_of("auto", "none", "temperature", "platt", "isotonic")})
     kind = text.pop("kind", "auto")
     held_out = _read_held_out(run, method, rows, sites, TextFormat(**text))
@@ -311,20 +309,24 @@ def _print_records(method: str, records: Mapping[str | None, Any]) -> None:
                 "shared": records.get(None)})
 
 
-def _goal(text: str | None) -> "Goal | None":
-    """The goal of a threshold, from such as ``cost=5:1``, ``sensitivity=0.9`` or ``specificity=0.9``."""
+def _goal(words: tuple[str, ...]) -> "tuple[str | None, Goal | None]":
+    """The class that a threshold is for, and its goal: ``cost=5:1``, ``sensitivity=0.9`` or ``specificity=0.9``."""
     from resolvent.errors import InputError, quote
     from resolvent.predict.threshold import Goal
 
-    if text is None:
-        return None
+    if not words:
+        return None, None
+    *positive, text = words
     name, _, value = text.partition("=")
     try:
         numbers = [float(part) for part in value.split(":")]
     except ValueError:
         numbers = []
     if name == "cost" and len(numbers) == 2:
-        return Goal(cost_false_negative=numbers[0], cost_false_positive=numbers[1])
-    if name in ("sensitivity", "specificity") and len(numbers) == 1:
-        return Goal(**{name: numbers[0]})
-    raise InputError(f"--goal {quote(text)}: write cost=5:1, sensitivity=0.9 or specificity=0.9")
+        goal = Goal(cost_false_negative=numbers[0], cost_false_positive=numbers[1])
+    elif name in ("sensitivity", "specificity") and len(numbers) == 1:
+        goal = Goal(**{name: numbers[0]})
+    else:
+        raise InputError(f"--goal {quote(' '.join(words))}: write a class and cost=5:1, sensitivity=0.9 or "
+                         "specificity=0.9")
+    return (" ".join(positive) or None), goal

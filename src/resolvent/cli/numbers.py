@@ -63,10 +63,7 @@ def describe(
 def survival(
     rows: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROWS|FILE.yaml")],
     *,
-    time: OptionalText = None,
-    event: OptionalText = None,
-    by: OptionalText = None,
-    entry: OptionalText = None,
+    formula: OptionalText = None,
     party: OptionalText = None,
     set: Changes = (),
     out: OptionalPath = None,
@@ -75,7 +72,7 @@ def survival(
 ) -> None:
     """Estimate survival: Kaplan-Meier curves and log-rank tests.
 
-    resolvent survival visits.csv --time days --event died --by arm --party hospital
+    resolvent survival visits.csv --party hospital --formula "Surv(days, died) ~ arm"
     resolvent survival mine.yaml --out survival
 
     Times are exact, unless survival.every and survival.until make a grid. A file has `data: {table: visits.csv, party:
@@ -85,10 +82,10 @@ def survival(
     Args:
         rows: a .csv, .csv.gz, .tsv or .parquet file with a row for each subject; or the YAML file of a survival
             analysis or an experiment, whose `data` names the table and the column of the site.
-        time: the column of the time of the event, or of the end of observation.
-        event: the column that says whether the event occurred: 0 and 1, no and yes, or false and true.
-        by: a column whose levels are the groups, such as the arm of a trial.
-        entry: the column of the time at which observation begins (left truncation).
+        formula: "Surv(days, died) ~ arm": the column of the time of the event, or of the end of observation; the column
+            that says whether the event occurred (0 and 1, no and yes, or false and true); and the column whose levels
+            are the groups, or 1 for one group. "Surv(start, stop, died) ~ arm": observation begins at start (left
+            truncation).
         party: the column that names the site; without it, all rows are of one site.
         set: other settings: survival.every=30 and survival.until=720 for a grid, 'survival.at=[365, 730]' for the times
             of the text, survival.level=0.9; data.separator, data.missing and data.text as for `resolvent describe`.
@@ -100,12 +97,29 @@ def survival(
     from resolvent.comparisons.survival.settings import SurvivalFile
     from resolvent.comparisons.survival.survive import survival_of_rows
 
-    columns = {"time": time, "event": event, "by": by, "entry": entry}
+    columns = {} if formula is None else _columns_of(formula)
     changes = [*flat(set), *(f"survival.{name}={dumps(column)}" for name, column in columns.items() if column)]
     file = plan_file(SurvivalFile, rows, party, changes)
     data = file.data
     _show(survival_of_rows(file.table, file.settings, party=data.party, format=data.format, cells=data.cells), format,
           out, overwrite=overwrite)
+
+
+def _columns_of(formula: str) -> dict[str, str | None]:
+    """The settings of a survival analysis that a formula states.
+
+    >>> _columns_of("Surv(days, died) ~ arm")
+    {'time': 'days', 'event': 'died', 'entry': None, 'by': 'arm'}
+    """
+    from resolvent.comparisons.regression.formula import parse_formula
+    from resolvent.errors import InputError, quote
+
+    parsed = parse_formula(formula)
+    left, right = parsed.response, parsed.text.partition("~")[2].strip()
+    if left.event is None or right not in ("1", *parsed.variables, *(f"`{name}`" for name in parsed.variables)):
+        raise InputError(f"--formula {quote(formula)}: write such as \"Surv(days, died) ~ arm\", with one column of "
+                         "groups, or \"Surv(days, died) ~ 1\" for one group")
+    return {"time": left.label, "event": left.event, "entry": left.entry, "by": next(iter(parsed.variables), None)}
 
 
 def _show(found: "PlanResult", format: _Format, out: "Path | None", *, overwrite: bool) -> None:

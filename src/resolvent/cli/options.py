@@ -18,6 +18,7 @@ TEXT_SETTINGS = dict.fromkeys(("separator", "decimal", "encoding"), str)  # how 
 Changes = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY.PATH=VALUE ...")]
 Format = Literal["text", "json"]
 Kit = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="KIT")]
+OptionalKit = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[KIT]", help_behavior_hint="")]
 SiteFile = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SITE.yaml")]
 Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.yaml")]
 Run = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]

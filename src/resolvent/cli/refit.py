@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resolvent.cli.federation_events import federation_observer
-from resolvent.cli.options import LABEL_WIDTH, OptionalInt, OptionalPath, OptionalText, Run
+from resolvent.cli.options import LABEL_WIDTH, OptionalInt, OptionalKit, OptionalText, Run
 from resolvent.simulator.record.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ _MAX_SITES = 40  # for which a line is printed
 
 def refit(
     run: Run,
+    kit: OptionalKit = None,
     *,
     method: OptionalText = None,
     rounds: OptionalInt = None,
     anyway: bool = False,
-    kit: OptionalPath = None,
 ) -> None:
     """Train the chosen method again on all rows of each site; the models are written into the run folder.
 
@@ -28,16 +28,16 @@ def refit(
     resolvent model refit runs/mine --method FedAvg+
 
     Each site gets the model that it was advised to use. No row is left to measure the new models: the scores of the run
-    are the ones to state. For the run of a federation, give the lead's --kit: the sites train together again, each
+    are the ones to state. For the run of a federation, name the lead's kit: the sites train together again, each
     within its limits. If the command ends, run it again to continue.
 
     Args:
         run: a run folder.
+        kit: the lead's kit, for the run of a federation; over Flower the server's kit, on the server's machine.
         method: a method of the run instead of the chosen one. Sites that were advised to train alone still do.
         rounds: number of rounds; default: for each method the number with the best validation score in the run.
         anyway: also write models that were worse on a site's test rows than the predictions that need no training;
             with --method every site uses this method, also where it was advised to train alone.
-        kit: the lead's kit, for the run of a federation; over Flower the server's kit, on the server's machine.
     """
     from resolvent.cli import terminal
     from resolvent.comparisons.after.refit import refit_run

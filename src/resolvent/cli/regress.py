@@ -20,8 +20,6 @@ def regress(
     party: OptionalText = None,
     family: Annotated[Literal["gaussian", "binomial", "multinomial", "poisson", "negative_binomial", "gamma",
                               "cox"] | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
-    errors: Annotated[Literal["model", "robust", "clustered", "HC0", "HC1", "HC2", "HC3"] | None, tyro.conf.arg(
-        metavar="{model,robust,clustered,HC0,...,HC3}", help_behavior_hint="")] = None,
     set: Changes = (),
     out: OptionalPath = None,
     overwrite: bool = False,
@@ -44,9 +42,8 @@ def regress(
         party: the column that names the site.
         family: distribution of the label: gaussian, binomial, multinomial, poisson, negative_binomial, gamma or cox;
             default: from the label, where it is certain.
-        errors: standard errors from the model (default), robust to a wrong variance (HC1; or HC0, HC2, HC3), or
-            clustered by site.
-        set: other settings: regression.level of the intervals, l1 (lasso) and l2 (ridge); the columns offset,
+        set: other settings: regression.errors=robust for standard errors that hold with a wrong variance (HC1; or HC0,
+            HC2, HC3), or clustered, by site; level of the intervals, l1 (lasso) and l2 (ridge); the columns offset,
             exposure, frequency_weights and sampling_weights; reference.ward=A for a base level; site=fixed for an
             intercept of each site's own; tests=[C(ward)] for joint tests and contrasts; data.separator, data.decimal
             and data.encoding of a text file; data.missing=[?,-999] for cells without a value, data.text=[icd] for
@@ -61,7 +58,7 @@ def regress(
     from resolvent.comparisons.regression.regression_file import RegressionFile
     from resolvent.errors import InputError
 
-    stated = {"formula": formula, "family": family, "errors": errors}
+    stated = {"formula": formula, "family": family}
     changes = [*flat(set), *(f"regression.{name}={dumps(value)}" for name, value in stated.items() if value)]
     if formula is None and not RegressionFile.is_in(rows) and not any(
             change.startswith("regression.formula=") for change in changes):

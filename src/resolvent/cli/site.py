@@ -44,11 +44,12 @@ def new(table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TABLE
 def check(kit: Kit, site: SiteFile,
           experiment: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(
               metavar="[EXPERIMENT.yaml]", help_behavior_hint="")] = None, *,
-          connect: bool = False, attack: bool = False, seconds: float = 120.0, format: Format = "text") -> None:
+          connect: bool = False, attack: Annotated[float | None, tyro.conf.arg(
+              metavar="SECONDS", help_behavior_hint="")] = None, format: Format = "text") -> None:
     """Show a site's table and limits and, with an experiment, all that would leave the site.
 
     resolvent site check kit site.yaml
-    resolvent site check kit site.yaml mine.yaml --connect --attack
+    resolvent site check kit site.yaml mine.yaml --connect --attack 120
 
     Nothing about the table leaves the site. With --attack, what insiders of the federation could do is tried on the
     site's own table.
@@ -58,8 +59,8 @@ def check(kit: Kit, site: SiteFile,
         site: the site's file, with its table and its limits.
         experiment: the lead's experiment file.
         connect: also test the connection to the server: name, port and certificates.
-        attack: attack what the plan would release, and say how many rows come back.
-        seconds: the time for the attacks on replies and models, apart from compilation.
+        attack: attack what the plan would release, and say how many rows come back; the time for the attacks on replies
+            and models, apart from compilation.
         format: text, or json for the result of the attacks.
     """
     from resolvent.cli import terminal
@@ -76,7 +77,7 @@ def check(kit: Kit, site: SiteFile,
         if problem := connection_problem(note):
             raise InputError(problem)
         terminal.print_line(f"The server at {note.address} answers, and accepts this kit")
-    if not attack:
+    if attack is None:
         from resolvent.federation.site.check import check_site
 
         for line in check_site(file, note.name, experiment, runs_of(note.kit)):
@@ -87,8 +88,8 @@ def check(kit: Kit, site: SiteFile,
 
     if experiment is None:
         raise InputError("site check --attack needs the lead's experiment file: write it after the site's file")
-    check_range("site check --attack", "(0, inf)", seconds=seconds)
-    report = attack_site(file, note.name, read_plan(file, experiment), runs_of(note.kit), seconds=seconds,
+    check_range("site check --attack", "(0, inf)", seconds=attack)
+    report = attack_site(file, note.name, read_plan(file, experiment), runs_of(note.kit), seconds=attack,
                          progress=terminal.print_note)
     if format == "json":
         print_json(report.plain())
@@ -239,7 +240,8 @@ def _decide(kit: Path, plan: str, decision: Literal["approved", "rejected"], rea
     terminal.print_line(f"{decided.name} of {decided.lead} is {decided.decision}")
 
 
-def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalText = None) -> None:
+def ledger(kit: Kit, copy: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(
+        metavar="[COPY]", help_behavior_hint="")] = None, *, out: OptionalPath = None) -> None:
     """Show what the site has answered in all experiments; a changed journal, or file of a finished run, is an error.
 
     resolvent site ledger kit
@@ -247,9 +249,9 @@ def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalText = None) 
 
     Args:
         kit: the site's kit.
+        copy: an earlier copy of the file journal.sqlite, or an earlier digest, which the journal must continue, such as
+            the one in journals.json of the lead's run folder.
         out: a file for the entries of the journal, as a page for a browser (.html) or as CSV.
-        compare: an earlier copy of the file journal.sqlite, or an earlier digest, which the journal must continue, such
-            as the one in journals.json of the lead's run folder.
     """
     from resolvent.cli import terminal
     from resolvent.data.files.atomic_files import write_text
@@ -267,11 +269,11 @@ def ledger(kit: Kit, *, out: OptionalPath = None, compare: OptionalText = None) 
     if out is not None:
         write_text(out, ledger_page(note.name, journal) if out.suffix == ".html" else journal.csv_text())
         terminal.print_path("Ledger", out)
-    if compare is not None:
-        is_digest = re.fullmatch("[0-9a-f]{64}", compare) is not None
-        if not is_digest and not Path(compare).is_file():
-            raise InputError(f"{quote(compare)} is neither a file nor a digest of a journal")
-        if not journal.continues(compare if is_digest else head_of(Path(compare))):
+    if copy is not None:
+        is_digest = re.fullmatch("[0-9a-f]{64}", copy) is not None
+        if not is_digest and not Path(copy).is_file():
+            raise InputError(f"{quote(copy)} is neither a file nor a digest of a journal")
+        if not journal.continues(copy if is_digest else head_of(Path(copy))):
             raise InputError("the journal does not continue the copy: entries of the copy are missing, or another "
                              "journal has replaced it: put the newest copy back")
         terminal.print_line("the journal continues the copy")

@@ -76,7 +76,7 @@ def refit_run(run: Path, method: str | None = None, rounds: int | None = None, *
     """
     record = read_record(run)
     if record.run:
-        raise InputError(f"{run} is the run of a federation, whose rows are at the sites: give the lead's --kit, and "
+        raise InputError(f"{run} is the run of a federation, whose rows are at the sites: name the lead's kit, and "
                          "the sites train again")
     if record.experiment is None:
         raise InputError(f"{run} is the run of a program, whose data and parts are not in the folder: call "

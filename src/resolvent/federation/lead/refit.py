@@ -35,7 +35,7 @@ class RefitOrder:
         """Read a run folder of a federation."""
         record, metrics = read_record(run), read_metrics(run)
         if not record.run:
-            raise InputError(f"{run} is no run of a federation: leave out --kit")
+            raise InputError(f"{run} is no run of a federation: leave the kit out")
         plan = plan_refit(record, metrics, method, rounds)
         # A site that keeps its scores may have decided to train alone, and the lead does not know it.
         labels = [label for label in record.methods if label in (plan.method, record.alone)]

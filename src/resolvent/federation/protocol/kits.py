@@ -47,7 +47,7 @@ class KitNote:
         self.engine = "nvflare"
         file = next((file for file in _NVFLARE_FILES if (startup / file).is_file()), None)
         if file is None:
-            raise InputError(f"{kit} is not a kit: give --kit a folder that 'resolvent lead kits' made")
+            raise InputError(f"{kit} is not a kit: name a folder that 'resolvent lead kits' made")
         self.kind, content = _NVFLARE_FILES[file], _read(startup / file)
         if self.kind == "person":
             person = content["admin"]

@@ -116,7 +116,7 @@ def prepare_kit(kit: Path, allowed_classes: Sequence[str]) -> None:
     local = kit / "local"
     template = local / "resources.json.default"
     if not template.is_file():
-        raise InputError(f"{kit} is not the kit of a server or of a site: give --kit the folder that the lead sent")
+        raise InputError(f"{kit} is not the kit of a server or of a site: name the folder that the lead sent")
     resources = json.loads(template.read_text("utf-8"))
     resources["class_list_enforcement_mode"] = "enforce"
     resources["class_allow_list"] = [*allowed_classes, *_component_classes(resources)]
