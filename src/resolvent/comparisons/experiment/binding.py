@@ -17,7 +17,6 @@ from resolvent.comparisons.experiment.file_types import file_type, join_path, ke
 from resolvent.comparisons.experiment.own_parts import describe_failure, is_own_part, own_part
 from resolvent.comparisons.experiment.registry import Component, Registry, component_of
 from resolvent.errors import InputError, alternatives, quote, shorten
-from resolvent.simulator.checkpoint.identity import digest_of_code
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,11 @@ class Bound:
 
     def codes(self) -> dict[str, str]:
         """The functions of the user's own, as a file names them -> the digest of their code (``digest_of_code``)."""
-        codes = {self.name: digest_of_code(self.function)} if self.name is not None and self.kinds else {}
+        codes = {}
+        if self.name is not None and self.kinds:
+            from resolvent.simulator.checkpoint.identity import digest_of_code  # few files have parts of the user's own
+
+            codes[self.name] = digest_of_code(self.function)
         for part in self.parts.values():
             for inner in part.values() if isinstance(part, dict) else (part,):
                 codes |= inner.codes()

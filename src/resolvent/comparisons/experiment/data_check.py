@@ -13,10 +13,6 @@ from resolvent.comparisons.experiment.checks import has_default_folds
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.judgement.decisive_metric import MAX_SHARE
 from resolvent.comparisons.judgement.power_forecast import DIFFERING, POWER, smallest_gain
-from resolvent.comparisons.regression.formula import parse_formula
-from resolvent.comparisons.regression.regress import check_rows
-from resolvent.comparisons.regression.regression_file import RegressionFile
-from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
 from resolvent.data.federated import SPLITS, FederatedData
 from resolvent.data.partition.folds import fold_sizes, folds_of_table
 from resolvent.errors import InputError, alternatives, count_of
@@ -33,6 +29,8 @@ from resolvent.tables.text_formats import NumberFormatError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from resolvent.comparisons.regression.regression_file import RegressionFile
 
 _TEST = SPLITS.index("test")
 _OF_FEATURES = ("constant", "constant at a site", "identifier", "leak")
@@ -151,6 +149,8 @@ def _checked(view: TableView, findings: Sequence[Finding], folds: int | None) ->
 
 def check_source(source: str, changes: Sequence[str] = ()) -> DataCheck:
     """Check the data of a file, or of a shipped experiment, with changes; see ``check``."""
+    from resolvent.comparisons.regression.regression_file import RegressionFile  # a run needs no regressions
+
     if RegressionFile.is_in(source):
         return _check_regression(RegressionFile.load(source, changes))
     return check_file(ExperimentFile.load(source, changes))
@@ -203,10 +203,13 @@ def _check_table_file(path: str, options: FileOptions, folds: int | None) -> Dat
     return replace(checked, findings=in_order(findings))
 
 
-def _check_regression(file: RegressionFile) -> DataCheck:
+def _check_regression(file: "RegressionFile") -> DataCheck:
     """Check the table of a regression, which leaves rows with missing values out, and has no test rows and no limit of
     levels for a column.
     """
+    from resolvent.comparisons.regression.formula import parse_formula
+    from resolvent.comparisons.regression.regress import check_rows
+
     response = parse_formula(file.settings.formula).response
     refusal, is_number = "", file.settings.family not in ("auto", "binomial", "multinomial") or bool(response.event)
     try:
@@ -227,6 +230,8 @@ def _check_regression(file: RegressionFile) -> DataCheck:
 
 def _of_regression(finding: Finding) -> Finding:
     """A finding about a table as one about a regression."""
+    from resolvent.comparisons.regression.rows import DATES_AS_NUMBERS
+
     name = finding.column
     advice = finding.advice if name is None else finding.advice.replace(
         excluding(name), f"leave {text_of(name)} out of the formula")

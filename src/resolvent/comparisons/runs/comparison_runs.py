@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 
@@ -17,7 +17,6 @@ from resolvent.comparisons.judgement.row_values import RowValues, RunPredictions
 from resolvent.comparisons.runs.compared_methods import ComparedMethods, MethodRun, ProgressOfMethod, Samples
 from resolvent.comparisons.runs.load import load_start
 from resolvent.comparisons.runs.shared_ridge import shared_ridge, with_ridge
-from resolvent.comparisons.tuning.files import FoldSearch, fold_search
 from resolvent.comparisons.tuning.space import Point
 from resolvent.data.federated import FederatedData
 from resolvent.data.partition.folds import check_folds, split_fold
@@ -33,6 +32,9 @@ from resolvent.simulator.record.model_folder import SavedModels
 from resolvent.simulator.record.progress import Progress, duration_text
 from resolvent.simulator.record.result import Result
 from resolvent.simulator.run import simulate
+
+if TYPE_CHECKING:
+    from resolvent.comparisons.tuning.files import FoldSearch
 
 Notify = Callable[[str], None]
 
@@ -70,11 +72,16 @@ def compare_file(file: ExperimentFile, experiment: Experiment | None = None, **s
     """
     with file.precision():
         experiment = file.build() if experiment is None else experiment
-        return run_comparison(experiment, search=fold_search(file, experiment), **settings)
+        search = None
+        if experiment.search is not None:
+            from resolvent.comparisons.tuning.files import fold_search
+
+            search = fold_search(file, experiment)
+        return run_comparison(experiment, search=search, **settings)
 
 
 def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], FederatedData] | None = None,
-                   search: FoldSearch | None = None, checkpoints: Path | None = None, resume: bool = False,
+                   search: "FoldSearch | None" = None, checkpoints: Path | None = None, resume: bool = False,
                    progress: ProgressOfMethod | None = None, execution: Execution = AUTOMATIC,
                    needs_rows: bool = True, notify: Notify = ignore) -> ComparedMethods:
     """Run every algorithm of an experiment with every seed, and with every fold of each seed.
@@ -139,7 +146,7 @@ def run_comparison(experiment: Experiment, *, data_of_seed: Callable[[int], Fede
 class _Runner:
     """Runs all methods of an experiment on given samples."""
 
-    def __init__(self, experiment: Experiment, search: FoldSearch | None, checkpoints: Path | None, resume: bool,
+    def __init__(self, experiment: Experiment, search: "FoldSearch | None", checkpoints: Path | None, resume: bool,
                  progress: ProgressOfMethod | None, execution: Execution) -> None:
         subject = experiment.model if experiment.problem is None else experiment.problem
         assert isinstance(subject, Model | Problem)
@@ -220,7 +227,7 @@ def samples_of(experiment: Experiment, seed: int, data_of_seed: Callable[[int], 
     return Samples(*resplit(data, seed))
 
 
-def cost_text(experiment: Experiment, search: FoldSearch | None = None) -> str:
+def cost_text(experiment: Experiment, search: "FoldSearch | None" = None) -> str:
     """A sentence about what is run, and with folds about their cost."""
     folds, seeds, methods = experiment.number_of_folds, experiment.seeds, len(experiment.algorithms)
     of_seeds = f" x {seeds} seeds" if seeds > 1 else ""

@@ -8,24 +8,21 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from markupsafe import Markup
+from typing import TYPE_CHECKING, Any
 
 from resolvent.comparisons.experiment.binding import label_of
 from resolvent.comparisons.experiment.checks import folder_name
 from resolvent.comparisons.experiment.experiment_file import ExperimentFile
 from resolvent.comparisons.experiment.yaml_files import read_text, read_yaml
-from resolvent.comparisons.pages import page_colours, svg_of, write_page
 from resolvent.comparisons.runs.compared_methods import ProgressOfMethod
 from resolvent.comparisons.runs.comparison_runs import Notify, ignore
 from resolvent.comparisons.runs.runner import run_experiment
-from resolvent.comparisons.study.figures import Kind
-from resolvent.comparisons.study.study import Study
-from resolvent.comparisons.study.tables import CAPTIONS, number_texts
-from resolvent.comparisons.text_tables import text_table
 from resolvent.data.files.atomic_files import write_text
 from resolvent.errors import InputError, count_of, quote, shorten
+
+if TYPE_CHECKING:  # a run that is no study needs none of them
+    from resolvent.comparisons.study.figures import Kind
+    from resolvent.comparisons.study.study import Study
 
 STUDY_FILE = "study.json"  # name of each experiment of a study -> its folder
 
@@ -101,7 +98,7 @@ def _data_name(data: Any) -> str:
 
 
 def run_study(study: StudyFile, out: Path | None = None, *, resume: bool = False, overwrite: bool = False,
-              jobs: int = 1, progress: ProgressOfMethod | None = None, notify: Notify = ignore) -> tuple[Path, Study]:
+              jobs: int = 1, progress: ProgressOfMethod | None = None, notify: Notify = ignore) -> "tuple[Path, Study]":
     """Run all experiments of a study, each into a folder of its own, and write the page and the files for a paper.
 
     Args:
@@ -164,7 +161,7 @@ def _run_one(study: StudyFile, name: str, folder: Path, resume: bool, overwrite:
     run_experiment(again.experiments[name], folder, resume=resume, overwrite=overwrite)
 
 
-def study_of_folders(folders: Sequence[Path | str]) -> Study:
+def study_of_folders(folders: Sequence[Path | str]) -> "Study":
     """The study of run folders, or of the folder that ``run_study`` wrote.
 
     Args:
@@ -173,6 +170,8 @@ def study_of_folders(folders: Sequence[Path | str]) -> Study:
     Raises:
         InputError: a folder has no finished run, or two have the same name.
     """
+    from resolvent.comparisons.study.study import Study
+
     runs: dict[str, Path | Sequence[Path]] = {}
     for text in map(str, folders):
         name, equals, paths = text.partition("=")
@@ -188,16 +187,22 @@ def study_of_folders(folders: Sequence[Path | str]) -> Study:
     return Study(runs)
 
 
-_FIGURES: dict[Kind, str] = {"curves": "Learning curves", "differences": "Differences from the reference",
+_FIGURES: dict["Kind", str] = {"curves": "Learning curves", "differences": "Differences from the reference",
                              "parties": "Scores of the sites", "traffic": "Scores against bytes"}
 
 
-def write_study_page(path: Path, title: str, study: Study, reports: Mapping[str, str]) -> None:
+def write_study_page(path: Path, title: str, study: "Study", reports: Mapping[str, str]) -> None:
     """Write the page, one self-contained file.
 
     Args:
         reports: name of a data set -> the folder with its report, next to the page.
     """
+    from markupsafe import Markup
+
+    from resolvent.comparisons.pages import page_colours, svg_of, write_page
+    from resolvent.comparisons.study.tables import CAPTIONS, number_texts
+    from resolvent.comparisons.text_tables import text_table
+
     scores = {name: part.evidence.score for name, part in study.parts.items()}
     tables = {"differences": study.differences(), "costs": study.costs(), "fairness": study.fairness()}
     captions = CAPTIONS | {"differences": CAPTIONS["pairs"]}

@@ -129,9 +129,10 @@ class FoldSearch(NamedTuple):
 
 
 def fold_search(file: ExperimentFile, experiment: Experiment) -> FoldSearch | None:
-    """The search of an experiment file with folds; None without folds or without a search."""
+    """The search of an experiment file that has one; None without folds."""
     search = experiment.search
-    if search is None or experiment.folds == 1 or not isinstance(experiment.data, FederatedData):
+    assert search is not None
+    if experiment.folds == 1 or not isinstance(experiment.data, FederatedData):
         return None
     _check_no_privacy(file)
     with _located(file):
